@@ -61,6 +61,7 @@ mod percent;
 pub mod plan;
 pub mod proxy;
 pub mod reload;
+pub mod replay;
 pub mod request;
 pub mod server;
 pub mod store;

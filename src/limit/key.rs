@@ -15,7 +15,7 @@ use crate::percent::{decode, encoded};
 /// `%-`, and is different from an empty value. Where a part has alternatives, a value of the second begins
 /// with `%2=`, of the third with `%3=`. Two different lists of values therefore never give the same key. A
 /// key is safe in a Redis hash tag and in a log line. The list without values is the empty text.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(SmallVec<[u8; 56]>);
 
 const SEPARATOR: u8 = b'|';

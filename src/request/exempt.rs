@@ -33,6 +33,16 @@ impl Exempt {
     pub(crate) fn covers(&self, request: &View<'_>) -> bool {
         self.0.as_ref().is_some_and(|exemptions| exemptions.cover(request))
     }
+
+    /// Whether some clients' addresses are exempt.
+    pub(crate) fn has_networks(&self) -> bool {
+        self.0.as_ref().is_some_and(|exemptions| !exemptions.networks.is_empty())
+    }
+
+    /// The headers that may make a request exempt.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.0.iter().flat_map(|exemptions| &exemptions.headers).map(|(name, _)| name)
+    }
 }
 
 impl Exemptions {

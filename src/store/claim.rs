@@ -19,7 +19,8 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
-use crate::plan::LimitSpec;
+use crate::plan::response::UsedSource;
+use crate::plan::{CostSpec, LimitSpec};
 
 /// A question about one bucket.
 #[derive(Clone, Copy, Debug)]
@@ -294,6 +295,14 @@ impl Grant {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
+    /// Whether the bytes of the response's body are what is counted.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        match &self.spec.cost {
+            CostSpec::Response { source, .. } => **source == UsedSource::Bytes,
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => false,
+        }
+    }
+
     /// Ends the grant: the request has used exactly what it took. A slot is free again.
     pub fn keep(mut self) {
         if !self.is_slot() {
@@ -302,9 +311,15 @@ impl Grant {
     }
 
     /// Ends the grant: the request has used this much more or less than it took.
-    pub fn settle(mut self, used: Difference) {
+    pub fn settle(self, used: Difference) {
+        let now = self.moment.present();
+        self.settle_at(used, now);
+    }
+
+    /// Like [`Grant::settle`], at the time `now` instead of the present one.
+    pub(crate) fn settle_at(mut self, used: Difference, now: Timestamp) {
         let source = self.end();
-        self.settle_with(source, used);
+        self.settle_with(source, used, now);
     }
 
     fn end(&mut self) -> Source {
@@ -315,8 +330,8 @@ impl Grant {
         BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 
-    fn settle_with(&self, source: Source, used: Difference) {
-        let (ask, now) = (self.question(), self.moment.present());
+    fn settle_with(&self, source: Source, used: Difference, now: Timestamp) {
+        let ask = self.question();
         match source {
             Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
             Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
@@ -331,7 +346,10 @@ impl Grant {
     fn go_back(&mut self) {
         match (self.end(), &self.store.redis) {
             (Source::Limiter(id), Some(redis)) => redis.return_permits(&self.question(), id),
-            (source, _) => self.settle_with(source, Difference::Less(self.ask.cost.get())),
+            (source, _) => {
+                let now = self.moment.present();
+                self.settle_with(source, Difference::Less(self.ask.cost.get()), now);
+            }
         }
     }
 }

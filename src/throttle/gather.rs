@@ -12,23 +12,22 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
-use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
+use crate::plan::{CostSpec, Figures, LimitSpec};
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
 
-/// Gathers the limits of a route that apply to this request now, unless they let everything pass.
+/// Gathers those of `specs` that apply to this request now, unless they let everything pass.
 ///
 /// # Errors
 /// Where a key or a cost cannot be read from the request.
 pub(super) fn gather<'p>(
-    plan: &'p Plan,
-    route: &RouteSpec,
+    specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
     (store, wall): (&Store, Timestamp),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
-    for spec in plan.limits_of(route) {
+    for spec in specs {
         match apply(spec, request, (store, wall), limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.

@@ -7,6 +7,7 @@
 mod gather;
 mod permit;
 mod queue;
+mod rehearsal;
 mod request_limit;
 pub mod usage;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 pub use self::gather::cost;
 pub(crate) use self::permit::{Permit, most_of};
 pub use self::queue::Waiting;
+pub use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 use self::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -118,7 +120,7 @@ impl Throttle {
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         let wall = self.store.wall(now);
-        gather::gather(plan, route, request, (&self.store, wall), &mut limits)?;
+        gather::gather(plan.limits_of(route), request, (&self.store, wall), &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());

@@ -9,6 +9,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::usage::{self, Reader};
 use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::time::Timestamp;
 use crate::plan::CostSpec;
 use crate::plan::response::{UnknownUse, UsedSource};
 use crate::store::Grant;
@@ -65,6 +66,34 @@ impl Permit {
             let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
             (held.status, held.used) = (Some(status), Used::Said(taken));
         }
+    }
+
+    /// Tells of a whole answer at once: its status, and the bytes of its body where they are known.
+    pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
+        for held in &mut self.0 {
+            held.status = status;
+            let counts_bytes = held.grant.as_ref().is_some_and(|grant| grant.counts_bytes());
+            held.used = bytes.filter(|_| counts_bytes).map_or(Used::Unsaid, Used::Bytes);
+        }
+    }
+
+    /// Ends what the request holds at the time `now`, instead of when the permit is dropped.
+    pub(super) fn end_at(mut self, now: Timestamp) {
+        for held in &mut self.0 {
+            let Some(grant) = held.grant.take() else { continue };
+            match held.difference(&grant) {
+                Some(used) => grant.settle_at(used, now),
+                None if grant.is_slot() => {
+                    let slot = Difference::Less(grant.ask().cost.get());
+                    grant.settle_at(slot, now);
+                }
+                None => grant.keep(),
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Tells of the next piece of the body.

@@ -8,6 +8,7 @@ mod forwarded;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
@@ -52,6 +53,17 @@ pub enum ClientHeader {
     Forwarded,
     /// A header that holds one address.
     Single(HeaderName),
+}
+
+impl ClientHeader {
+    /// The header's name.
+    pub(crate) fn name(&self) -> HeaderName {
+        match self {
+            Self::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
+            Self::Forwarded => FORWARDED,
+            Self::Single(name) => name.clone(),
+        }
+    }
 }
 
 /// The sender of a request.

@@ -1,0 +1,182 @@
+//! The facts about a request that limits and routes read, and what is assumed where a log does not tell them.
+//! `judge` asks for each request which facts its log tells.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderName;
+use http::header::COOKIE;
+
+use super::log::record::{LogRecord, Logged};
+use crate::limit::algorithm::Algorithm;
+use crate::plan::response::UsedSource;
+use crate::plan::{CostSpec, Figures, LimitSpec};
+use crate::request::key::KeySource;
+use crate::request::route::Conditions;
+
+/// A fact about a request that a log may leave out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The client's address.
+    Client,
+    /// The host.
+    Host,
+    /// The query.
+    Query,
+    /// The value of this header, or that the request had none.
+    Header(HeaderName),
+    /// The value of this cookie, or that the request had none.
+    Cookie(String),
+    /// The subject of the client's certificate.
+    Certificate,
+    /// The status of the answer.
+    Status,
+    /// The bytes of the answer's body.
+    Bytes,
+    /// How long the request took.
+    Duration,
+    /// The use that the answer names in a header or in its body.
+    Use,
+    /// The figures of a Redisson limiter whose rate the file does not have.
+    LimiterFigures,
+}
+
+/// What stands in for a fact that the log does not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assumed {
+    /// The client's address: each client has a value of its own.
+    Client,
+    /// No request has it.
+    Absent,
+    /// Every request has this value.
+    Text(String),
+}
+
+/// A fact with what is assumed of it, as in `header:x-api-key=ip`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumption {
+    /// The fact: a header, a cookie, the host, or the certificate.
+    pub fact: Fact,
+    /// Its value.
+    pub assumed: Assumed,
+}
+
+impl Fact {
+    /// The facts that a limit reads, without repetition.
+    pub(super) fn of_limit(spec: &LimitSpec) -> Vec<Self> {
+        let mut facts = Vec::new();
+        let sources = spec.key.sources.iter().flat_map(KeySource::alternatives);
+        facts.extend(sources.filter_map(Self::of_source));
+        facts.extend(spec.exempt.has_networks().then_some(Self::Client));
+        facts.extend(spec.exempt.headers().cloned().map(Self::Header));
+        facts.extend(spec.count_when.as_ref().map(|_| Self::Status));
+        match &spec.cost {
+            CostSpec::Fixed(_) => {}
+            CostSpec::Header { name, .. } => facts.push(Self::Header((**name).clone())),
+            CostSpec::Response { source, .. } => facts.push(match **source {
+                UsedSource::Header(_) | UsedSource::Json(_) => Self::Use,
+                UsedSource::Bytes => Self::Bytes,
+            }),
+        }
+        match &spec.figures {
+            Figures::Limited(Algorithm::Concurrency(_)) => facts.push(Self::Duration),
+            Figures::Limited(Algorithm::Redisson(params)) if params.rate().is_none() => {
+                facts.push(Self::LimiterFigures);
+            }
+            Figures::Limited(_) | Figures::Calendar(_) | Figures::Unlimited => {}
+        }
+        let mut distinct: Vec<Self> = Vec::with_capacity(facts.len());
+        for fact in facts {
+            if !distinct.contains(&fact) {
+                distinct.push(fact);
+            }
+        }
+        distinct
+    }
+
+    /// The facts by which a route is chosen, besides the method and the path.
+    pub(super) fn of_conditions(conditions: &Conditions) -> impl Iterator<Item = Self> {
+        let host = conditions.host.as_ref().map(|_| Self::Host);
+        let headers = conditions.headers.iter().map(|(name, _)| Self::Header(name.clone()));
+        host.into_iter().chain(headers)
+    }
+
+    /// `None` where every log tells the source.
+    fn of_source(source: &KeySource) -> Option<Self> {
+        match source {
+            KeySource::Ip => Some(Self::Client),
+            KeySource::Host => Some(Self::Host),
+            KeySource::Query(_) => Some(Self::Query),
+            KeySource::Header(name) => Some(Self::Header(name.clone())),
+            KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
+            KeySource::Cert => Some(Self::Certificate),
+            KeySource::Path | KeySource::Method | KeySource::Route | KeySource::Param(_) => None,
+            // Its alternatives are asked for one by one.
+            KeySource::FirstOf(_) => None,
+        }
+    }
+
+    /// Whether the log tells the fact of this request.
+    pub(super) fn is_told(&self, record: &LogRecord<'_>) -> bool {
+        match self {
+            Self::Client => record.client.is_some(),
+            Self::Host => record.host != Logged::Untold,
+            Self::Query => record.query != Logged::Untold,
+            Self::Header(name) => record.headers.get(name) != Logged::Untold,
+            Self::Cookie(_) => record.headers.get(&COOKIE) != Logged::Untold,
+            Self::Status => record.status.is_some(),
+            Self::Bytes => record.bytes.is_some(),
+            Self::Duration => record.duration.is_some(),
+            Self::Certificate | Self::Use | Self::LimiterFigures => false,
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.write_str("the client's address"),
+            Self::Host => f.write_str("the host"),
+            Self::Query => f.write_str("the query"),
+            Self::Header(name) => write!(f, "the header {name}"),
+            Self::Cookie(name) => write!(f, "the cookie {name}"),
+            Self::Certificate => f.write_str("the client's certificate"),
+            Self::Status => f.write_str("the status"),
+            Self::Bytes => f.write_str("the size of the answer's body"),
+            Self::Duration => f.write_str("how long the request took"),
+            Self::Use => f.write_str("the use that the answer names"),
+            Self::LimiterFigures => f.write_str("the limiter's figures, which are in Redis"),
+        }
+    }
+}
+
+impl FromStr for Assumption {
+    type Err = String;
+
+    /// The error says what is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const SHAPE: &str = "write it as in 'header:x-api-key=ip', 'cookie:session=none' or \
+                             'host=api.example.com'";
+        let (fact, value) =
+            text.split_once('=').ok_or_else(|| format!("`{text}` assumes nothing: {SHAPE}"))?;
+        let source: KeySource = fact.trim().parse().map_err(|error| format!("{error}"))?;
+        let fact = match Fact::of_source(&source) {
+            Some(fact @ (Fact::Header(_) | Fact::Cookie(_) | Fact::Host | Fact::Certificate)) => {
+                fact
+            }
+            _ => {
+                return Err(format!(
+                    "nothing can be assumed of `{}`, only of a header, a cookie, `host` and `cert`",
+                    fact.trim()
+                ));
+            }
+        };
+        let assumed = match value.trim() {
+            "ip" => Assumed::Client,
+            "none" => Assumed::Absent,
+            "" => return Err(format!("`{text}` has no value: {SHAPE}")),
+            value => Assumed::Text(value.to_owned()),
+        };
+        Ok(Self { fact, assumed })
+    }
+}

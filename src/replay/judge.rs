@@ -1,0 +1,307 @@
+//! Takes the requests of a log through the steps of a real request: host, path, route, limits.
+//! [`Replay`](super::Replay) calls [`Judge::judge`] for each request.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use smallvec::SmallVec;
+
+use super::fact::{Assumed, Assumption, Fact};
+use super::log::record::{LogRecord, Logged};
+use crate::limit::time::Timestamp;
+use crate::plan::{CostSpec, Plan};
+use crate::proxy;
+use crate::request::client::PeerAddress;
+use crate::request::host::Host;
+use crate::request::key::{KeySource, View};
+use crate::request::method;
+use crate::request::path::NormalPath;
+use crate::request::route::PathParams;
+use crate::throttle::{Rehearsal, RehearsedAnswer, RehearsedRequest};
+
+/// One file's routes and limits, and the buckets of one replay.
+pub struct Judge<'p> {
+    plan: &'p Plan,
+    rehearsal: Rehearsal,
+    /// Every fact that a limit or a route reads. The lists below name facts by their places here.
+    facts: Vec<Fact>,
+    /// What stands in for each fact that the log does not tell.
+    assumed: Vec<Option<Assumed>>,
+    /// The facts that each limit reads, by the limit's place in the plan.
+    limits: Vec<Vec<usize>>,
+    /// The facts by which routes are chosen, each with its route's place in the plan.
+    routes: Vec<(usize, usize)>,
+    /// The headers that limits and routes read.
+    headers: Vec<HeaderName>,
+}
+
+/// What becomes of a request.
+pub struct Judged<'p> {
+    /// The client, where the log tells it.
+    pub client: Option<IpAddr>,
+    /// The route's place in the plan; `None` without a route.
+    pub route: Option<usize>,
+    /// The answer of the limits, or why the request never comes to its limits or through them.
+    pub answer: Result<RehearsedRequest<'p>, BadRequest>,
+}
+
+/// Why a request is answered with an error before the limits decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BadRequest {
+    /// The method is none, is not in upper case, or is never served.
+    Method,
+    /// The host is malformed.
+    Host,
+    /// The path can be read in two ways.
+    Path,
+    /// A part of a key is there twice, can be read in two ways, or is missing and demanded.
+    Key,
+    /// The header with the cost holds no cost.
+    Cost,
+}
+
+impl BadRequest {
+    /// What is wrong with the request.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::Host => "host",
+            Self::Path => "path",
+            Self::Key => "key",
+            Self::Cost => "cost",
+        }
+    }
+}
+
+impl<'p> Judge<'p> {
+    /// A judge with new buckets.
+    pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
+        let mut judge = Self {
+            plan,
+            rehearsal: Rehearsal::new(&plan.store),
+            facts: Vec::new(),
+            assumed: Vec::new(),
+            limits: Vec::new(),
+            routes: Vec::new(),
+            headers: Vec::new(),
+        };
+        for spec in &plan.limits {
+            let facts = Fact::of_limit(spec).into_iter().map(|fact| judge.place(fact)).collect();
+            judge.limits.push(facts);
+            judge.note_headers(spec.key.sources.iter().flat_map(KeySource::alternatives));
+            if let CostSpec::Header { name, .. } = &spec.cost {
+                judge.note_header(name);
+            }
+            spec.exempt.headers().for_each(|name| judge.note_header(name));
+        }
+        for route in 0..plan.routes.len() {
+            let conditions = plan.table.conditions(route);
+            for fact in Fact::of_conditions(conditions) {
+                let fact = judge.place(fact);
+                judge.routes.push((route, fact));
+            }
+            conditions.headers.iter().for_each(|(name, _)| judge.note_header(name));
+        }
+        if !plan.server.trust.networks.is_empty() {
+            judge.note_header(&plan.server.trust.header.name());
+        }
+        judge.assumed = judge.facts.iter().map(|fact| assumed(fact, assumptions)).collect();
+        judge
+    }
+
+    /// The place of a fact in the list of facts.
+    fn place(&mut self, fact: Fact) -> usize {
+        self.facts.iter().position(|known| *known == fact).unwrap_or_else(|| {
+            self.facts.push(fact);
+            self.facts.len() - 1
+        })
+    }
+
+    fn note_headers<'s>(&mut self, sources: impl Iterator<Item = &'s KeySource>) {
+        for source in sources {
+            match source {
+                KeySource::Header(name) => self.note_header(name),
+                KeySource::Cookie(_) => self.note_header(&COOKIE),
+                _ => {}
+            }
+        }
+    }
+
+    fn note_header(&mut self, name: &HeaderName) {
+        if !self.headers.contains(name) {
+            self.headers.push(name.clone());
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &'p Plan {
+        self.plan
+    }
+
+    /// A fact by its place, as `untold` of [`Judge::judge`] gets it.
+    pub fn fact(&self, place: usize) -> &Fact {
+        &self.facts[place]
+    }
+
+    /// What the limits say to this request at the time `now`, which must not be before the time of the last
+    /// call. `untold` gets each limit that is left out, by its place in the plan, with the first fact that is
+    /// missing; and each route that may have been missed.
+    pub fn judge(
+        &mut self,
+        record: &LogRecord<'_>,
+        now: Timestamp,
+        mut untold: impl FnMut(Untold),
+    ) -> Judged<'p> {
+        let told: SmallVec<[bool; 16]> = self
+            .facts
+            .iter()
+            .zip(&self.assumed)
+            .map(|(fact, assumed)| assumed.is_some() || fact.is_told(record))
+            .collect();
+        let headers = self.headers(record);
+        let trust = &self.plan.server.trust;
+        let client = record
+            .client
+            .map(|client| trust.client(PeerAddress::Network(client), &headers).address);
+        let refused = |why| Judged { client, route: None, answer: Err(why) };
+        let Some(method) = Method::from_bytes(record.method.as_bytes())
+            .ok()
+            .filter(|method| method::check(method).is_ok() && !proxy::is_never_served(method))
+        else {
+            return refused(BadRequest::Method);
+        };
+        let host = match self.text(&Fact::Host, &record.host, client) {
+            Some(host) => match host.parse::<Host>() {
+                Ok(host) => Some(host),
+                Err(_) => return refused(BadRequest::Host),
+            },
+            None => None,
+        };
+        let host = host.as_ref().map_or("", Host::as_str);
+        let Ok(path) = NormalPath::parse(&record.path, self.plan.server.merge_slashes) else {
+            return refused(BadRequest::Path);
+        };
+        let found = self.plan.table.find(&path, &method, host, &headers);
+        let route = found.as_ref().ok().map(|found| found.route);
+        for (missed, fact) in &self.routes {
+            if !told[*fact] && self.plan.table.pattern(*missed).matches(&path) {
+                untold(Untold::Route(*missed, *fact));
+            }
+        }
+        let spec = route.map_or(&self.plan.no_route, |route| &self.plan.routes[route]);
+        let none = PathParams::none();
+        let query = match &record.query {
+            Logged::Value(query) => Some(&**query),
+            Logged::Absent | Logged::Untold => None,
+        };
+        let cert = self.text(&Fact::Certificate, &Logged::Untold, client);
+        let view = View {
+            path: &path,
+            query,
+            method: &method,
+            host,
+            route: &spec.name,
+            client: client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            headers: &headers,
+            params: found.as_ref().map_or(&none, |found| &found.params),
+            cert: cert.as_deref(),
+            id: None,
+        };
+        let (plan, limits) = (self.plan, &self.limits);
+        let known = spec.limits.iter().filter_map(|place| {
+            let place = usize::try_from(*place).ok()?;
+            match limits.get(place)?.iter().find(|fact| !told[**fact]) {
+                Some(fact) => {
+                    untold(Untold::Limit(place, *fact));
+                    None
+                }
+                None => plan.limits.get(place),
+            }
+        });
+        let answer = RehearsedAnswer {
+            status: record.status,
+            bytes: record.bytes,
+            lasts: record.duration.unwrap_or_default(),
+        };
+        let answer = self.rehearsal.decide(known, &view, answer, now);
+        let answer = answer.map_err(|refused| match refused {
+            crate::throttle::Refused::Cost { .. } => BadRequest::Cost,
+            _ => BadRequest::Key,
+        });
+        Judged { client, route, answer }
+    }
+
+    /// Gives back the memory of buckets that are like new. To be called now and then.
+    pub fn sweep(&self, now: Timestamp) {
+        self.rehearsal.sweep(now);
+    }
+
+    /// The headers that limits and routes read, as the log tells them or as they are assumed.
+    fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in &self.headers {
+            let value = match record.headers.get(name) {
+                Logged::Value(value) => HeaderValue::from_bytes(value.as_bytes()).ok(),
+                Logged::Absent => None,
+                Logged::Untold if *name == COOKIE => self.cookies(record.client),
+                Logged::Untold => {
+                    let value = self.assumed_text(&Fact::Header(name.clone()), record.client);
+                    value.and_then(|value| HeaderValue::from_str(&value).ok())
+                }
+            };
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
+        headers
+    }
+
+    /// A `cookie` header of all cookies that are assumed.
+    fn cookies(&self, client: Option<IpAddr>) -> Option<HeaderValue> {
+        let pairs = self.facts.iter().filter_map(|fact| match fact {
+            Fact::Cookie(name) => Some(format!("{name}={}", self.assumed_text(fact, client)?)),
+            _ => None,
+        });
+        let pairs: Vec<_> = pairs.collect();
+        if pairs.is_empty() { None } else { HeaderValue::from_str(&pairs.join("; ")).ok() }
+    }
+
+    /// The value that the log tells, or else the assumed value.
+    fn text<'v>(
+        &self,
+        fact: &Fact,
+        told: &'v Logged<'_>,
+        client: Option<IpAddr>,
+    ) -> Option<Cow<'v, str>> {
+        match told {
+            Logged::Value(value) => Some(Cow::Borrowed(value)),
+            Logged::Absent => None,
+            Logged::Untold => self.assumed_text(fact, client).map(Cow::Owned),
+        }
+    }
+
+    fn assumed_text(&self, fact: &Fact, client: Option<IpAddr>) -> Option<String> {
+        let place = self.facts.iter().position(|known| known == fact)?;
+        match self.assumed.get(place)?.as_ref()? {
+            Assumed::Client => client.map(|client| client.to_string()),
+            Assumed::Absent => None,
+            Assumed::Text(text) => Some(text.clone()),
+        }
+    }
+}
+
+/// A limit or a route that a log tells too little for. The second number is the place of the fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Untold {
+    /// The limit at this place of the plan is left out.
+    Limit(usize, usize),
+    /// The route at this place of the plan may be the request's route, and is not found.
+    Route(usize, usize),
+}
+
+fn assumed(fact: &Fact, assumptions: &[Assumption]) -> Option<Assumed> {
+    let assumption = assumptions.iter().find(|assumption| assumption.fact == *fact)?;
+    Some(assumption.assumed.clone())
+}

@@ -1,0 +1,3 @@
+//! Access logs.
+
+pub mod record;

@@ -1,0 +1,98 @@
+//! Runs the requests of access logs through the limits of a file: `tidegate replay`.
+//!
+//! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two
+//! files that are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts.
+//! `fact` knows what a log may not tell. `report` makes the answer of the counts, and writes it.
+
+pub mod fact;
+pub mod judge;
+pub mod log;
+pub mod report;
+pub mod tally;
+pub mod timeline;
+
+use self::fact::Assumption;
+use self::judge::Judge;
+use self::log::record::LogRecord;
+use self::tally::Tally;
+use crate::limit::time::Timestamp;
+use crate::plan::Plan;
+use crate::store::SWEEP_STEPS;
+
+/// Buckets are swept after so many requests. A sweep visits a part of them.
+const SWEEP_AFTER: u64 = 16_384;
+
+/// The requests of a log on their way through the limits of one file, or of two.
+pub struct Replay<'p> {
+    sides: Vec<Side<'p>>,
+    clock: LogClock,
+    requests: u64,
+}
+
+/// One of the files whose limits are replayed.
+pub struct Side<'p> {
+    /// The file's limits, with buckets of their own.
+    pub judge: Judge<'p>,
+    /// What they said.
+    pub tally: Tally<'p>,
+}
+
+/// The time of a log: the latest time that was seen so far. A line that is earlier than a line before it
+/// counts at that line's time. Otherwise a bucket would refill twice in the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogClock {
+    /// The first and the latest time. `None` before the first line.
+    pub span: Option<(Timestamp, Timestamp)>,
+    /// The lines that were earlier than a line before them.
+    pub steps_back: u64,
+    /// The longest such step, in microseconds.
+    pub longest_step: u64,
+}
+
+impl LogClock {
+    /// The time of a line that says `time`.
+    pub fn at(&mut self, time: Timestamp) -> Timestamp {
+        let Some((_, latest)) = &mut self.span else {
+            self.span = Some((time, time));
+            return time;
+        };
+        let back = latest.micros_since(time);
+        self.steps_back += u64::from(back > 0);
+        self.longest_step = self.longest_step.max(back);
+        *latest = time.max(*latest);
+        *latest
+    }
+}
+
+impl<'p> Replay<'p> {
+    /// A replay with new buckets, through the limits of each of these plans apart.
+    pub fn new(plans: impl IntoIterator<Item = &'p Plan>, assumptions: &[Assumption]) -> Self {
+        let side = |plan| Side { judge: Judge::new(plan, assumptions), tally: Tally::new(plan) };
+        let sides = plans.into_iter().map(side).collect();
+        Self { sides, clock: LogClock::default(), requests: 0 }
+    }
+
+    /// Takes the log's next request through the limits.
+    pub fn request(&mut self, record: &LogRecord<'_>) {
+        let now = self.clock.at(record.time);
+        self.requests += 1;
+        let sweeps = self.requests.is_multiple_of(SWEEP_AFTER / SWEEP_STEPS as u64);
+        for Side { judge, tally } in &mut self.sides {
+            let judged = judge.judge(record, now, |untold| tally.untold(untold));
+            tally.count(&judged, now);
+            if sweeps {
+                judge.sweep(now);
+            }
+        }
+    }
+
+    /// The log's time.
+    pub fn clock(&self) -> &LogClock {
+        &self.clock
+    }
+
+    /// The files, in the order in which they were given.
+    pub fn sides(&self) -> &[Side<'p>] {
+        &self.sides
+    }
+}

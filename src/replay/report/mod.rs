@@ -1,0 +1,280 @@
+//! The answer of a replay: who would have been rejected or held, when, and by which limit.
+//!
+//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs. `words` has the
+//! numbers and times as people read them.
+
+pub mod json;
+pub mod text;
+mod words;
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::judge::{BadRequest, Untold};
+use super::tally::{Counts, KeyCount, LimitTally};
+use super::timeline::{Slice, Timeline};
+use super::{LogClock, Replay, Side};
+use crate::limit::Mode;
+use crate::limit::key::{Key, write_shown};
+use crate::plan::{KeyDisplay, LimitSpec};
+
+/// The clients and keys that are listed by name.
+const HARDEST: usize = 20;
+
+/// The answer of a replay.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The lines that were read.
+    pub lines: LineCounts,
+    /// The time of the log.
+    pub clock: LogClock,
+    /// What the file's limits would have done.
+    pub now: FileReport,
+    /// What those of the other file would have done, and who is hit by one of the two alone.
+    pub against: Option<(FileReport, Comparison)>,
+}
+
+/// The lines of the logs.
+#[derive(Clone, Debug, Default)]
+pub struct LineCounts {
+    /// All lines.
+    pub read: u64,
+    /// Lines that show no HTTP request.
+    pub no_request: u64,
+    /// Lines that cannot be read.
+    pub broken: u64,
+    /// The first broken lines: the file, the line's number, and what is wrong.
+    pub examples: Vec<(String, u64, String)>,
+}
+
+/// What the limits of one file would have done.
+#[derive(Clone, Debug)]
+pub struct FileReport {
+    /// The file's name.
+    pub file: String,
+    /// All requests.
+    pub all: Slice,
+    /// Requests that get an error because of what they are, in place of a decision.
+    pub bad: Vec<(BadRequest, u64)>,
+    /// All requests over the log's time.
+    pub timeline: Timeline,
+    /// The clients, by address.
+    pub clients: Hit,
+    /// Each limit, and right behind it its candidate.
+    pub limits: Vec<LimitReport>,
+    /// Each route with requests, and `none` for requests without a route.
+    pub routes: Vec<(String, Slice)>,
+    /// What the log tells too little for.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What one limit, or one candidate, would have done.
+#[derive(Clone, Debug)]
+pub struct LimitReport {
+    /// Its name.
+    pub name: String,
+    /// Its figures, as in `100/s, burst 200`.
+    pub figures: String,
+    /// What it counts by, as in `ip, path`. Empty for one bucket for all.
+    pub key: String,
+    /// Whether its refusals count.
+    pub mode: Mode,
+    /// The requests to which it applied, and those that it alone would hold and refuse.
+    pub counts: Slice,
+    /// The longest time for which it would hold a request.
+    pub longest_wait: Duration,
+    /// Its keys.
+    pub keys: Hit,
+    /// The same counts over the log's time, in the slices of the file's timeline.
+    pub timeline: Timeline,
+}
+
+/// How many clients or keys there are, and how many of them are hit.
+#[derive(Clone, Debug, Default)]
+pub struct Hit {
+    /// All that were counted one by one.
+    pub seen: usize,
+    /// The requests of further ones, which were not counted one by one.
+    pub untracked: u64,
+    /// Those of which a request is rejected.
+    pub rejected: usize,
+    /// Those of which a request is held.
+    pub delayed: usize,
+    /// All requests of those that are rejected.
+    pub requests_of_rejected: u64,
+    /// The share of their requests that is rejected, for the median one of those that are rejected.
+    pub median_share: f64,
+    /// Those with the most requests that are rejected, or held where none is rejected; at most 20.
+    pub hardest: Vec<HitEntry>,
+}
+
+/// A client or a key that is hit.
+#[derive(Clone, Debug)]
+pub struct HitEntry {
+    /// The client's address, or the key as the log shows it.
+    pub name: String,
+    /// What happened to it.
+    pub count: KeyCount,
+}
+
+/// A limit that was left out, or a route that may have been missed, for some requests.
+#[derive(Clone, Debug)]
+pub struct LeftOut {
+    /// The limit or the route.
+    pub what: LeftOutName,
+    /// The fact that the log does not tell.
+    pub fact: String,
+    /// The requests.
+    pub requests: u64,
+}
+
+/// The name of what was left out.
+#[derive(Clone, Debug)]
+pub enum LeftOutName {
+    /// A limit.
+    Limit(String),
+    /// A route.
+    Route(String),
+}
+
+/// The clients that only one of two files hits.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Those that the new file rejects and the old one does not.
+    pub newly: usize,
+    /// Those of them with the most rejected requests; at most 20.
+    pub newly_hardest: Vec<HitEntry>,
+    /// Those that the old file rejects and the new one does not.
+    pub no_longer: usize,
+}
+
+impl Report {
+    /// The report of a replay of these lines, through the limits of files with these names. `None` where there
+    /// is no file.
+    pub fn of(replay: &Replay<'_>, lines: LineCounts, files: &[String]) -> Option<Self> {
+        let mut sides = replay.sides().iter().zip(files);
+        let (new, file) = sides.next()?;
+        let against = sides.next().map(|(old, file)| {
+            (FileReport::of(old, file), compare(&new.tally.clients, &old.tally.clients))
+        });
+        let now = FileReport::of(new, file);
+        Some(Self { lines, clock: *replay.clock(), now, against })
+    }
+}
+
+impl FileReport {
+    fn of(side: &Side<'_>, file: &str) -> Self {
+        let Side { judge, tally } = side;
+        let plan = judge.plan();
+        let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
+        let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
+        let left_out = tally.untold.iter().map(|(untold, requests)| {
+            let (what, fact) = match *untold {
+                Untold::Limit(limit, fact) => {
+                    (LeftOutName::Limit(plan.limits[limit].name.to_string()), fact)
+                }
+                Untold::Route(route, fact) => {
+                    (LeftOutName::Route(plan.routes[route].name.to_string()), fact)
+                }
+            };
+            LeftOut { what, fact: judge.fact(fact).to_string(), requests: *requests }
+        });
+        let limits = tally.limits.iter();
+        Self {
+            file: file.to_owned(),
+            all: tally.all,
+            bad: tally.bad.iter().map(|(bad, count)| (*bad, *count)).collect(),
+            timeline: tally.timeline.clone(),
+            clients: Hit::of(&tally.clients, IpAddr::to_string),
+            limits: limits.map(|it| LimitReport::of(it, &tally.timeline, plan.log.keys)).collect(),
+            routes: routes.map(|(name, counts)| (name.to_owned(), *counts)).collect(),
+            left_out: left_out.collect(),
+        }
+    }
+
+    /// The share of requests that are rejected, from 0 to 1.
+    pub fn rejected_share(&self) -> f64 {
+        share(self.all.rejected, self.all.requests)
+    }
+}
+
+impl LimitReport {
+    fn of(limit: &LimitTally<'_>, all: &Timeline, display: KeyDisplay) -> Self {
+        let spec = limit.spec;
+        let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
+        Self {
+            name: spec.name.to_string(),
+            figures: spec.figures.to_string(),
+            key: sources.join(", "),
+            mode: limit.mode,
+            counts: limit.counts,
+            longest_wait: limit.longest_wait,
+            keys: Hit::of(&limit.keys, |key| shown(spec, key, display)),
+            timeline: limit.timeline.clone().sliced_like(all),
+        }
+    }
+}
+
+impl Hit {
+    fn of<K: Hash + Ord + Clone>(counts: &Counts<K>, name: impl Fn(&K) -> String) -> Self {
+        let mut shares: Vec<f64> = counts
+            .rejected()
+            .map(|(_, count)| share(count.counts.rejected, count.counts.requests))
+            .collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        Self {
+            seen: counts.len(),
+            untracked: counts.untracked.requests,
+            rejected: shares.len(),
+            delayed: counts.delayed().count(),
+            requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
+            median_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
+            hardest: hardest(counts.iter(), name),
+        }
+    }
+}
+
+/// Those with the most rejected requests, then the most held ones. At most 20, and none that is not hit.
+fn hardest<'c, K: Ord + 'c>(
+    counts: impl Iterator<Item = (&'c K, &'c KeyCount)>,
+    name: impl Fn(&K) -> String,
+) -> Vec<HitEntry> {
+    let mut hit: Vec<_> = counts.filter(|(_, count)| count.hit.is_some()).collect();
+    let weight = |count: &KeyCount| (count.counts.rejected, count.counts.delayed);
+    hit.sort_unstable_by(|(key, a), (other, b)| weight(b).cmp(&weight(a)).then(key.cmp(other)));
+    hit.truncate(HARDEST);
+    hit.into_iter().map(|(key, count)| HitEntry { name: name(key), count: *count }).collect()
+}
+
+fn compare(new: &Counts<IpAddr>, old: &Counts<IpAddr>) -> Comparison {
+    let by = |counts: &Counts<IpAddr>| -> HashSet<IpAddr> {
+        counts.rejected().map(|(client, _)| *client).collect()
+    };
+    let (by_new, by_old) = (by(new), by(old));
+    let newly = || new.rejected().filter(|(client, _)| !by_old.contains(*client));
+    Comparison {
+        newly: newly().count(),
+        newly_hardest: hardest(newly(), IpAddr::to_string),
+        no_longer: by_old.difference(&by_new).count(),
+    }
+}
+
+/// A key as the log of the proxy shows it.
+fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String {
+    let mut text = String::new();
+    let hashed = match display {
+        KeyDisplay::Hashed => spec.key.hashed(key),
+        KeyDisplay::Plain => key.clone(),
+    };
+    // A text takes all that is written.
+    let _ = write_shown(hashed.as_str(), &mut text);
+    text
+}
+
+/// A part of a whole, from 0 to 1; 0 of nothing.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,284 @@
+//! A replay's report as text, for a terminal.
+
+use std::fmt::{self, Display, Write as _};
+
+use super::words::{counted, length, number, percent, plot, time, values_each};
+use super::{
+    Comparison, FileReport, Hit, HitEntry, LeftOut, LeftOutName, LimitReport, Report, share,
+};
+use crate::limit::Mode;
+use crate::replay::timeline::{Slice, Timeline};
+
+/// The columns of a plot.
+const PLOT: usize = 60;
+
+/// The keys that are listed of each limit. The clients are listed in full.
+const KEYS: usize = 5;
+
+/// A report that is written as text.
+pub struct Text<'r>(pub &'r Report);
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { now, against, .. } = self.0;
+        self.log(f)?;
+        match against {
+            None => file(now, f),
+            Some((old, comparison)) => {
+                beside(now, old, f)?;
+                newly(now, old, comparison, f)?;
+                file(now, f)
+            }
+        }
+    }
+}
+
+impl Text<'_> {
+    /// What was read.
+    fn log(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { lines, clock, now, .. } = self.0;
+        let clients = match now.clients.seen {
+            0 => String::new(),
+            seen => format!(" of {}", counted(seen as u64, "client")),
+        };
+        write!(f, "{}{clients}", counted(now.all.requests, "request"))?;
+        if let Some((from, to)) = clock.span {
+            let span = length(to.micros_since(from));
+            write!(f, ", from {} to {} UTC ({span})", time(from), time(to))?;
+        }
+        f.write_char('\n')?;
+        if clock.steps_back > 0 {
+            let (times, most) = (counted(clock.steps_back, "line"), length(clock.longest_step));
+            writeln!(
+                f,
+                "{times} went back in time, by at most {most}: they count at the latest time before"
+            )?;
+        }
+        if lines.no_request > 0 {
+            writeln!(f, "{} without an HTTP request", counted(lines.no_request, "line"))?;
+        }
+        if lines.broken > 0 {
+            writeln!(f, "{} that cannot be read, for example:", counted(lines.broken, "line"))?;
+            for (file, line, why) in &lines.examples {
+                writeln!(f, "    {file}:{line}: {why}")?;
+            }
+        }
+        if now.clients.untracked > 0 {
+            let (seen, rest) = (number(now.clients.seen as u64), number(now.clients.untracked));
+            writeln!(
+                f,
+                "only the first {seen} clients are counted apart; {rest} requests are of others"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What one file's limits would have done.
+fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\nby {}", report.file)?;
+    let (all, clients) = (&report.all, &report.clients);
+    let rows =
+        [("rejected", all.rejected, clients.rejected), ("held", all.delayed, clients.delayed)];
+    for (what, count, hit) in rows {
+        let share = percent(share(count, all.requests));
+        writeln!(
+            f,
+            "  {what:<9} {:>12} requests  {share:>9}  {:>9} clients",
+            number(count),
+            number(hit as u64)
+        )?;
+    }
+    let bad: u64 = report.bad.iter().map(|(_, count)| count).sum();
+    if bad > 0 {
+        let why: Vec<_> = report
+            .bad
+            .iter()
+            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)))
+            .collect();
+        writeln!(
+            f,
+            "  refused   {:>12} requests are no good requests: {}",
+            number(bad),
+            why.join(", ")
+        )?;
+    }
+    if clients.rejected > 0 {
+        let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
+        let median = percent(clients.median_share);
+        writeln!(
+            f,
+            "  of the requests of those clients {of_hit} are rejected; of the median one's {median}"
+        )?;
+    }
+    plots(&report.timeline, true, "  ", f)?;
+    entries("client", &clients.hardest, clients.rejected + clients.delayed, "  ", f)?;
+    for limit in &report.limits {
+        self::limit(limit, f)?;
+    }
+    if report.routes.len() > 1 {
+        writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
+        for (name, counts) in &report.routes {
+            let Slice { requests, delayed, rejected } = counts;
+            writeln!(
+                f,
+                "  {name:<32} {:>12} {:>12} {:>12}",
+                number(*requests),
+                number(*rejected),
+                number(*delayed)
+            )?;
+        }
+    }
+    for left_out in &report.left_out {
+        self::left_out(left_out, f)?;
+    }
+    Ok(())
+}
+
+fn limit(limit: &LimitReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let LimitReport { name, figures, key, mode, counts, longest_wait, keys, timeline } = limit;
+    let by = if key.is_empty() { "one bucket for all".to_owned() } else { format!("by {key}") };
+    let mode = match mode {
+        Mode::Enforce => "",
+        Mode::Shadow | Mode::Candidate => " (in shadow)",
+    };
+    writeln!(f, "\n  limit {name}{mode}: {figures}, {by}")?;
+    let Hit { seen, rejected, .. } = keys;
+    let share = percent(share(counts.rejected, counts.requests));
+    writeln!(
+        f,
+        "    rejects {} of {} ({share}), {} of {}",
+        number(counts.rejected),
+        counted(counts.requests, "request"),
+        number(*rejected as u64),
+        counted(*seen as u64, "key"),
+    )?;
+    if counts.delayed > 0 {
+        let micros = u64::try_from(longest_wait.as_micros()).unwrap_or(u64::MAX);
+        let held = counted(counts.delayed, "request");
+        writeln!(f, "    holds {held}, for at most {}", length(micros))?;
+    }
+    plots(timeline, false, "    ", f)?;
+    let shown = &keys.hardest[..keys.hardest.len().min(KEYS)];
+    entries("key", shown, keys.rejected + keys.delayed, "    ", f)
+}
+
+/// Plots of what happened over the time of the log.
+fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let slices = timeline.slices();
+    let column = |of: fn(&Slice) -> u64| slices.iter().map(of).collect::<Vec<_>>();
+    let rows = [
+        ("requests", column(|slice| slice.requests), all),
+        ("rejected", column(|slice| slice.rejected), true),
+        ("held", column(|slice| slice.delayed), true),
+    ];
+    let rows = rows.iter().filter(|(_, values, wanted)| *wanted && values.iter().any(|it| *it > 0));
+    let mut is_any = false;
+    for (what, values, _) in rows {
+        writeln!(f, "{indent}{what:<9} {}", plot(values, PLOT))?;
+        is_any = true;
+    }
+    if is_any {
+        let each = values_each(slices.len(), PLOT) as u64 * timeline.width();
+        writeln!(f, "{indent}{:<9} one column is {}", "", length(each))?;
+    }
+    Ok(())
+}
+
+/// The clients or keys that are hit hardest.
+fn entries(
+    what: &str,
+    entries: &[HitEntry],
+    all: usize,
+    indent: &str,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let width = entries.iter().map(|it| it.name.chars().count()).max().unwrap_or_default();
+    let width = width.clamp(15, 44);
+    let title = format!("{what} hit hardest");
+    writeln!(
+        f,
+        "{indent}{title:<width$} {:>9} {:>9} {:>7} {:>9}  {:<19}  last (UTC)",
+        "requests", "rejected", "share", "held", "first"
+    )?;
+    for HitEntry { name, count } in entries {
+        let Slice { requests, delayed, rejected } = count.counts;
+        let share = percent(share(rejected, requests));
+        let (first, last) =
+            count.hit.map(|(first, last)| (time(first), time(last))).unwrap_or_default();
+        let (requests, rejected, delayed) = (number(requests), number(rejected), number(delayed));
+        let name = safe(name);
+        writeln!(
+            f,
+            "{indent}{name:<width$} {requests:>9} {rejected:>9} {share:>7} {delayed:>9}  {first}  {last}"
+        )?;
+    }
+    if all > entries.len() {
+        writeln!(f, "{indent}and {} more", number((all - entries.len()) as u64))?;
+    }
+    Ok(())
+}
+
+/// Both files side by side.
+fn beside(new: &FileReport, old: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\n  {:<18} {:>22} {:>22}", "", clipped(&old.file, 22), clipped(&new.file, 22))?;
+    let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
+    let rows: [(&str, fn(&FileReport) -> (u64, u64)); 4] = [
+        ("requests rejected", |it| (it.all.rejected, it.all.requests)),
+        ("requests held", |it| (it.all.delayed, it.all.requests)),
+        ("clients rejected", |it| (it.clients.rejected as u64, it.clients.seen as u64)),
+        ("clients held", |it| (it.clients.delayed as u64, it.clients.seen as u64)),
+    ];
+    for (what, of) in rows {
+        let [old, new] = [of(old), of(new)].map(|(count, all)| cell(count, all));
+        writeln!(f, "  {what:<18} {old:>22} {new:>22}")?;
+    }
+    Ok(())
+}
+
+/// Who is hit by one of the two files alone.
+fn newly(
+    new: &FileReport,
+    old: &FileReport,
+    comparison: &Comparison,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let Comparison { newly, newly_hardest, no_longer } = comparison;
+    let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
+    writeln!(f, "  {by_new} rejected by {} alone, {by_old} by {} alone", new.file, old.file)?;
+    entries("newly", newly_hardest, *newly, "  ", f)
+}
+
+fn left_out(left_out: &LeftOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let LeftOut { what, fact, requests } = left_out;
+    let requests = counted(*requests, "request");
+    match what {
+        LeftOutName::Limit(name) => {
+            write!(f, "\n  left out: limit {name}, of {requests}. The log does not tell {fact}.")?;
+        }
+        LeftOutName::Route(name) => {
+            write!(
+                f,
+                "\n  missed perhaps: route {name}, by {requests}. The log does not tell {fact}."
+            )?;
+        }
+    }
+    writeln!(f, " See --assume.")
+}
+
+/// The end of a text that is too long: of a file the name says more than the folder.
+fn clipped(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    match count.checked_sub(width) {
+        None | Some(0) => text.to_owned(),
+        Some(more) => std::iter::once('…').chain(text.chars().skip(more + 1)).collect(),
+    }
+}
+
+/// A name without characters that would move a terminal's cursor.
+fn safe(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
+}

@@ -1,0 +1,225 @@
+//! What a replay counts: of the requests, their clients, limits, keys and routes.
+//! [`Replay`](super::Replay) hands each [`Judged`] request to [`Tally::count`].
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::judge::{BadRequest, Judged, Untold};
+use super::timeline::{Slice, Timeline};
+use crate::limit::Mode;
+use crate::limit::decision::{Outcome, Verdict};
+use crate::limit::key::Key;
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+use crate::plan::{LimitSpec, Plan};
+use crate::request::network::client_network;
+use crate::throttle::RehearsedLimit;
+
+/// The most clients that are counted one by one, and the most keys of each limit. The requests of others are
+/// counted together: a log of any length needs a bounded memory.
+pub const MOST_TRACKED: usize = 1_000_000;
+
+/// The counts of one replay.
+pub struct Tally<'p> {
+    plan: &'p Plan,
+    /// All requests.
+    pub all: Slice,
+    /// Requests that get an error before or instead of a decision.
+    pub bad: BTreeMap<BadRequest, u64>,
+    /// All requests over the log's time.
+    pub timeline: Timeline,
+    /// The clients by address.
+    pub clients: Counts<IpAddr>,
+    /// Each limit, and right behind it its candidate.
+    pub limits: Vec<LimitTally<'p>>,
+    /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
+    pub routes: Vec<Slice>,
+    /// Requests for which a limit was left out or a route may have been missed, because of a missing fact.
+    pub untold: BTreeMap<Untold, u64>,
+    places: HashMap<Name, usize>,
+}
+
+/// What one limit, or one candidate, said.
+pub struct LimitTally<'p> {
+    /// The limit.
+    pub spec: &'p Arc<LimitSpec>,
+    /// Whether its refusals count.
+    pub mode: Mode,
+    /// The requests to which it applied, and those that it holds and refuses by itself.
+    pub counts: Slice,
+    /// The longest time for which it holds a request.
+    pub longest_wait: Duration,
+    /// Its keys.
+    pub keys: Counts<Key>,
+    /// The same counts over the log's time.
+    pub timeline: Timeline,
+}
+
+/// What happened to each client, or to each key of a limit.
+pub struct Counts<K> {
+    table: HashMap<K, KeyCount>,
+    /// The requests of those that are not in the table, because it is full.
+    pub untracked: Slice,
+}
+
+/// What happened to one client or key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCount {
+    /// Its requests, and those that are held and rejected.
+    pub counts: Slice,
+    /// When its first request was held or rejected, and its last one.
+    pub hit: Option<(Timestamp, Timestamp)>,
+}
+
+impl KeyCount {
+    fn add(&mut self, counted: &Slice, now: Timestamp) {
+        self.counts.add(counted);
+        if counted.rejected + counted.delayed > 0 {
+            self.hit = Some((self.hit.map_or(now, |(first, _)| first), now));
+        }
+    }
+}
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self { table: HashMap::new(), untracked: Slice::default() }
+    }
+}
+
+impl<K: Hash + Eq + Clone> Counts<K> {
+    fn add(&mut self, key: &K, counted: &Slice, now: Timestamp) {
+        let is_full = self.table.len() >= MOST_TRACKED;
+        match self.table.get_mut(key) {
+            Some(count) => count.add(counted, now),
+            None if is_full => self.untracked.add(counted),
+            None => {
+                let mut count = KeyCount::default();
+                count.add(counted, now);
+                self.table.insert(key.clone(), count);
+            }
+        }
+    }
+
+    /// The number of clients or keys that are counted one by one.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// What happened to this client or key.
+    pub fn get(&self, key: &K) -> Option<&KeyCount> {
+        self.table.get(key)
+    }
+
+    /// All that are counted one by one, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+        self.table.iter()
+    }
+
+    /// Those of which a request was rejected.
+    pub fn rejected(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+        self.iter().filter(|(_, count)| count.counts.rejected > 0)
+    }
+
+    /// Those of which a request was held.
+    pub fn delayed(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+        self.iter().filter(|(_, count)| count.counts.delayed > 0)
+    }
+}
+
+impl<'p> Tally<'p> {
+    /// Nothing counted yet.
+    pub fn new(plan: &'p Plan) -> Self {
+        let limits: Vec<_> = plan
+            .limits
+            .iter()
+            .flat_map(|spec| std::iter::once(spec).chain(&spec.candidate))
+            .map(LimitTally::new)
+            .collect();
+        let places = limits.iter().enumerate();
+        let places = places.map(|(place, limit)| (limit.spec.name.clone(), place)).collect();
+        Self {
+            plan,
+            all: Slice::default(),
+            bad: BTreeMap::new(),
+            timeline: Timeline::default(),
+            clients: Counts::default(),
+            limits,
+            routes: vec![Slice::default(); plan.routes.len() + 1],
+            untold: BTreeMap::new(),
+            places,
+        }
+    }
+
+    /// Counts a request for which the log tells too little.
+    pub fn untold(&mut self, untold: Untold) {
+        *self.untold.entry(untold).or_default() += 1;
+    }
+
+    /// Counts a request.
+    pub fn count(&mut self, judged: &Judged<'p>, now: Timestamp) {
+        let mut counted = Slice { requests: 1, ..Slice::default() };
+        self.timeline.begin(now);
+        match &judged.answer {
+            Err(bad) => *self.bad.entry(*bad).or_default() += 1,
+            Ok(answer) => {
+                match answer.verdict {
+                    Verdict::Refuse { .. } => counted.rejected = 1,
+                    Verdict::Pass { wait } if !wait.is_zero() => counted.delayed = 1,
+                    Verdict::Pass { .. } => {}
+                }
+                for limit in answer.limits() {
+                    if let Some(place) = self.places.get(&limit.spec.name) {
+                        let tally = &mut self.limits[*place];
+                        tally.timeline.begin(self.timeline.start().unwrap_or(now));
+                        tally.count(&limit, now);
+                    }
+                }
+            }
+        }
+        self.all.add(&counted);
+        self.timeline.add(now, &counted);
+        self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);
+        if let Some(client) = judged.client {
+            let client = client_network(client, self.plan.server.ipv6_prefix);
+            self.clients.add(&client, &counted, now);
+        }
+    }
+}
+
+impl<'p> LimitTally<'p> {
+    fn new(spec: &'p Arc<LimitSpec>) -> Self {
+        Self {
+            spec,
+            mode: spec.mode,
+            counts: Slice::default(),
+            longest_wait: Duration::ZERO,
+            keys: Counts::default(),
+            timeline: Timeline::default(),
+        }
+    }
+
+    fn count(&mut self, limit: &RehearsedLimit<'_>, now: Timestamp) {
+        let mut counted = Slice { requests: 1, ..Slice::default() };
+        match limit.decision.outcome {
+            Outcome::Allow => {}
+            Outcome::Delay(wait) => {
+                counted.delayed = 1;
+                self.longest_wait = self.longest_wait.max(wait);
+            }
+            Outcome::Reject { .. } => counted.rejected = 1,
+        }
+        self.counts.add(&counted);
+        self.keys.add(limit.key, &counted, now);
+        self.timeline.add(now, &counted);
+    }
+}

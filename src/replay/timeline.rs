@@ -1,0 +1,134 @@
+//! Counts over the time of a log, in a bounded number of slices.
+
+use crate::limit::time::Timestamp;
+
+/// The most slices. Beyond them, two slices become one.
+pub const MOST_SLICES: usize = 240;
+
+/// The shortest slice, in microseconds.
+const SHORTEST: u64 = 1_000_000;
+
+/// What happened in one slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Requests.
+    pub requests: u64,
+    /// Requests that are held.
+    pub delayed: u64,
+    /// Requests that are rejected.
+    pub rejected: u64,
+}
+
+/// Slices of equal length, from the time of the first request on. A log of any length has at most
+/// [`MOST_SLICES`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    start: Option<Timestamp>,
+    /// In microseconds.
+    width: u64,
+    slices: Vec<Slice>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { start: None, width: SHORTEST, slices: Vec::new() }
+    }
+}
+
+impl Slice {
+    /// Adds what happened in another slice.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.delayed += other.delayed;
+        self.rejected += other.rejected;
+    }
+}
+
+impl Timeline {
+    /// Adds to the slice of the time `at`. Times before the first one count as the first one.
+    pub fn add(&mut self, at: Timestamp, counted: &Slice) {
+        let since = at.micros_since(*self.start.get_or_insert(at));
+        let mut place = since / self.width;
+        while place >= MOST_SLICES as u64 {
+            self.double();
+            place = since / self.width;
+        }
+        let place = usize::try_from(place).unwrap_or(MOST_SLICES);
+        if self.slices.len() <= place {
+            self.slices.resize(place + 1, Slice::default());
+        }
+        self.slices[place].add(counted);
+    }
+
+    /// The first slice begins at this time, unless something was counted already.
+    pub fn begin(&mut self, at: Timestamp) {
+        self.start.get_or_insert(at);
+    }
+
+    /// The same counts in slices that are as long as those of `other`, and as many. Both begin at one time,
+    /// and the slices of `other` are not shorter.
+    #[must_use]
+    pub fn sliced_like(mut self, other: &Self) -> Self {
+        while self.width < other.width {
+            self.double();
+        }
+        self.slices.resize(other.slices.len(), Slice::default());
+        self
+    }
+
+    fn double(&mut self) {
+        self.width *= 2;
+        let pairs = self.slices.chunks(2).map(|pair| {
+            pair.iter().fold(Slice::default(), |mut sum, slice| {
+                sum.add(slice);
+                sum
+            })
+        });
+        self.slices = pairs.collect();
+    }
+
+    /// The time of the first slice's beginning. `None` where nothing was counted.
+    pub fn start(&self) -> Option<Timestamp> {
+        self.start
+    }
+
+    /// The length of a slice in microseconds.
+    pub fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// The slices, from the first on.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_there_are_few_slices(
+            gaps in proptest::collection::vec(0_u64..100_000_000_000, 1..500),
+        ) {
+            let (mut timeline, mut now) = (Timeline::default(), 1 << 50);
+            for gap in &gaps {
+                now += gap;
+                let counted = Slice { requests: 1, delayed: 0, rejected: gap % 2 };
+                timeline.add(Timestamp::from_micros(now).unwrap(), &counted);
+            }
+            let all = timeline.slices().iter().fold(Slice::default(), |mut sum, slice| {
+                sum.add(slice);
+                sum
+            });
+            prop_assert_eq!(all.requests, gaps.len() as u64);
+            prop_assert_eq!(all.rejected, gaps.iter().filter(|gap| *gap % 2 == 1).count() as u64);
+            prop_assert!(timeline.slices().len() <= MOST_SLICES);
+            let length = timeline.width() * timeline.slices().len() as u64;
+            prop_assert!(length > now - timeline.start().unwrap().as_micros());
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the limits say to requests that nobody sends: those of a log, and those of the tests in a file.
+//!
+//! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of
+//! real requests. The time is the caller's: nothing here reads a clock that the decisions see.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use smallvec::SmallVec;
+
+use super::queue::{Waiting, WaitingPlace};
+use super::request_limit::RequestLimit;
+use super::{Permit, Refused, gather, permit, request_limit};
+use crate::limit::Mode;
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::{Decision, Verdict};
+use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
+use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use crate::request::key::View;
+use crate::store::{self, Claim, Moment, Shared, Store};
+
+/// The buckets of one rehearsal, and the requests in it that have not ended.
+pub struct Rehearsal {
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+    waiting: Waiting,
+    open: BinaryHeap<OpenRequest>,
+    /// Requests so far. Of two requests that end at one time, the earlier request ends first.
+    requests: u64,
+}
+
+/// The answer that a request gets when it passes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RehearsedAnswer {
+    /// The status. `None` where nobody knows it: then every limit counts the request.
+    pub status: Option<StatusCode>,
+    /// The bytes of the body. `None` where nobody knows them: then the limit's estimate counts.
+    pub bytes: Option<u64>,
+    /// The time from the moment when the request passes to the end of the answer.
+    pub lasts: Duration,
+}
+
+/// What the limits say to one request.
+pub struct RehearsedRequest<'p> {
+    /// The answer of all enforcing limits together. It names a limit by its place in `limits`.
+    pub verdict: Verdict,
+    limits: PerAsk<RequestLimit<'p>>,
+}
+
+/// What one limit says to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RehearsedLimit<'r> {
+    /// The limit, or the candidate of a limit.
+    pub spec: &'r Arc<LimitSpec>,
+    /// The request's key, not hashed.
+    pub key: &'r Key,
+    /// Whether the limit's refusal counts.
+    pub mode: Mode,
+    /// The limit's own decision.
+    pub decision: Decision,
+}
+
+/// A request that is held, or whose answer has not ended.
+struct OpenRequest {
+    until: Timestamp,
+    number: u64,
+    end: End,
+}
+
+enum End {
+    /// The request is held no longer. Its places are free for others.
+    Wait { _places: SmallVec<[WaitingPlace; 1]> },
+    /// The answer has ended.
+    Answer(Permit),
+}
+
+impl Rehearsal {
+    /// A rehearsal with new buckets. They live in this process, wherever `spec` keeps those of real requests.
+    pub fn new(spec: &StoreSpec) -> Self {
+        let spec = StoreSpec { location: StoreLocation::Memory, ..spec.clone() };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let (waiting, open) = (Waiting::default(), BinaryHeap::new());
+        Self { shared, store, waiting, open, requests: 0 }
+    }
+
+    /// Decides over these limits for a request at the time `now`, which must not be before the time of the
+    /// last call. A request that passes gets the answer `answer`.
+    ///
+    /// # Errors
+    /// Where a key or a cost cannot be read from the request.
+    pub fn decide<'p>(
+        &mut self,
+        specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
+        request: &View<'_>,
+        answer: RehearsedAnswer,
+        now: Timestamp,
+    ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
+        self.end_before(now);
+        self.requests += 1;
+        let mut limits = PerAsk::new();
+        let wall = self.store.wall(now);
+        gather::gather(specs, request, (&self.store, wall), &mut limits)?;
+        request_limit::leave_closed(&mut limits);
+        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
+        let open = limits.iter_mut().filter(|limit| !limit.is_closed());
+        let mut open: PerAsk<&mut Claim<'_>> = open.map(|limit| &mut limit.claim).collect();
+        if !open.is_empty() {
+            self.store.take_locally(&mut open, Moment::now(now));
+        }
+        drop(open);
+        let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
+        if let Verdict::Pass { wait } = verdict {
+            self.pass(&mut limits, answer, now.plus(wait));
+        }
+        limits.iter_mut().for_each(|limit| limit.place = None);
+        Ok(RehearsedRequest { verdict, limits })
+    }
+
+    /// The request goes at the time `goes`.
+    fn pass(
+        &mut self,
+        limits: &mut PerAsk<RequestLimit<'_>>,
+        answer: RehearsedAnswer,
+        goes: Timestamp,
+    ) {
+        request_limit::leave_places(limits);
+        let places: SmallVec<_> =
+            limits.iter_mut().filter_map(|limit| limit.place.take()).collect();
+        if !places.is_empty() {
+            self.leave_open(goes, End::Wait { _places: places });
+        }
+        let mut permit = permit(limits);
+        if !permit.is_empty() {
+            permit.answered_with(answer.status, answer.bytes);
+            self.leave_open(goes.plus(answer.lasts), End::Answer(permit));
+        }
+    }
+
+    fn leave_open(&mut self, until: Timestamp, end: End) {
+        self.open.push(OpenRequest { until, number: self.requests, end });
+    }
+
+    /// Ends the requests whose time has come, each at its own time.
+    fn end_before(&mut self, now: Timestamp) {
+        while self.open.peek().is_some_and(|open| open.until <= now)
+            && let Some(OpenRequest { until, end, .. }) = self.open.pop()
+        {
+            match end {
+                End::Wait { .. } => {}
+                End::Answer(permit) => permit.end_at(until),
+            }
+        }
+    }
+
+    /// Forgets buckets that are like new, to give their memory back. To be called now and then;
+    /// [`store::SWEEP_STEPS`] calls visit all buckets.
+    pub fn sweep(&self, now: Timestamp) {
+        self.shared.sweep(now);
+    }
+}
+
+impl<'p> RehearsedRequest<'p> {
+    /// What each limit says that applies to the request, in the route's order. A candidate stands right
+    /// behind its limit.
+    pub fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
+        self.limits.iter().filter_map(|limit| {
+            let Claim { spec, key, decision, .. } = &limit.claim;
+            Some(RehearsedLimit { spec, key, mode: limit.mode(), decision: (*decision)? })
+        })
+    }
+
+    /// The limit that decides: the one that refuses the request for longest, or holds it for longest. `None`
+    /// where the request passes at once.
+    pub fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
+        let place = match self.verdict {
+            Verdict::Refuse { by, .. } => by,
+            Verdict::Pass { wait } if wait.is_zero() => return None,
+            Verdict::Pass { wait } => request_limit::slowest(&self.limits, wait),
+        };
+        self.limits.get(place).map(|limit| limit.claim.spec)
+    }
+}
+
+impl Ord for OpenRequest {
+    /// The request that ends first is the greatest, as a heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.until, other.number).cmp(&(self.until, self.number))
+    }
+}
+
+impl PartialOrd for OpenRequest {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for OpenRequest {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for OpenRequest {}
