@@ -1,5 +1,6 @@
 //! `tidegate check`.
 
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -7,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, load, print};
 use crate::config::{Problems, Severity};
+use crate::replay::cases::{self, CaseResult};
 
-/// Say `ok`, or everything that is wrong with the file.
+/// Say `ok`, or everything that is wrong with the file, and try its `[[tests]]`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Check {
     /// The configuration's file, proxy.toml by default
@@ -23,30 +25,105 @@ pub(super) struct Check {
 
 pub(super) fn check(check: &Check) -> CommandResult {
     let file: &Path = check.path.as_deref().unwrap_or(&check.file.config);
-    match (load(file), check.json) {
-        (Ok(loaded), true) => print(as_json(&loaded.warnings)),
+    let loaded = match (load(file), check.json) {
+        (Ok(loaded), _) => loaded,
         (Err(problems), true) => {
-            print(as_json(&problems))?;
-            Err(Failure { code: WRONG, message: None })
+            print(as_json(&problems, &[]))?;
+            return Err(Failure { code: WRONG, message: None });
         }
-        (Ok(loaded), false) => {
-            if !loaded.warnings.is_empty() {
-                complain(loaded.warnings.render(colour()));
-            }
-            print("ok")
+        (Err(problems), false) => return Err(problems.into()),
+    };
+    let results = cases::run(&loaded.plan);
+    let failed = results.iter().filter(|result| !result.differences.is_empty()).count();
+    if check.json {
+        print(as_json(&loaded.warnings, &results))?;
+    } else {
+        if !loaded.warnings.is_empty() {
+            complain(loaded.warnings.render(colour()));
         }
-        (Err(problems), false) => Err(problems.into()),
+        for result in &results {
+            print(CaseReport { file, result })?;
+        }
+    }
+    match failed {
+        0 if check.json => Ok(()),
+        0 => print("ok"),
+        _ if check.json => Err(Failure { code: WRONG, message: None }),
+        _ => {
+            let tests = if results.len() == 1 { "test" } else { "tests" };
+            Err(Failure::usage(format!("{failed} of {} {tests} failed", results.len())))
+        }
     }
 }
 
-fn as_json(problems: &Problems) -> Value {
+fn as_json(problems: &Problems, results: &[CaseResult<'_>]) -> Value {
     let of = |severity: Severity| -> Vec<Value> {
         let these = problems.iter().filter(|problem| problem.severity() == severity);
         these.map(|problem| problems.to_json(problem)).collect()
     };
+    let tests: Vec<Value> = results.iter().map(case_as_json).collect();
+    let failed = results.iter().any(|result| !result.differences.is_empty());
     json!({
-        "ok": !problems.has_errors(),
+        "ok": !problems.has_errors() && !failed,
         "errors": of(Severity::Error),
         "warnings": of(Severity::Warning),
+        "tests": tests,
     })
+}
+
+fn case_as_json(result: &CaseResult<'_>) -> Value {
+    let CaseResult { case, came, differences } = result;
+    let differences: Vec<_> = differences
+        .iter()
+        .map(|it| json!({ "field": it.field, "expected": it.expected, "came": it.came }))
+        .collect();
+    json!({
+        "name": case.name,
+        "line": case.line,
+        "ok": differences.is_empty(),
+        "differences": differences,
+        "came": {
+            "allowed": came.allowed,
+            "rejected": came.rejected,
+            "delayed": came.delayed,
+            "limit": came.limit,
+            "route": came.route,
+            "retry_after": came.retry_after,
+        },
+    })
+}
+
+/// One test as a test runner reports it. A test that fails is shown with what came instead.
+struct CaseReport<'r> {
+    file: &'r Path,
+    result: &'r CaseResult<'r>,
+}
+
+impl Display for CaseReport<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CaseResult { case, came, differences } = self.result;
+        if differences.is_empty() {
+            return write!(f, "test {} ... ok", case.name);
+        }
+        write!(f, "test {} ... FAILED ({}:{})", case.name, self.file.display(), case.line)?;
+        for difference in differences {
+            write!(f, "\n    {difference}")?;
+        }
+        let (allowed, rejected, delayed) = (came.allowed, came.rejected, came.delayed);
+        write!(
+            f,
+            "\n    what came: allowed = {allowed}, rejected = {rejected}, delayed = {delayed}"
+        )?;
+        if let Some(limit) = &came.limit {
+            write!(f, ", limit = \"{limit}\"")?;
+        }
+        write!(f, ", route = \"{}\"", came.route)?;
+        if let Some(seconds) = came.retry_after {
+            write!(f, ", retry_after = \"{seconds}s\"")?;
+        }
+        for (name, fact) in &came.left_out {
+            write!(f, "\n    {name} was not tried, because a test does not have {fact}")?;
+        }
+        Ok(())
+    }
 }

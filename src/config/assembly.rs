@@ -16,9 +16,10 @@ use super::section::route::ROUTE;
 use super::section::route::names::names;
 use super::section::server::SERVER;
 use super::section::store::STORE;
+use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::{
-    REJECT, ROOT, admin, answer, limit, log, route, server, store, trace, upstream,
+    REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
 use super::setting::read;
 use super::shape::Shape;
@@ -55,6 +56,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         },
     );
     let routes = root.take("routes");
+    let tests = root.take("tests");
     root.finish();
     // Where `routes` is not a list, `list` has noted the problem.
     let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
@@ -71,6 +73,16 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         .collect();
 
     let names = names(cx, &routes);
+    let known = test_case::KnownNames {
+        limits: limits.iter().map(|limit| limit.name.as_str()).collect(),
+        routes: &names,
+    };
+    let tests = tests.and_then(|item| item.list()).unwrap_or_default();
+    let tests: Vec<_> = tests
+        .iter()
+        .filter_map(|item| item.section(&TEST, TEST.title))
+        .filter_map(|section| test_case::build(section, &known))
+        .collect();
     let whole = Whole {
         cx,
         server: &server,
@@ -124,6 +136,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         log,
         admin,
         trace,
+        tests,
     })
 }
 

@@ -13,6 +13,7 @@ mod listen;
 mod redis;
 pub mod response;
 mod route;
+mod test_case;
 mod tls;
 mod trace;
 mod upstream;
@@ -35,6 +36,7 @@ pub use self::listen::ListenAddress;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
+pub use self::test_case::{Expectation, TestCase};
 pub use self::tls::ServerTls;
 pub use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub use self::upstream::{
@@ -72,6 +74,8 @@ pub struct Plan {
     pub admin: AdminSpec,
     /// Which requests are traced, and where their spans go.
     pub trace: TraceSpec,
+    /// What `tidegate check` tries.
+    pub tests: Vec<TestCase>,
 }
 
 impl Plan {

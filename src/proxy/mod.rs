@@ -41,6 +41,7 @@ use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
+pub(crate) use self::headers::quotas::whole_seconds;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
 use self::refusal::{Refusal, client_gone, is_authority_form};

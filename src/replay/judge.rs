@@ -5,21 +5,21 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::log::record::{LogRecord, Logged};
 use crate::limit::time::Timestamp;
-use crate::plan::{CostSpec, Plan};
+use crate::plan::{Action, CostSpec, Plan};
 use crate::proxy;
 use crate::request::client::PeerAddress;
 use crate::request::host::Host;
 use crate::request::key::{KeySource, View};
 use crate::request::method;
 use crate::request::path::NormalPath;
-use crate::request::route::PathParams;
-use crate::throttle::{Rehearsal, RehearsedAnswer, RehearsedRequest};
+use crate::request::route::{NoRoute, PathParams};
+use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
 /// One file's routes and limits, and the buckets of one replay.
 pub struct Judge<'p> {
@@ -220,14 +220,19 @@ impl<'p> Judge<'p> {
                 None => plan.limits.get(place),
             }
         });
+        let own = match (&spec.action, &found) {
+            (_, Err(NoRoute::MethodNotAllowed(_))) => Some(StatusCode::METHOD_NOT_ALLOWED),
+            (Action::Respond { status, .. }, _) => Some(*status),
+            (Action::Forward { .. }, _) => None,
+        };
         let answer = RehearsedAnswer {
-            status: record.status,
+            status: own.or(record.status),
             bytes: record.bytes,
             lasts: record.duration.unwrap_or_default(),
         };
         let answer = self.rehearsal.decide(known, &view, answer, now);
         let answer = answer.map_err(|refused| match refused {
-            crate::throttle::Refused::Cost { .. } => BadRequest::Cost,
+            Refused::Cost { .. } => BadRequest::Cost,
             _ => BadRequest::Key,
         });
         Judged { client, route, answer }

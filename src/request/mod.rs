@@ -4,6 +4,7 @@ pub mod client;
 pub mod exempt;
 pub mod host;
 pub mod key;
+pub(crate) mod line;
 pub mod method;
 pub mod name;
 pub(crate) mod network;

@@ -20,6 +20,7 @@ use crate::proxy;
 use crate::request::client::{Client, ClientHeader, PeerAddress, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
+use crate::request::line::request_line;
 use crate::request::method;
 use crate::request::path::NormalPath;
 use crate::request::route::PathParams;
@@ -48,7 +49,10 @@ pub(super) struct Explain {
 
 pub(super) fn explain(explain: &Explain) -> CommandResult {
     let plan = load(&explain.file.config)?.plan;
-    let (method, uri) = request_line(&explain.request)?;
+    let (method, uri) = request_line(&explain.request).map_err(|why| {
+        let text = &explain.request;
+        Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
+    })?;
     let headers = headers(&explain.headers, &uri)?;
     let asked = ExplainedRequest {
         method,
@@ -74,21 +78,6 @@ struct ExplainedRequest {
     headers: HeaderMap,
     peer: IpAddr,
     now: Timestamp,
-}
-
-fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
-    let wrong = |why: &dyn fmt::Display| {
-        Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
-    };
-    let (method, target) = text.trim().split_once(' ').unwrap_or(("GET", text.trim()));
-    let method = method.parse().map_err(|error| wrong(&error))?;
-    let target = target.trim();
-    if !target.starts_with('/') && !target.contains("://") {
-        return Err(wrong(&"a path begins with a slash, a URL with http://"));
-    }
-    // A browser does not send the text behind a #.
-    let target = target.split('#').next().unwrap_or_default();
-    Ok((method, target.parse().map_err(|error| wrong(&error))?))
 }
 
 fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {

@@ -49,6 +49,11 @@ impl<'c> Context<'c> {
         Noted { problems: &self.problems, place: problems.len() - 1 }
     }
 
+    /// The number of the line where `span` begins, from 1.
+    pub(crate) fn line(&self, span: &Span) -> usize {
+        1 + self.source.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.borrow().iter().any(|problem| problem.severity() == Severity::Error)
     }

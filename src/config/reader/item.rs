@@ -270,8 +270,8 @@ impl<'c> Item<'c> {
     pub(crate) fn list(&self) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.value else {
             self.reject(match self.value {
-                DeValue::Table(_) if self.field == "routes" => {
-                    "expected a list: `[[routes]]` for each one".to_owned()
+                DeValue::Table(_) if matches!(self.field, "routes" | "tests") => {
+                    format!("expected a list: `[[{}]]` for each one", self.field)
                 }
                 DeValue::Table(_) => "expected a list of tables: `[{ … }]`".to_owned(),
                 DeValue::String(_) if self.found().starts_with('"') => {

@@ -14,6 +14,7 @@ mod pattern;
 pub(super) mod route;
 pub(super) mod server;
 pub(super) mod store;
+pub(super) mod test_case;
 pub(super) mod tls;
 pub(super) mod trace;
 pub(super) mod upstream;
@@ -25,13 +26,14 @@ use self::log::LOG;
 use self::route::ROUTE;
 use self::server::SERVER;
 use self::store::STORE;
+use self::test_case::TEST;
 use self::trace::TRACE;
 use super::setting::{Settings, fields};
 use super::shape::Fallback::Words;
 use super::shape::{Kind, Shape, field};
 
 /// The whole file.
-pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT)).later(&["tests"]);
+pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT));
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[
@@ -45,4 +47,5 @@ static OF_ROOT: Settings<()> = &[
     &field("log", Kind::Table(&LOG), Words("its defaults"), "what is logged, and how"),
     &field("admin", Kind::Table(&ADMIN), Words("none"), "health checks and metrics"),
     &field("trace", Kind::Table(&TRACE), Words("none"), "spans of requests, for an OpenTelemetry collector"),
+    &field("tests", Kind::List(&Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
 ];

@@ -187,7 +187,7 @@ fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
 }
 
 /// A wait as a client is told: in whole seconds, rounded up, at least 1.
-pub(in crate::proxy) fn whole_seconds(wait: Duration) -> u64 {
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 

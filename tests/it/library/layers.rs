@@ -8,7 +8,7 @@ use std::path::Path;
 const LAYERS: [&[&str]; 15] = [
     &["main"],
     &["cli"],
-    &["server"],
+    &["server", "replay"],
     &["reload", "admin"],
     &["worker"],
     &["downstream"],

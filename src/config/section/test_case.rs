@@ -1,0 +1,124 @@
+//! `[[tests]]`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode, Uri};
+
+use super::headers;
+use super::values::one_of;
+use crate::config::reader::{Item, Section, Wrong};
+use crate::config::setting::{Settings, at, fields, parsed, plain, read};
+use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::shape::{Kind, Mask, Shape, Zero, field};
+use crate::plan::{Expectation, NO_ROUTE, TestCase};
+use crate::request::line::request_line;
+
+type Spec = TestCase;
+
+/// `[[tests]]`.
+pub(crate) static TEST: Shape = Shape::new("[[tests]]", || fields(SETTINGS));
+
+/// So many requests are surely a typing error.
+const MOST: u64 = 1_000_000;
+
+#[rustfmt::skip]
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    &field("name", Kind::Text, Words("what it sends"), "its name in the report"),
+    &field("send", Kind::Text, Required, "a method and a path or URL: `GET /login`"),
+    &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
+    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", address),
+    &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "so many requests"),
+    &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
+    &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
+    &plain(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
+    &plain(at!(fresh), Kind::Flag, Value("false"), "begin with empty buckets, not with those of the test before"),
+    &field("expect", Kind::Table(&EXPECT), Required, "what is expected"),
+];
+
+/// A test's `expect`.
+pub(crate) static EXPECT: Shape = Shape::new("expect", || fields(OF_EXPECT));
+
+#[rustfmt::skip]
+static OF_EXPECT: Settings<()> = &[
+    &field("allowed", Kind::Whole(0, MOST), Words("any"), "so many pass at once"),
+    &field("rejected", Kind::Whole(0, MOST), Words("any"), "so many are rejected"),
+    &field("delayed", Kind::Whole(0, MOST), Words("any"), "so many pass after a wait"),
+    &field("limit", Kind::Text, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
+    &field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
+    &field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
+];
+
+/// The names that a test may expect.
+pub(crate) struct KnownNames<'k> {
+    pub(crate) limits: Vec<&'k str>,
+    pub(crate) routes: &'k [Arc<str>],
+}
+
+/// A test. `None` where a part of it is wrong.
+pub(crate) fn build(mut section: Section<'_>, known: &KnownNames<'_>) -> Option<TestCase> {
+    let line = section.cx.line(&section.span);
+    let name = section.take("name").and_then(|item| Some(item.text()?.text));
+    let send = section.require("send", "\"GET /login\"");
+    let sent = send.as_ref().and_then(request);
+    let headers = headers::values(&mut section, "headers");
+    let expect = section.require("expect", "{ allowed = 8, rejected = 2 }");
+    let expect = expect.and_then(|item| expectation(&item, known));
+    let (method, target) = sent.unwrap_or((Method::GET, Uri::from_static("/")));
+    let test = TestCase {
+        name: name.unwrap_or_else(|| format!("{method} {target}")),
+        line,
+        method,
+        target,
+        headers,
+        from: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        times: 1,
+        within: Duration::ZERO,
+        after: Duration::ZERO,
+        status: StatusCode::OK,
+        fresh: false,
+        expect: Expectation::default(),
+    };
+    let test = read(SETTINGS, section, test);
+    Some(TestCase { expect: expect?, ..test })
+}
+
+fn request(item: &Item<'_>) -> Option<(Method, Uri)> {
+    item.parse("expected a method and a path or URL, as in \"GET /login\"", |text| {
+        request_line(text).map_err(Wrong::Because)
+    })
+}
+
+fn address(item: &Item<'_>) -> Option<IpAddr> {
+    item.parse("expected an address, as in \"203.0.113.7\" or \"2001:db8::1\"", |text| {
+        text.parse().map_err(|_| Wrong::Expected)
+    })
+}
+
+fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
+    let mut section = item.section(&EXPECT, "expect")?;
+    let mut count = |name| section.take(name).and_then(|item| item.whole(0..=MOST));
+    let (allowed, rejected, delayed) = (count("allowed"), count("rejected"), count("delayed"));
+    let mut name = |field, names: &[&str], kind| {
+        let item: Item<'_> = section.take(field)?;
+        let text = item.text()?;
+        if !names.contains(&text.text.as_str()) {
+            text.refuse(one_of(text.shown(), names.iter().copied(), kind));
+        }
+        Some(Arc::from(text.text))
+    };
+    let limit = name("limit", &known.limits, "limits");
+    let routes: Vec<&str> = known.routes.iter().map(|name| &**name).chain([NO_ROUTE]).collect();
+    let route = name("route", &routes, "routes");
+    let retry_after = section.take("retry_after").and_then(|item| {
+        let duration = item.duration(Zero::Refused)?;
+        if duration.subsec_nanos() > 0 {
+            item.reject("expected whole seconds, as `retry-after` has them");
+            return None;
+        }
+        Some(duration.as_secs())
+    });
+    section.finish();
+    Some(Expectation { allowed, rejected, delayed, limit, route, retry_after })
+}

@@ -1,0 +1,325 @@
+//! Tries the `[[tests]]` of a file: `tidegate check`.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::header::HOST;
+use smallvec::SmallVec;
+
+use super::fact::{Assumed, Assumption, Fact};
+use super::judge::{BadRequest, Judge, Untold};
+use super::log::record::{LogRecord, Logged, LoggedHeaders};
+use crate::limit::decision::Verdict;
+use crate::limit::time::Timestamp;
+use crate::plan::{Expectation, Plan, TestCase};
+use crate::proxy::whole_seconds;
+
+/// When the first test begins: Monday, 1 January 2024, 0:00 UTC. Windows of every length on the clock begin
+/// then in UTC, so a test of such a limit does not depend on the day.
+const BEGIN: u64 = 1_704_067_200_000_000;
+
+/// How long an answer takes. Requests that come at once are therefore under way at once.
+const ANSWER: Duration = Duration::from_micros(1);
+
+/// The host of a request without one.
+const HOST_OF_NONE: &str = "localhost";
+
+/// What came of one test.
+#[derive(Clone, Debug)]
+pub struct CaseResult<'p> {
+    /// The test.
+    pub case: &'p TestCase,
+    /// What came.
+    pub came: CaseCounts,
+    /// What differs from what was expected. Empty where the test passes.
+    pub differences: Vec<Difference>,
+}
+
+/// What came of a test's requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaseCounts {
+    /// Requests that pass at once.
+    pub allowed: u64,
+    /// Requests that are rejected.
+    pub rejected: u64,
+    /// Requests that pass after a wait.
+    pub delayed: u64,
+    /// Requests that get an error in place of a decision, and why the first one does.
+    pub bad: Option<(BadRequest, u64)>,
+    /// The limit that rejects the first rejected request, or else holds the first held one.
+    pub limit: Option<String>,
+    /// The requests' route.
+    pub route: String,
+    /// The `retry-after` of the first rejected request, in seconds. `None` where none is rejected, or where it
+    /// could never pass.
+    pub retry_after: Option<u64>,
+    /// Limits that cannot be tried, each with what is missing.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// Something that was expected, and what came instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The field of `expect`.
+    pub field: &'static str,
+    /// Its value.
+    pub expected: String,
+    /// What came.
+    pub came: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, came {}", self.field, self.expected, self.came)
+    }
+}
+
+/// Tries all tests of a file, in its order.
+pub fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
+    // No test has a certificate, and no answer names its use: then the estimate counts.
+    let absent = |fact| Assumption { fact, assumed: Assumed::Absent };
+    let assumptions = [absent(Fact::Certificate), absent(Fact::Use)];
+    let mut judge = Judge::new(plan, &assumptions);
+    let mut now = Timestamp::MIN.plus_micros(BEGIN);
+    let mut results = Vec::with_capacity(plan.tests.len());
+    for case in &plan.tests {
+        if case.fresh {
+            judge = Judge::new(plan, &assumptions);
+        }
+        now = now.plus(case.after);
+        let came = send(&mut judge, case, now);
+        // The requests of this test have ended when the next one begins.
+        now = now.plus(case.within).plus(ANSWER);
+        let differences = differences(&case.expect, &came);
+        results.push(CaseResult { case, came, differences });
+    }
+    results
+}
+
+/// Sends a test's requests. The first one comes at `start`.
+fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts {
+    let mut counts = CaseCounts::default();
+    let mut held_by = None;
+    for number in 0..case.times {
+        let record = record(case, start.plus_micros(offset(case, number)));
+        let mut left_out: SmallVec<[Untold; 1]> = SmallVec::new();
+        let judged = judge.judge(&record, record.time, |untold| left_out.push(untold));
+        let plan = judge.plan();
+        let route = judged.route.map_or(&plan.no_route, |route| &plan.routes[route]);
+        counts.route = route.name.to_string();
+        if number == 0 {
+            counts.left_out = left_out.iter().map(|untold| described(judge, *untold)).collect();
+        }
+        let answer = match judged.answer {
+            Ok(answer) => answer,
+            Err(bad) => {
+                counts.bad.get_or_insert((bad, 0)).1 += 1;
+                continue;
+            }
+        };
+        let limit = || answer.decisive().map(|spec| spec.name.to_string());
+        match answer.verdict {
+            Verdict::Pass { wait } if wait.is_zero() => counts.allowed += 1,
+            Verdict::Pass { .. } => {
+                counts.delayed += 1;
+                held_by = held_by.or_else(limit);
+            }
+            Verdict::Refuse { retry_after, .. } => {
+                if counts.rejected == 0 {
+                    counts.limit = limit();
+                    counts.retry_after = retry_after.map(whole_seconds);
+                }
+                counts.rejected += 1;
+            }
+        }
+    }
+    counts.limit = counts.limit.or(held_by);
+    counts
+}
+
+/// The time of a test's request since its first one, in microseconds.
+fn offset(case: &TestCase, number: u64) -> u64 {
+    let micros = case.within.as_micros() * u128::from(number) / u128::from(case.times.max(1));
+    u64::try_from(micros).unwrap_or(u64::MAX)
+}
+
+fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
+    let host = case.target.host().or_else(|| {
+        let given = case.headers.iter().find(|(name, _)| *name == HOST);
+        given.and_then(|(_, value)| value.to_str().ok())
+    });
+    let named = case.headers.iter().map(|(name, value)| {
+        (name.clone(), value.to_str().ok().map(|value| value.to_owned().into()))
+    });
+    LogRecord {
+        time,
+        client: Some(case.from),
+        method: case.method.as_str().into(),
+        path: case.target.path().into(),
+        query: case.target.query().map_or(Logged::Absent, |query| Logged::Value(query.into())),
+        host: Logged::Value(host.unwrap_or(HOST_OF_NONE).into()),
+        headers: LoggedHeaders { named: named.collect(), is_complete: true },
+        status: Some(case.status),
+        bytes: None,
+        duration: Some(ANSWER),
+    }
+}
+
+fn described(judge: &Judge<'_>, untold: Untold) -> (String, String) {
+    let plan = judge.plan();
+    let (name, fact) = match untold {
+        Untold::Limit(limit, fact) => (plan.limits[limit].name.to_string(), fact),
+        Untold::Route(route, fact) => (plan.routes[route].name.to_string(), fact),
+    };
+    (name, judge.fact(fact).to_string())
+}
+
+fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let mut compare = |field, expected: Option<String>, came: Option<String>| {
+        if let Some(expected) = expected
+            && came.as_ref() != Some(&expected)
+        {
+            let came = came.unwrap_or_else(|| "none".to_owned());
+            differences.push(Difference { field, expected, came });
+        }
+    };
+    let count = |count: u64| Some(count.to_string());
+    compare("allowed", expect.allowed.and_then(count), count(came.allowed));
+    compare("rejected", expect.rejected.and_then(count), count(came.rejected));
+    compare("delayed", expect.delayed.and_then(count), count(came.delayed));
+    compare("limit", expect.limit.as_deref().map(str::to_owned), came.limit.clone());
+    compare("route", expect.route.as_deref().map(str::to_owned), Some(came.route.clone()));
+    let seconds = |seconds: u64| format!("{seconds}s");
+    compare("retry_after", expect.retry_after.map(seconds), came.retry_after.map(seconds));
+    if let Some((bad, count)) = came.bad {
+        differences.push(Difference {
+            field: "requests",
+            expected: "requests that reach the limits".to_owned(),
+            came: format!("{count} with a wrong {}", bad.as_str()),
+        });
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    const LIMITS: &str = "\
+        [upstreams.api]\nservers = [\"http://a\"]\n\
+        [limits.login]\nkey = [\"ip\"]\nrate = \"10/m\"\nburst = 8\n\
+        [limits.failures]\nkey = [\"ip\"]\nrate = \"2/h\"\ncount_when = { status = [\"401\"] }\n\
+        [limits.even]\nkey = []\nalgorithm = \"leaky-bucket\"\nrate = \"1/s\"\nqueue = 2\n\
+        [limits.slots]\nkey = [\"header:x-api-key\"]\nalgorithm = \"concurrency\"\nlimit = 3\n\
+        [limits.day]\nkey = []\nalgorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2/d\"\n\
+        [limits.tokens]\nkey = [\"cert\"]\nrate = \"10/h\"\n\
+        cost = { response_header = \"x-used\", estimate = 4 }\n\
+        [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n";
+
+    fn routes() -> String {
+        let names = ["login", "failures", "even", "slots", "day", "tokens", "shadow"];
+        let routes = names.map(|name| {
+            format!("[[routes]]\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"{name}\"]\n")
+        });
+        routes.join("")
+    }
+
+    /// What differs in each test, by the tests' order.
+    fn differences(tests: &str) -> Vec<Vec<String>> {
+        let text = format!("{LIMITS}{}{tests}", routes());
+        let loaded = parse("proxy.toml", &text, &|_| None, &Overrides::default());
+        let plan = loaded.unwrap_or_else(|problems| panic!("{problems:?}")).plan;
+        let results = run(&plan);
+        let texts = |it: &CaseResult<'_>| it.differences.iter().map(ToString::to_string).collect();
+        results.iter().map(texts).collect()
+    }
+
+    #[test]
+    fn expectations_that_hold() {
+        for (name, tests) in [
+            (
+                "all at once, then a token comes back, then another client",
+                "[[tests]]\nsend = \"GET /login\"\ntimes = 10\n\
+                 expect = { allowed = 8, rejected = 2, delayed = 0, limit = \"login\", \
+                 route = \"/login\", retry_after = \"6s\" }\n\
+                 [[tests]]\nsend = \"GET /login\"\nafter = \"5s\"\nexpect = { rejected = 1, retry_after = \"1s\" }\n\
+                 [[tests]]\nsend = \"GET /login\"\nafter = \"1s\"\nexpect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"GET /login\"\nfrom = \"192.0.2.1\"\ntimes = 8\nexpect = { allowed = 8 }\n",
+            ),
+            (
+                "spread over their time, they are at the rate",
+                "[[tests]]\nsend = \"GET /login\"\ntimes = 100\nwithin = \"10m\"\nexpect = { allowed = 100 }\n",
+            ),
+            (
+                "empty buckets",
+                "[[tests]]\nsend = \"GET /login\"\ntimes = 8\nexpect = { allowed = 8 }\n\
+                 [[tests]]\nsend = \"GET /login\"\nfresh = true\nexpect = { allowed = 1 }\n",
+            ),
+            (
+                "what the API answers counts",
+                "[[tests]]\nsend = \"GET /failures\"\ntimes = 9\nwithin = \"9s\"\nexpect = { allowed = 9 }\n\
+                 [[tests]]\nsend = \"GET /failures\"\nstatus = 401\ntimes = 9\nwithin = \"9s\"\n\
+                 expect = { allowed = 2, rejected = 7 }\n",
+            ),
+            (
+                "held requests",
+                "[[tests]]\nsend = \"GET /even\"\ntimes = 5\n\
+                 expect = { allowed = 1, delayed = 2, rejected = 2, limit = \"even\" }\n\
+                 [[tests]]\nsend = \"GET /even\"\nafter = \"10s\"\ntimes = 2\n\
+                 expect = { delayed = 1, limit = \"even\" }\n",
+            ),
+            (
+                "requests at once are under way at once, those of one after the other are not",
+                "[[tests]]\nsend = \"GET /slots\"\nheaders = { x-api-key = \"a\" }\ntimes = 4\n\
+                 expect = { allowed = 3, rejected = 1 }\n\
+                 [[tests]]\nsend = \"GET /slots\"\nheaders = { x-api-key = \"a\" }\ntimes = 4\n\
+                 within = \"1s\"\nexpect = { allowed = 4 }\n",
+            ),
+            (
+                "a window on the clock begins at midnight",
+                "[[tests]]\nsend = \"GET /day\"\ntimes = 3\n\
+                 expect = { allowed = 2, rejected = 1, retry_after = \"86400s\" }\n\
+                 [[tests]]\nsend = \"GET /day\"\nafter = \"1d\"\nexpect = { allowed = 1 }\n",
+            ),
+            (
+                "without an answer the estimate counts, and without a certificate all share a bucket",
+                "[[tests]]\nsend = \"GET /tokens\"\ntimes = 4\nexpect = { allowed = 2, rejected = 2 }\n",
+            ),
+            (
+                "a limit in shadow rejects nothing",
+                "[[tests]]\nsend = \"GET /shadow\"\ntimes = 5\nexpect = { allowed = 5 }\n",
+            ),
+            (
+                "no route",
+                "[[tests]]\nsend = \"GET /nothing\"\nexpect = { allowed = 1, route = \"none\" }\n",
+            ),
+        ] {
+            let found = differences(tests);
+            assert!(!found.is_empty() && found.iter().all(Vec::is_empty), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn each_expectation_that_does_not_hold_is_told() {
+        let tests = "[[tests]]\nsend = \"GET /login\"\ntimes = 10\n\
+             expect = { allowed = 9, rejected = 1, delayed = 1, limit = \"even\", \
+             route = \"/even\", retry_after = \"7s\" }\n\
+             [[tests]]\nsend = \"GET /a%2Fb\"\nexpect = {}\n\
+             [[tests]]\nsend = \"GET /even\"\nexpect = { limit = \"even\", retry_after = \"1s\" }\n";
+        let expected = [
+            vec![
+                "allowed: expected 9, came 8",
+                "rejected: expected 1, came 2",
+                "delayed: expected 1, came 0",
+                "limit: expected even, came login",
+                "route: expected /even, came /login",
+                "retry_after: expected 7s, came 6s",
+            ],
+            vec!["requests: expected requests that reach the limits, came 1 with a wrong path"],
+            vec!["limit: expected even, came none", "retry_after: expected 1s, came none"],
+        ];
+        assert_eq!(differences(tests), expected);
+    }
+}

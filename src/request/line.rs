@@ -1,0 +1,19 @@
+//! A request as an operator writes it: `GET /users/42`.
+
+use http::{Method, Uri};
+
+/// Reads a method and a path or URL. Without a method, GET. What stands behind a `#` is left out.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub(crate) fn request_line(text: &str) -> Result<(Method, Uri), String> {
+    let (method, target) = text.trim().split_once(' ').unwrap_or(("GET", text.trim()));
+    let method = method.parse().map_err(|error| format!("{error}"))?;
+    let target = target.trim();
+    if !target.starts_with('/') && !target.contains("://") {
+        return Err("a path begins with a slash, a URL with http://".to_owned());
+    }
+    // A browser does not send the text behind a #.
+    let target = target.split('#').next().unwrap_or_default();
+    Ok((method, target.parse().map_err(|error| format!("{error}"))?))
+}
