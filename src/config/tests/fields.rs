@@ -54,6 +54,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "health" => vec![inline("path = \"/a\"")],
+        "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = {}")],
         "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {
@@ -129,6 +130,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             rest = format!("[server]\ntls = {{ {listen}, certificates = [{table}] }}");
         }
         "tls of an upstream" => upstream = format!("servers = [\"https://a\"]\ntls = {table}"),
+        "expect" => rest = format!("[[tests]]\nsend = \"GET /a\"\nexpect = {table}"),
         title => rest = format!("{title}\n{lines}"),
     }
     if matches!((shape.title, name), ("[limits.NAME]", "align" | "timezone")) {
@@ -163,6 +165,7 @@ pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
     assert_eq!(one.log, other.log, "{what}");
     assert_eq!(one.admin, other.admin, "{what}");
     assert_eq!(one.trace, other.trace, "{what}");
+    assert_eq!(one.tests, other.tests, "{what}");
 }
 
 #[test]
@@ -251,6 +254,11 @@ fn every_field_of_the_list_is_read() {
                 (_, "respond", _) => "{ status = 404 }",
                 (_, "exempt", _) => "{ path = [\"/a\"] }",
                 (_, "candidate", _) => "{ rate = \"1/s\" }",
+                (_, "send", _) => "\"GET /a\"",
+                (_, "from", _) => "\"10.0.0.1\"",
+                (_, "expect", _) => "{ allowed = 1 }",
+                ("expect", "limit", _) => "\"per-client\"",
+                ("expect", "route", _) => "\"none\"",
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",

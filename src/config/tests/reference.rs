@@ -13,6 +13,7 @@ use super::super::section::log::LOG;
 use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
+use super::super::section::test_case::{EXPECT, TEST};
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
 use super::super::section::upstream::health::HEALTH;
@@ -23,7 +24,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 21] = [
+pub(super) const TABLES: [(&Shape, &str); 23] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -45,6 +46,8 @@ pub(super) const TABLES: [(&Shape, &str); 21] = [
     (&LOG, "`[log]`"),
     (&ADMIN, "`[admin]`"),
     (&TRACE, "`[trace]`"),
+    (&TEST, "`[[tests]]`"),
+    (&EXPECT, "`expect` of a test"),
 ];
 
 fn table((shape, heading): (&Shape, &str)) -> String {

@@ -124,6 +124,7 @@ fn shipped_settings(text: &str) -> Vec<(String, String)> {
     for line in text.lines() {
         let line = line.strip_prefix('#').unwrap_or(line);
         if line.starts_with('[') {
+            let line = line.split('#').next().unwrap_or_default().trim_end();
             // Not every setting fits into one limit.
             let is_limit = line.starts_with("[limits.");
             section = if is_limit { "[limits.per-client]" } else { line }.to_owned();
