@@ -3,25 +3,21 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use allocation_counter::measure;
 use tidegate::clock::Clock;
-use tidegate::config::{self, ConfigRecord, Overrides};
+use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::downstream::accept::ConnectionSlots;
-use tidegate::observe::metrics::Metrics;
-use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
-use tidegate::store;
 use tidegate::upstream::health::UpstreamState;
-use tidegate::worker::{self, Orders, Process, Published};
+use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::support::limits::names;
+use crate::support::worker::process;
 
 const REQUEST: &[u8] = b"GET /hello HTTP/1.1\r\nhost: api.example\r\nx-api-key: k-1\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/plain\r\n\
@@ -102,23 +98,7 @@ fn plan(api: SocketAddr, limits: &str) -> Plan {
 
 /// Starts a worker in this runtime.
 fn start(listener: TcpListener, plan: Plan) -> Told {
-    let process = Process {
-        clock: Clock::new(),
-        metrics: Metrics::new(1),
-        throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-        failed: Arc::default(),
-        malformed: Arc::default(),
-        slow: Arc::default(),
-        spans: Arc::default(),
-        adopted: 0.into(),
-        is_config_valid: true.into(),
-        config: ConfigRecord::default(),
-        draining: AtomicBool::new(false),
-        store: store::Shared::new(&plan.store),
-        waiting: Arc::default(),
-        slots: Arc::new(ConnectionSlots::new(10)),
-        keys: plan.log.keys,
-    };
+    let process = process(&plan, Clock::new());
     let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
     let published = Published { plan: Arc::new(plan), upstreams };
     let (published, plan) = watch::channel(Arc::new(published));

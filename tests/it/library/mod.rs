@@ -14,5 +14,6 @@ mod outage;
 mod prefetch;
 mod redis_store;
 mod redisson;
+mod replay;
 mod twin;
 mod wall;

@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tidegate::clock::{Clock, Wall};
-use tidegate::config::{self, ConfigRecord, Overrides};
+use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
     Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
@@ -18,17 +16,16 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
-use tidegate::observe::metrics::Metrics;
-use tidegate::observe::throttled::Throttled;
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Shared, Store};
-use tidegate::worker::{self, Orders, Process, Published};
+use tidegate::worker::{self, Orders, Published};
 use tokio::sync::watch;
 
 use crate::support::bench::decide;
 use crate::support::client::get;
 use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::worker::process;
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * SECOND;
@@ -303,23 +300,7 @@ fn plan(limits: &str) -> tidegate::plan::Plan {
 /// A worker whose time of day is what `clock` is told, in a thread of its own until the end of the test.
 fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
     let plan = plan(limits);
-    let process = Process {
-        metrics: Metrics::new(1),
-        throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-        adopted: 0.into(),
-        is_config_valid: true.into(),
-        config: ConfigRecord::default(),
-        draining: AtomicBool::new(false),
-        store: Shared::by(clock.wall().clone(), &plan.store),
-        waiting: Arc::default(),
-        slots: Arc::new(ConnectionSlots::new(10)),
-        failed: Arc::default(),
-        malformed: Arc::default(),
-        slow: Arc::default(),
-        spans: Arc::default(),
-        keys: plan.log.keys,
-        clock: clock.clone(),
-    };
+    let process = process(&plan, clock.clone());
     let published = Published { plan: Arc::new(plan), upstreams: Vec::new() };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

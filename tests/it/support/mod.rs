@@ -22,6 +22,7 @@ pub(crate) mod service;
 pub(crate) mod tidegate;
 pub(crate) mod tls;
 pub(crate) mod upstream;
+pub(crate) mod worker;
 
 use std::time::{Duration, Instant};
 

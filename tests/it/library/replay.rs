@@ -1,0 +1,294 @@
+//! A replay says of each request what a running proxy says of it. The proxy here is a real worker, over real
+//! sockets, whose time the test's runtime moves.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, StatusCode};
+use proptest::prelude::*;
+use tidegate::clock::Clock;
+use tidegate::config::{self, Overrides};
+use tidegate::downstream::Port;
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::Plan;
+use tidegate::replay::judge::Judge;
+use tidegate::replay::log::record::{LogRecord, Logged, LoggedHeaders};
+use tidegate::upstream::health::UpstreamState;
+use tidegate::worker::{self, Orders, Published};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::support::limits::names;
+use crate::support::worker::process;
+
+/// When the first request comes: some time in 2026, on no border of a window.
+const BEGIN: u64 = 1_790_000_123_456_000;
+
+/// One request of a random log.
+#[derive(Clone, Debug)]
+struct Sent {
+    /// Since the request before, in milliseconds.
+    gap: u64,
+    client: u8,
+    /// The value of `x-plan`. `None` without the header.
+    plan: Option<u8>,
+    cost: u8,
+    status: u16,
+    bytes: u16,
+    /// How long the API takes, in milliseconds.
+    lasts: u64,
+}
+
+/// What came of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Came {
+    /// It passed, and its answer was there after so many milliseconds.
+    Passed { after: u128 },
+    /// It was rejected with this `retry-after`.
+    Rejected { retry_after: Option<u64> },
+    /// It was refused as a bad request.
+    Bad,
+}
+
+impl Sent {
+    fn client(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, 0, 1, self.client))
+    }
+
+    /// The request's headers, by the names that the limits read.
+    fn headers(&self) -> Vec<(HeaderName, Option<String>)> {
+        vec![
+            (HeaderName::from_static("x-plan"), self.plan.map(|plan| format!("plan-{plan}"))),
+            (HeaderName::from_static("x-cost"), Some(self.cost.to_string())),
+        ]
+    }
+
+    fn head(&self) -> String {
+        let mut head = "GET /things/7?page=2 HTTP/1.1\r\nhost: api.example\r\n".to_owned();
+        for (name, value) in self.headers() {
+            if let Some(value) = value {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        let Self { status, bytes, lasts, .. } = self;
+        head + &format!("x-answer: {status} {bytes} {lasts}\r\nconnection: close\r\n\r\n")
+    }
+
+    fn record(&self, time: Timestamp) -> LogRecord<'static> {
+        let headers = self.headers().into_iter();
+        LogRecord {
+            time,
+            client: Some(self.client()),
+            method: "GET".into(),
+            path: "/things/7".into(),
+            query: Logged::Value("page=2".into()),
+            host: Logged::Value("api.example".into()),
+            headers: LoggedHeaders {
+                named: headers.map(|(name, value)| (name, value.map(Into::into))).collect(),
+                is_complete: true,
+            },
+            status: Some(StatusCode::from_u16(self.status).unwrap()),
+            bytes: Some(self.bytes.into()),
+            duration: Some(Duration::from_millis(self.lasts)),
+        }
+    }
+}
+
+fn plan(api: SocketAddr, limits: &str) -> Plan {
+    let names = names(limits);
+    let text = format!(
+        "[upstreams.api]\nservers = [\"http://{api}\"]\n{limits}\n\
+         [[routes]]\nname = \"things\"\npath = \"/things/{{id}}\"\nupstream = \"api\"\nlimits = {names:?}\n"
+    );
+    let loaded = config::parse("proxy.toml", &text, &|_| None, &Overrides::default());
+    loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}")).plan
+}
+
+/// What a running proxy does.
+fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let (api, api_address) = listener();
+        let (proxy, address) = listener();
+        tokio::spawn(answer(api));
+        let plan = plan(api_address, limits);
+        let clock = Clock::starting_at(Timestamp::from_micros(BEGIN).unwrap());
+        let process = process(&plan, clock);
+        let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
+        let published = Published { plan: Arc::new(plan), upstreams };
+        let (_published, plan) = watch::channel(Arc::new(published));
+        let (_drain, draining) = watch::channel(false);
+        let (_end, stop) = watch::channel(false);
+        let orders = Orders { plan, draining, stop };
+        let begin = Instant::now();
+        tokio::spawn(worker::run(0, vec![(proxy.into(), Port::Plain)], Arc::new(process), orders));
+        let (mut at, mut all) = (begin, Vec::new());
+        for sent in log {
+            at += Duration::from_millis(sent.gap);
+            // The runtime's time moves when nobody has anything to do: all that came before is decided.
+            sleep_until(at).await;
+            all.push(tokio::spawn(ask(address, sent.clone())));
+        }
+        let mut came = Vec::new();
+        for asked in all {
+            came.push(asked.await.unwrap());
+        }
+        came
+    })
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+async fn ask(address: SocketAddr, sent: Sent) -> Came {
+    let began = Instant::now();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(sent.client(), 0)).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    stream.write_all(sent.head().as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let retry_after = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
+    match &answer[9..12] {
+        "429" => Came::Rejected { retry_after: retry_after.map(|it| it.parse().unwrap()) },
+        "400" => Came::Bad,
+        status => {
+            assert_eq!(status, sent.status.to_string(), "{answer}");
+            Came::Passed { after: began.elapsed().as_millis() }
+        }
+    }
+}
+
+/// An API that answers as `x-answer` says: the status, the bytes, and the milliseconds that it takes.
+async fn answer(listener: TcpListener) {
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(serve(stream));
+    }
+}
+
+async fn serve(mut stream: TcpStream) {
+    let mut head = Vec::new();
+    while stream.read_buf(&mut head).await.is_ok_and(|read| read > 0) {
+        if !head.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let text = String::from_utf8(std::mem::take(&mut head)).unwrap();
+        let wanted = text.lines().find_map(|line| line.strip_prefix("x-answer: ")).unwrap();
+        let mut numbers = wanted.split(' ').map(|number| number.parse::<u64>().unwrap());
+        let mut next = || numbers.next().unwrap();
+        let (status, bytes, lasts) = (next(), next(), next());
+        sleep(Duration::from_millis(lasts)).await;
+        let body = "x".repeat(usize::try_from(bytes).unwrap());
+        let answer = format!("HTTP/1.1 {status} Any\r\ncontent-length: {bytes}\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+/// What a replay says of the same requests.
+fn replay(limits: &str, log: &[Sent]) -> Vec<Came> {
+    let plan = plan(SocketAddr::from(([127, 0, 0, 1], 1)), limits);
+    let mut judge = Judge::new(&plan, &[]);
+    let mut now = Timestamp::from_micros(BEGIN).unwrap();
+    let mut came = Vec::new();
+    for sent in log {
+        now = now.plus(Duration::from_millis(sent.gap));
+        let judged = judge.judge(&sent.record(now), now, |untold| panic!("{untold:?}"));
+        came.push(match judged.answer {
+            Err(_) => Came::Bad,
+            Ok(answer) => match answer.verdict {
+                Verdict::Pass { wait } => {
+                    Came::Passed { after: wait.as_millis() + u128::from(sent.lasts) }
+                }
+                Verdict::Refuse { retry_after, .. } => Came::Rejected {
+                    retry_after: retry_after
+                        .map(|it| it.as_micros().div_ceil(1_000_000).max(1).try_into().unwrap()),
+                },
+            },
+        });
+    }
+    came
+}
+
+/// Limits of every algorithm, and of every way to count. Their tokens come after whole milliseconds, since a
+/// timer wakes at whole milliseconds.
+const LIMITS: [(&str, &str); 16] = [
+    ("token bucket", "rate = \"5/s\"\nburst = 3\n"),
+    ("token bucket that waits", "rate = \"4/s\"\nburst = 2\nwait = \"700ms\"\nmax_waiting = 2\n"),
+    ("leaky bucket", "algorithm = \"leaky-bucket\"\nrate = \"4/s\"\nqueue = 3\n"),
+    ("fixed window", "algorithm = \"fixed-window\"\nrate = \"3/2s\"\n"),
+    (
+        "fixed window on the clock",
+        "algorithm = \"fixed-window\"\nrate = \"3/2s\"\nalign = \"clock\"\n",
+    ),
+    ("calendar", "algorithm = \"fixed-window\"\nrate = \"5/month\"\nalign = \"clock\"\n"),
+    ("sliding log", "algorithm = \"sliding-log\"\nrate = \"3/2s\"\n"),
+    ("sliding log that waits", "algorithm = \"sliding-log\"\nrate = \"3/2s\"\nwait = \"1s\"\n"),
+    ("sliding window", "algorithm = \"sliding-window\"\nrate = \"4/2s\"\n"),
+    ("concurrency", "algorithm = \"concurrency\"\nlimit = 2\n"),
+    ("failures alone", "rate = \"2/10s\"\ncount_when = { status = [\"401\", \"5xx\"] }\n"),
+    (
+        "bytes",
+        "rate = \"1000/s\"\nburst = 2000\ncost = { response_bytes = true, estimate = 100 }\n",
+    ),
+    ("cost by header", "rate = \"10/s\"\nburst = 10\ncost = { header = \"x-cost\", max = 9 }\n"),
+    (
+        "overrides",
+        "rate = \"2/s\"\noverrides = [{ key = [\"127.0.1.1\"], rate = \"10/s\" }, \
+         { key = [\"127.0.1.2\"], rate = \"0/s\" }]\n",
+    ),
+    ("exempt", "rate = \"1/s\"\nexempt = { header = { x-plan = \"plan-1\" } }\n"),
+    ("candidate", "rate = \"3/s\"\ncandidate = { rate = \"1/s\", burst = 5 }\n"),
+];
+
+fn sent() -> impl Strategy<Value = Sent> {
+    // Requests at one millisecond would be decided in any order.
+    let gap = prop_oneof![8 => 1_u64..60, 4 => 60_u64..900, 1 => 900_u64..20_000];
+    let status = prop_oneof![Just(200), Just(401), Just(503)];
+    (gap, 1_u8..4, proptest::option::of(1_u8..3), 0_u8..11, status, 0_u16..3_000, 0_u64..400)
+        .prop_map(|(gap, client, plan, cost, status, bytes, lasts)| {
+            // Nothing ends in the millisecond in which something else begins.
+            Sent { gap: 2 * gap, client, plan, cost, status, bytes, lasts: 2 * lasts + 1 }
+        })
+}
+
+fn limit(name: &str, fields: &str) -> String {
+    format!("[limits.{name}]\nkey = [\"ip\"]\n{fields}")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+    #[test]
+    fn a_replay_agrees_with_a_running_proxy(log in proptest::collection::vec(sent(), 1..60)) {
+        for (name, fields) in LIMITS {
+            let limits = limit("a", fields);
+            prop_assert_eq!(replay(&limits, &log), run(&limits, &log), "{}", name);
+        }
+    }
+
+    #[test]
+    fn a_replay_of_several_limits_agrees_with_a_running_proxy(
+        log in proptest::collection::vec(sent(), 1..60),
+        (one, other, mode) in (0..LIMITS.len(), 0..LIMITS.len(), 0_usize..3),
+    ) {
+        let by_plan = LIMITS[other].1.replace("127.0.1.", "plan-");
+        let mode = ["", "mode = \"shadow\"\n", "scope = \"node\"\n"][mode];
+        let by_plan = format!("[limits.b]\nkey = [\"header:x-plan | path\", \"method\"]\n{mode}{by_plan}");
+        // An override names a value for each part of the key.
+        let by_plan = by_plan.replace("key = [\"plan-1\"]", "key = [\"plan-1\", \"*\"]");
+        let by_plan = by_plan.replace("key = [\"plan-2\"]", "key = [\"plan-2\", \"GET\"]");
+        let limits = format!("{}{by_plan}", limit("a", LIMITS[one].1));
+        prop_assert_eq!(replay(&limits, &log), run(&limits, &log), "{}", limits);
+    }
+}
