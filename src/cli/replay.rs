@@ -1,0 +1,150 @@
+//! `tidegate replay`: what the limits of a file would have done to the requests of access logs.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::progress::ProgressBar;
+use super::{CommandResult, ConfigFile, Failure, load, print};
+use crate::plan::Plan;
+use crate::replay::fact::Assumption;
+use crate::replay::log::{Format, LogInput, LogReader, LineFault};
+use crate::replay::report::text::Text;
+use crate::replay::report::{LineCounts, Report, html, json, percent};
+use crate::replay::Replay;
+
+/// Exit code: more requests would be rejected than `--fail-above` allows.
+const ABOVE: u8 = 3;
+
+/// The broken lines that a report shows.
+const EXAMPLES: usize = 5;
+
+/// Say what the file's limits would have done to the requests of access logs.
+///
+/// The limits go by the log's own clock. Nothing is sent.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "For example:\n  \
+    tidegate replay /var/log/nginx/access.log\n  \
+    tidegate replay access.log.2.gz access.log.1 --against proxy.toml --config new.toml\n  \
+    zcat old/*.gz | tidegate replay - --assume 'header:x-api-key=ip' --html report.html\n  \
+    tidegate replay access.log --fail-above 1%      exits with 3 where more would be rejected")]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    logs: LogArgs,
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Another file, to see both side by side and who is newly hit
+    #[arg(long, value_name = "OLD")]
+    against: Option<PathBuf>,
+    /// What is true of requests where the log does not tell it: `ip` is a value for each client, `none` is no
+    /// value; may be repeated
+    #[arg(long = "assume", value_name = "SOURCE=VALUE")]
+    assumptions: Vec<Assumption>,
+    /// Write a page with plots to this file, too
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+    /// Exit with 3 where more than this share of the requests would be rejected, as in 1%
+    #[arg(long, value_name = "SHARE")]
+    fail_above: Option<Share>,
+}
+
+/// The logs of a command.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LogArgs {
+    /// The logs, read one after the other; `-` is standard input. gzip and zstd are recognised
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<OsString>,
+    /// `auto`, `combined`, `json`, `alb`, or a template as in nginx's log_format or Apache's LogFormat
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    format: Format,
+}
+
+/// A share of all, as in `1%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Share(pub(super) f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').unwrap_or(text).trim();
+        let percent = number.parse::<f64>().ok().filter(|it| (0.0..=100.0).contains(it));
+        // Without the sign nobody can tell whether 0.5 is a half or the two-hundredth part.
+        let percent = percent.filter(|it| text.ends_with('%') || *it == 0.0);
+        percent
+            .map(|percent| Self(percent / 100.0))
+            .ok_or_else(|| "expected a share in percent, as in 1% or 0.1%".to_owned())
+    }
+}
+
+impl LogArgs {
+    /// Hands each request of the logs to `take`. Returns what the lines were.
+    pub(super) fn read(
+        &self,
+        mut take: impl FnMut(&crate::replay::log::LogRecord<'_>),
+    ) -> Result<LineCounts, Failure> {
+        let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
+        let mut reader = LogReader::open(&inputs, self.format.clone()).map_err(Failure::run)?;
+        let mut bar = ProgressBar::new();
+        let mut lines = LineCounts::default();
+        loop {
+            match reader.next_record().map_err(Failure::run)? {
+                None => break,
+                Some(Ok(record)) => take(&record),
+                Some(Err(LineFault::NoRequest(_))) => lines.no_request += 1,
+                Some(Err(LineFault::Broken(why))) => {
+                    lines.broken += 1;
+                    if lines.examples.len() < EXAMPLES {
+                        let place = (reader.file().to_owned(), reader.line_number());
+                        lines.examples.push((place.0, place.1, why.to_owned()));
+                    }
+                }
+            }
+            lines.read += 1;
+            bar.show(lines.read, || reader.progress());
+        }
+        bar.end();
+        Ok(lines)
+    }
+}
+
+pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
+    let plan = load(&args.file.config)?.plan;
+    let against = args.against.as_deref().map(load).transpose()?.map(|loaded| loaded.plan);
+    let plans: Vec<&Plan> = std::iter::once(&plan).chain(&against).collect();
+    let mut replay = Replay::new(plans, &args.assumptions);
+    let lines = args.logs.read(|record| replay.request(record))?;
+    let name = |path: &Path| path.display().to_string();
+    let files: Vec<_> =
+        std::iter::once(&args.file.config).chain(&args.against).map(|path| name(path)).collect();
+    let (read, broken) = (lines.read, lines.broken);
+    let Some(report) = Report::of(&replay, lines, &files) else { return Ok(()) };
+    if let Some(path) = &args.html {
+        let page = html::page(&report);
+        fs::write(path, page)
+            .map_err(|error| Failure::run(format!("cannot write {}: {error}", path.display())))?;
+    }
+    match args.json {
+        true => print(json::json(&report))?,
+        false => print(Text(&report).to_string().trim_end())?,
+    }
+    let all = report.now.all.requests;
+    if all == 0 && read > 0 {
+        let why = if broken > 0 { "they cannot be read: name their form with --format" } else { "they show no HTTP requests" };
+        return Err(Failure::run(format!("none of {read} lines is a request: {why}")));
+    }
+    match args.fail_above {
+        Some(Share(most)) if report.now.rejected_share() > most => {
+            let (share, most) = (percent(report.now.rejected_share()), percent(most));
+            let message = format!("error: {share} of the requests would be rejected, more than {most}");
+            Err(Failure { code: ABOVE, message: Some(message) })
+        }
+        _ => Ok(()),
+    }
+}

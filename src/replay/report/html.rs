@@ -1,0 +1,320 @@
+//! A replay's report as one page that needs nothing else: no script, no font, no file.
+
+use std::fmt::{self, Display, Write as _};
+
+use super::words::{counted, length, number, percent, time};
+use super::{Comparison, FileReport, Hit, HitEntry, LeftOutName, LimitReport, Report, share};
+use crate::limit::Mode;
+use crate::replay::timeline::{Slice, Timeline};
+
+/// The units of a plot's height.
+const HEIGHT: u64 = 100;
+
+/// The page.
+pub fn page(report: &Report) -> String {
+    let mut page = String::new();
+    // A text takes all that is written.
+    let _ = write_page(&mut page, report);
+    page
+}
+
+fn write_page(page: &mut String, report: &Report) -> fmt::Result {
+    let Report { lines, clock, now, against } = report;
+    write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
+         <h1>What the limits would have done</h1>\n",
+        Escaped(&now.file),
+        include_str!("page.css")
+    )?;
+    let mut read = counted(now.all.requests, "request");
+    if let Some((from, to)) = clock.span {
+        let span = length(to.micros_since(from));
+        write!(read, ", from {} to {} UTC ({span})", time(from), time(to))?;
+    }
+    writeln!(page, "<p class=\"soft\">{read}</p>")?;
+    if clock.steps_back > 0 {
+        let (steps, most) = (counted(clock.steps_back, "line"), length(clock.longest_step));
+        writeln!(
+            page,
+            "<p class=\"soft\">{steps} went back in time, by at most {most}. They count at the latest time \
+             before.</p>"
+        )?;
+    }
+    if lines.no_request > 0 {
+        let skipped = counted(lines.no_request, "line");
+        writeln!(page, "<p class=\"soft\">{skipped} without an HTTP request.</p>")?;
+    }
+    if lines.broken > 0 {
+        writeln!(page, "<p class=\"note\">{} that cannot be read", counted(lines.broken, "line"))?;
+        for (file, line, why) in &lines.examples {
+            writeln!(page, "<br><code>{}:{line}</code> {}", Escaped(file), Escaped(why))?;
+        }
+        page.push_str("</p>\n");
+    }
+    match against {
+        None => file(page, now),
+        Some((old, comparison)) => {
+            beside(page, now, old, comparison)?;
+            file(page, now)?;
+            file(page, old)
+        }
+    }?;
+    page.push_str("</body>\n</html>\n");
+    Ok(())
+}
+
+/// What one file's limits would have done.
+fn file(page: &mut String, report: &FileReport) -> fmt::Result {
+    let FileReport { file, all, bad, timeline, clients, limits, routes, left_out } = report;
+    writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", Escaped(file))?;
+    let of_clients = |hit: usize| {
+        format!("{} of {} clients", number(hit as u64), number(clients.seen as u64))
+    };
+    let share_of = |count| percent(share(count, all.requests));
+    tile(page, "requests", &number(all.requests), "requests", &of_clients(clients.seen))?;
+    let (rejected, held) = (share_of(all.rejected), share_of(all.delayed));
+    let told = format!("rejected: {}, {}", number(all.rejected), of_clients(clients.rejected));
+    tile(page, "rejected", &rejected, "", &told)?;
+    let told = format!("held: {}, {}", number(all.delayed), of_clients(clients.delayed));
+    tile(page, "held", &held, "", &told)?;
+    page.push_str("</div>\n");
+    for left in left_out {
+        let requests = counted(left.requests, "request");
+        let what = match &left.what {
+            LeftOutName::Limit(name) => format!("The limit {name} is left out for {requests}"),
+            LeftOutName::Route(name) => format!("The route {name} may be missed by {requests}"),
+        };
+        let fact = Escaped(&left.fact);
+        writeln!(page, "<p class=\"note\">{}: the log does not tell {fact}.</p>", Escaped(&what))?;
+    }
+    if !bad.is_empty() {
+        let bad = bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
+        let bad = bad.collect::<Vec<_>>().join(", ");
+        writeln!(page, "<p class=\"note\">Requests that are no good requests: {bad}.</p>")?;
+    }
+    page.push_str("<section class=\"card\">\n<h3>All requests</h3>\n");
+    plot(page, timeline, "")?;
+    if clients.rejected > 0 {
+        let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
+        let median = percent(clients.median_share);
+        writeln!(
+            page,
+            "<p class=\"soft\">Of the requests of the clients that are hit {of_hit} are rejected; of those \
+             of the median one {median}.</p>"
+        )?;
+    }
+    entries(page, "client hit hardest", &clients.hardest)?;
+    page.push_str("</section>\n");
+    limits.iter().try_for_each(|it| limit(page, it))?;
+    if routes.len() > 1 {
+        page.push_str("<section class=\"card\"><h3>Routes</h3>\n");
+        head(page, &["route", "requests", "rejected", "held"])?;
+        for (name, Slice { requests, delayed, rejected }) in routes {
+            let cells = [number(*requests), number(*rejected), number(*delayed)];
+            row(page, name, &cells, *rejected > 0)?;
+        }
+        page.push_str("</tbody></table></div></section>\n");
+    }
+    Ok(())
+}
+
+fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
+    let LimitReport { name, figures, key, mode, counts, longest_wait, keys, timeline } = limit;
+    let badge = match mode {
+        Mode::Enforce => "",
+        Mode::Shadow | Mode::Candidate => "<span class=\"badge\">in shadow</span>",
+    };
+    let by = if key.is_empty() { "one bucket for all".to_owned() } else { format!("by {key}") };
+    let Hit { seen, rejected, .. } = keys;
+    writeln!(
+        page,
+        "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>\n\
+         <p>Rejects {} of {} ({}), {} of {}.",
+        Escaped(name),
+        Escaped(figures),
+        Escaped(&by),
+        number(counts.rejected),
+        counted(counts.requests, "request"),
+        percent(share(counts.rejected, counts.requests)),
+        number(*rejected as u64),
+        counted(*seen as u64, "key"),
+    )?;
+    if counts.delayed > 0 {
+        let micros = u64::try_from(longest_wait.as_micros()).unwrap_or(u64::MAX);
+        let (held, most) = (counted(counts.delayed, "request"), length(micros));
+        writeln!(page, " Holds {held}, for at most {most}.")?;
+    }
+    page.push_str("</p>\n");
+    if counts.rejected + counts.delayed > 0 {
+        plot(page, timeline, "small")?;
+    }
+    entries(page, "key hit hardest", &keys.hardest)?;
+    page.push_str("</section>\n");
+    Ok(())
+}
+
+/// Both files side by side, and who is newly hit.
+fn beside(
+    page: &mut String,
+    new: &FileReport,
+    old: &FileReport,
+    comparison: &Comparison,
+) -> fmt::Result {
+    let Comparison { newly, newly_hardest, no_longer } = comparison;
+    page.push_str("<section class=\"card\">\n<h3>Side by side</h3>\n");
+    head(page, &["", &old.file, &new.file])?;
+    let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
+    let rows: [(&str, fn(&FileReport) -> (u64, u64)); 4] = [
+        ("requests rejected", |it| (it.all.rejected, it.all.requests)),
+        ("requests held", |it| (it.all.delayed, it.all.requests)),
+        ("clients rejected", |it| (it.clients.rejected as u64, it.clients.seen as u64)),
+        ("clients held", |it| (it.clients.delayed as u64, it.clients.seen as u64)),
+    ];
+    for (what, of) in rows {
+        let cells = [of(old), of(new)].map(|(count, all)| cell(count, all));
+        row(page, what, &cells, false)?;
+    }
+    let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
+    let (new, old) = (Escaped(&new.file), Escaped(&old.file));
+    writeln!(
+        page,
+        "</tbody></table></div>\n<p>{by_new} rejected by {new} alone, {by_old} by {old} alone.</p>"
+    )?;
+    entries(page, "newly hit", newly_hardest)?;
+    page.push_str("</section>\n");
+    Ok(())
+}
+
+fn tile(page: &mut String, hue: &str, figure: &str, unit: &str, told: &str) -> fmt::Result {
+    let told = Escaped(told);
+    writeln!(
+        page,
+        "<div class=\"tile\" style=\"--hue: var(--{hue})\"><strong>{figure} {unit}</strong><p>{told}</p></div>"
+    )
+}
+
+/// The clients or keys that are hit hardest.
+fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    head(page, &[title, "requests", "rejected", "share", "held", "first (UTC)", "last (UTC)"])?;
+    for HitEntry { name, count } in entries {
+        let Slice { requests, delayed, rejected } = count.counts;
+        let (first, last) =
+            count.hit.map(|(first, last)| (time(first), time(last))).unwrap_or_default();
+        let share = percent(share(rejected, requests));
+        let cells = [number(requests), number(rejected), share, number(delayed), first, last];
+        row(page, name, &cells, rejected > 0)?;
+    }
+    page.push_str("</tbody></table></div>\n");
+    Ok(())
+}
+
+fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
+    page.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for (place, title) in titles.iter().enumerate() {
+        let class = if place == 0 { "" } else { " class=\"n\"" };
+        write!(page, "<th{class}>{}</th>", Escaped(title))?;
+    }
+    page.push_str("</tr></thead><tbody>\n");
+    Ok(())
+}
+
+/// A row. The second number is marked where `is_hot`.
+fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Result {
+    write!(page, "<tr><td><code>{}</code></td>", Escaped(name))?;
+    for (place, cell) in cells.iter().enumerate() {
+        let hot = if is_hot && place == 1 { " hot" } else { "" };
+        write!(page, "<td class=\"n{hot}\">{}</td>", Escaped(cell))?;
+    }
+    page.push_str("</tr>\n");
+    Ok(())
+}
+
+/// Bars of what happened over the log's time: those that pass, above them those that are held and rejected.
+fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
+    let slices = timeline.slices();
+    let Some(start) = timeline.start().filter(|_| !slices.is_empty()) else { return Ok(()) };
+    let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
+    let each = length(timeline.width());
+    page.push_str("<figure><figcaption>");
+    for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")] {
+        write!(page, "<span><i style=\"--hue: var(--{hue})\"></i>{what}</span>")?;
+    }
+    write!(page, "<span>one bar is {each}; the highest has {}</span>", counted(most, "request"))?;
+    writeln!(
+        page,
+        "</figcaption><svg class=\"{class}\" viewBox=\"0 0 {} {HEIGHT}\" preserveAspectRatio=\"none\" \
+         role=\"img\" aria-label=\"requests over time\">",
+        slices.len()
+    )?;
+    let mut at = start;
+    for (place, slice) in slices.iter().enumerate() {
+        if slice.requests > 0 {
+            bar(page, place, slice, most, &time(at))?;
+        }
+        at = at.plus_micros(timeline.width());
+    }
+    writeln!(
+        page,
+        "</svg><div class=\"axis\"><span>{}</span><span>{}</span></div></figure>",
+        time(start),
+        time(at)
+    )
+}
+
+fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> fmt::Result {
+    let Slice { requests, delayed, rejected } = *slice;
+    let passed = requests.saturating_sub(delayed + rejected);
+    writeln!(
+        page,
+        "<g><title>{at}: {} pass, {} held, {} rejected</title>",
+        number(passed),
+        number(delayed),
+        number(rejected)
+    )?;
+    let mut below = 0.0;
+    for (count, hue) in [(passed, "requests"), (delayed, "held"), (rejected, "rejected")] {
+        if count == 0 {
+            continue;
+        }
+        // One request among thousands must still be seen.
+        let height = (share(count, most) * 100.0).max(1.0);
+        below += height;
+        let top = (100.0 - below).max(0.0);
+        writeln!(
+            page,
+            "<rect x=\"{place}.05\" y=\"{top:.1}\" width=\".9\" height=\"{height:.1}\" fill=\"var(--{hue})\"/>"
+        )?;
+    }
+    page.push_str("</g>\n");
+    Ok(())
+}
+
+/// A text without what HTML would read as a tag, an entity or the end of an attribute.
+struct Escaped<'t>(&'t str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '&' => f.write_str("&amp;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                // What could turn the direction of the text, or hide.
+                '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    f.write_char('·')?;
+                }
+                c if c.is_control() => f.write_char('·')?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
