@@ -11,6 +11,7 @@
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
+//! - [`replay`]: access logs of any server, read again.
 //! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -61,6 +62,7 @@ mod percent;
 pub mod plan;
 pub mod proxy;
 pub mod reload;
+pub mod replay;
 pub mod request;
 pub mod server;
 pub mod store;
