@@ -8,8 +8,10 @@ mod explain;
 mod health;
 mod init;
 mod limits;
+mod progress;
 mod redisson;
 mod reference;
+mod replay;
 mod run;
 mod top;
 
@@ -67,6 +69,8 @@ enum Command {
     Diff(diff::Diff),
     /// Say which route and limits a request meets, and why
     Explain(explain::Explain),
+    /// Say what the file's limits would have done to the requests of access logs
+    Replay(replay::ReplayArgs),
     /// Run a sample API behind the proxy and see it throttled
     Demo(demo::Demo),
     /// Print the JSON Schema of proxy.toml, for editors
@@ -172,6 +176,7 @@ pub fn main() -> ExitCode {
         Some(Command::Init(init)) => init::init(&init),
         Some(Command::Diff(diff)) => diff::diff(&diff),
         Some(Command::Explain(explain)) => explain::explain(&explain),
+        Some(Command::Replay(args)) => replay::replay(&args),
         Some(Command::Demo(demo)) => demo::demo(&demo),
         Some(Command::Schema) => print(config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),

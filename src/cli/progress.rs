@@ -82,9 +82,17 @@ mod tests {
     fn the_line_says_how_much_is_left() {
         let took = Duration::from_secs(10);
         let half = line(1_234_567, LogProgress { read: 50, total: Some(100) }, took);
-        assert_eq!(half, format!("{}{} 50 %, 1,234,567 lines, 10 s left", "█".repeat(15), "░".repeat(15)));
+        assert_eq!(
+            half,
+            format!("{}{} 50 %, 1,234,567 lines, 10 s left", "█".repeat(15), "░".repeat(15))
+        );
         assert_eq!(line(1, LogProgress { read: 50, total: None }, took), "1 lines");
-        assert_eq!(line(0, LogProgress { read: 0, total: Some(9) }, took), format!("{} 0 %, 0 lines", "░".repeat(30)));
-        assert!(line(9, LogProgress { read: 12, total: Some(9) }, took).starts_with(&"█".repeat(30)));
+        assert_eq!(
+            line(0, LogProgress { read: 0, total: Some(9) }, took),
+            format!("{} 0 %, 0 lines", "░".repeat(30))
+        );
+        assert!(
+            line(9, LogProgress { read: 12, total: Some(9) }, took).starts_with(&"█".repeat(30))
+        );
     }
 }

@@ -10,11 +10,11 @@ use clap::Args;
 use super::progress::ProgressBar;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::plan::Plan;
+use crate::replay::Replay;
 use crate::replay::fact::Assumption;
-use crate::replay::log::{Format, LogInput, LogReader, LineFault};
+use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
 use crate::replay::report::text::Text;
 use crate::replay::report::{LineCounts, Report, html, json, percent};
-use crate::replay::Replay;
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
@@ -85,24 +85,21 @@ impl FromStr for Share {
 
 impl LogArgs {
     /// Hands each request of the logs to `take`. Returns what the lines were.
-    pub(super) fn read(
-        &self,
-        mut take: impl FnMut(&crate::replay::log::LogRecord<'_>),
-    ) -> Result<LineCounts, Failure> {
+    pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         let mut reader = LogReader::open(&inputs, self.format.clone()).map_err(Failure::run)?;
         let mut bar = ProgressBar::new();
         let mut lines = LineCounts::default();
         loop {
-            match reader.next_record().map_err(Failure::run)? {
-                None => break,
-                Some(Ok(record)) => take(&record),
-                Some(Err(LineFault::NoRequest(_))) => lines.no_request += 1,
-                Some(Err(LineFault::Broken(why))) => {
+            let Some(line) = reader.next_record().map_err(Failure::run)? else { break };
+            match line.map(|record| take(&record)) {
+                Ok(()) => {}
+                Err(LineFault::NoRequest(_)) => lines.no_request += 1,
+                Err(LineFault::Broken(why)) => {
                     lines.broken += 1;
                     if lines.examples.len() < EXAMPLES {
-                        let place = (reader.file().to_owned(), reader.line_number());
-                        lines.examples.push((place.0, place.1, why.to_owned()));
+                        let (file, number) = (reader.file().to_owned(), reader.line_number());
+                        lines.examples.push((file, number, why.to_owned()));
                     }
                 }
             }
@@ -136,13 +133,18 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     let all = report.now.all.requests;
     if all == 0 && read > 0 {
-        let why = if broken > 0 { "they cannot be read: name their form with --format" } else { "they show no HTTP requests" };
+        let why = if broken > 0 {
+            "they cannot be read: name their form with --format"
+        } else {
+            "they show no HTTP requests"
+        };
         return Err(Failure::run(format!("none of {read} lines is a request: {why}")));
     }
     match args.fail_above {
         Some(Share(most)) if report.now.rejected_share() > most => {
             let (share, most) = (percent(report.now.rejected_share()), percent(most));
-            let message = format!("error: {share} of the requests would be rejected, more than {most}");
+            let message =
+                format!("error: {share} of the requests would be rejected, more than {most}");
             Err(Failure { code: ABOVE, message: Some(message) })
         }
         _ => Ok(()),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::judge::{BadRequest, Judge, Untold};
-use super::log::record::{LogRecord, Logged, LoggedHeaders};
+use super::log::{LogRecord, Logged, LoggedHeaders};
 use crate::limit::decision::Verdict;
 use crate::limit::time::Timestamp;
 use crate::plan::{Expectation, Plan, TestCase};
@@ -148,9 +148,12 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
         let given = case.headers.iter().find(|(name, _)| *name == HOST);
         given.and_then(|(_, value)| value.to_str().ok())
     });
-    let named = case.headers.iter().map(|(name, value)| {
-        (name.clone(), value.to_str().ok().map(|value| value.to_owned().into()))
-    });
+    let mut headers = LoggedHeaders::default();
+    for (name, value) in &case.headers {
+        let value = value.to_str().map_or(Logged::Absent, |value| Logged::Value(value.into()));
+        headers.push(name.as_str().into(), value);
+    }
+    headers.are_all();
     LogRecord {
         time,
         client: Some(case.from),
@@ -158,7 +161,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
         path: case.target.path().into(),
         query: case.target.query().map_or(Logged::Absent, |query| Logged::Value(query.into())),
         host: Logged::Value(host.unwrap_or(HOST_OF_NONE).into()),
-        headers: LoggedHeaders { named: named.collect(), is_complete: true },
+        headers,
         status: Some(case.status),
         bytes: None,
         duration: Some(ANSWER),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use http::HeaderName;
 use http::header::COOKIE;
 
-use super::log::record::{LogRecord, Logged};
+use super::log::{LogRecord, Logged};
 use crate::limit::algorithm::Algorithm;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, Figures, LimitSpec};

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::log::record::{LogRecord, Logged};
+use super::log::{LogRecord, Logged};
 use crate::limit::time::Timestamp;
 use crate::plan::{Action, CostSpec, Plan};
 use crate::proxy;

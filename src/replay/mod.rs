@@ -15,7 +15,7 @@ pub mod timeline;
 
 use self::fact::Assumption;
 use self::judge::Judge;
-use self::log::record::LogRecord;
+use self::log::LogRecord;
 use self::tally::Tally;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
@@ -41,26 +41,31 @@ pub struct Side<'p> {
 
 /// The time of a log: the latest time that was seen so far. A line that is earlier than a line before it
 /// counts at that line's time. Otherwise a bucket would refill twice in the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     /// The first and the latest time. `None` before the first line.
     pub span: Option<(Timestamp, Timestamp)>,
-    /// The lines that were earlier than a line before them.
+    /// The lines that are earlier than the line right before them.
     pub steps_back: u64,
-    /// The longest such step, in microseconds.
-    pub longest_step: u64,
+    /// How far a line is behind the latest time at most, in microseconds.
+    pub furthest_back: u64,
+    /// The time of the line before.
+    previous: Timestamp,
+}
+
+impl Default for LogClock {
+    fn default() -> Self {
+        Self { span: None, steps_back: 0, furthest_back: 0, previous: Timestamp::MIN }
+    }
 }
 
 impl LogClock {
     /// The time of a line that says `time`.
     pub fn at(&mut self, time: Timestamp) -> Timestamp {
-        let Some((_, latest)) = &mut self.span else {
-            self.span = Some((time, time));
-            return time;
-        };
-        let back = latest.micros_since(time);
-        self.steps_back += u64::from(back > 0);
-        self.longest_step = self.longest_step.max(back);
+        let (_, latest) = self.span.get_or_insert((time, time));
+        self.steps_back += u64::from(time < self.previous);
+        self.previous = time;
+        self.furthest_back = self.furthest_back.max(latest.micros_since(time));
         *latest = time.max(*latest);
         *latest
     }

@@ -1,6 +1,7 @@
-//! One request of an access log, as far as the log tells.
+//! What an access log tells of one request.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::limit::time::Timestamp;
 /// What a log tells of one value of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Logged<'l> {
-    /// The log has no place for it.
+    /// The log has no place for it, or hides it.
     #[default]
     Untold,
     /// The log says that the request had none.
@@ -21,48 +22,146 @@ pub enum Logged<'l> {
     Value(Cow<'l, str>),
 }
 
-/// One request of an access log, as far as the log tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogRecord<'l> {
-    /// The time of the line.
-    pub time: Timestamp,
-    /// The client's address.
-    pub client: Option<IpAddr>,
-    /// The method.
-    pub method: Cow<'l, str>,
-    /// The path as sent.
-    pub path: Cow<'l, str>,
-    /// The query.
-    pub query: Logged<'l>,
-    /// The host.
-    pub host: Logged<'l>,
-    /// The headers.
-    pub headers: LoggedHeaders<'l>,
-    /// The status.
-    pub status: Option<StatusCode>,
-    /// The bytes of the body.
-    pub bytes: Option<u64>,
-    /// How long the request took.
-    pub duration: Option<Duration>,
+impl<'l> Logged<'l> {
+    /// The value of a text that servers write as `-`, or leave empty, if the request has none.
+    pub(super) fn of(text: Cow<'l, str>) -> Self {
+        match &*text {
+            "" | "-" => Self::Absent,
+            _ => Self::Value(text),
+        }
+    }
+
+    /// The same value, borrowed.
+    pub fn as_ref(&self) -> Logged<'_> {
+        match self {
+            Self::Untold => Logged::Untold,
+            Self::Absent => Logged::Absent,
+            Self::Value(text) => Logged::Value(Cow::Borrowed(text)),
+        }
+    }
 }
 
 /// The headers of a request, as far as a log tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedHeaders<'l> {
-    /// Named.
-    pub named: SmallVec<[(HeaderName, Option<Cow<'l, str>>); 2]>,
-    /// All others are known to be absent.
-    pub is_complete: bool,
+    named: SmallVec<[(Cow<'l, str>, Logged<'l>); 3]>,
+    others: OtherHeaders,
 }
 
-impl LoggedHeaders<'_> {
-    /// One.
+/// What a log tells of headers that it does not name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherHeaders {
+    /// Nothing: the request may have had them.
+    #[default]
+    Untold,
+    /// The request had none of them: the log names all.
+    Absent,
+}
+
+impl<'l> LoggedHeaders<'l> {
+    /// The header of this name. Servers write names in any case and with `_` for `-`, so these count as equal.
     pub fn get(&self, name: &HeaderName) -> Logged<'_> {
-        match self.named.iter().find(|(own, _)| own == name) {
-            Some((_, Some(value))) => Logged::Value(Cow::Borrowed(value)),
-            Some((_, None)) => Logged::Absent,
-            None if self.is_complete => Logged::Absent,
+        match self.named.iter().find(|(named, _)| is_same_name(named, name.as_str())) {
+            Some((_, value)) => value.as_ref(),
+            None if self.others == OtherHeaders::Absent => Logged::Absent,
             None => Logged::Untold,
         }
+    }
+
+    /// The headers that the log names, in the log's spelling and order.
+    pub fn named(&self) -> impl Iterator<Item = (&str, Logged<'_>)> {
+        self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
+    }
+
+    /// What the log tells of all other headers.
+    pub fn others(&self) -> OtherHeaders {
+        self.others
+    }
+
+    /// Adds a header. Of two with the same name, the first counts.
+    pub(crate) fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
+        self.named.push((name, value));
+    }
+
+    /// The log has named all headers of the request.
+    pub(crate) fn are_all(&mut self) {
+        self.others = OtherHeaders::Absent;
+    }
+}
+
+fn is_same_name(left: &str, right: &str) -> bool {
+    let folded = |byte: u8| match byte {
+        b'_' => b'-',
+        byte => byte.to_ascii_lowercase(),
+    };
+    left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
+}
+
+/// One request of an access log, as far as the log tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord<'l> {
+    /// When the request was made. Most servers log the time at which it ended.
+    pub time: Timestamp,
+    /// The client's address, an IPv4-mapped one as IPv4. `None`: the log does not tell, or names no address.
+    pub client: Option<IpAddr>,
+    /// The method, as sent.
+    pub method: Cow<'l, str>,
+    /// The path, as sent: not decoded, without query.
+    pub path: Cow<'l, str>,
+    /// The query without its `?`.
+    pub query: Logged<'l>,
+    /// The host that the client asked for, perhaps with a port.
+    pub host: Logged<'l>,
+    /// The headers.
+    pub headers: LoggedHeaders<'l>,
+    /// The status of the response.
+    pub status: Option<StatusCode>,
+    /// Bytes of the response's body. Some servers count its head, too.
+    pub bytes: Option<u64>,
+    /// How long the request took.
+    pub duration: Option<Duration>,
+}
+
+/// Why a line is no record. Each has a short reason for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFault {
+    /// The line is sound, but it shows no HTTP request: the bytes of a TLS handshake, a log line of another kind.
+    NoRequest(&'static str),
+    /// The line cannot be read.
+    Broken(&'static str),
+}
+
+impl fmt::Display for LineFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRequest(reason) | Self::Broken(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{HOST, USER_AGENT};
+
+    use super::*;
+
+    #[test]
+    fn a_header_is_found_in_any_spelling() {
+        for name in ["User-Agent", "user_agent", "USER_AGENT"] {
+            let mut headers = LoggedHeaders::default();
+            headers.push(name.into(), Logged::of("x".into()));
+            headers.push("user-agent".into(), Logged::of("y".into()));
+            assert_eq!(headers.get(&USER_AGENT), Logged::Value("x".into()), "{name}");
+            assert_eq!(headers.get(&HOST), Logged::Untold);
+            headers.are_all();
+            assert_eq!(headers.get(&HOST), Logged::Absent);
+        }
+    }
+
+    #[test]
+    fn a_dash_is_nothing() {
+        assert_eq!(Logged::of("-".into()), Logged::Absent);
+        assert_eq!(Logged::of("".into()), Logged::Absent);
+        assert_eq!(Logged::of("--".into()), Logged::Value("--".into()));
     }
 }

@@ -36,11 +36,11 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(page, "<p class=\"soft\">{read}</p>")?;
     if clock.steps_back > 0 {
-        let (steps, most) = (counted(clock.steps_back, "line"), length(clock.longest_step));
+        let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
         writeln!(
             page,
-            "<p class=\"soft\">{steps} went back in time, by at most {most}. They count at the latest time \
-             before.</p>"
+            "<p class=\"soft\">The log steps back {steps}, by at most {most}. Its clock stands \
+             meanwhile.</p>"
         )?;
     }
     if lines.no_request > 0 {
@@ -70,9 +70,8 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     let FileReport { file, all, bad, timeline, clients, limits, routes, left_out } = report;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", Escaped(file))?;
-    let of_clients = |hit: usize| {
-        format!("{} of {} clients", number(hit as u64), number(clients.seen as u64))
-    };
+    let of_clients =
+        |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
     let share_of = |count| percent(share(count, all.requests));
     tile(page, "requests", &number(all.requests), "requests", &of_clients(clients.seen))?;
     let (rejected, held) = (share_of(all.rejected), share_of(all.delayed));
@@ -242,7 +241,8 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
     let each = length(timeline.width());
     page.push_str("<figure><figcaption>");
-    for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")] {
+    for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")]
+    {
         write!(page, "<span><i style=\"--hue: var(--{hue})\"></i>{what}</span>")?;
     }
     write!(page, "<span>one bar is {each}; the highest has {}</span>", counted(most, "request"))?;

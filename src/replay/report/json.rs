@@ -24,7 +24,7 @@ pub fn json(report: &Report) -> Value {
             "broken": lines.broken,
             "broken_examples": examples,
             "steps_back": clock.steps_back,
-            "longest_step_back_ms": clock.longest_step / 1_000,
+            "furthest_back_ms": clock.furthest_back / 1_000,
         },
         "from": clock.span.map(|(from, _)| iso(from)),
         "to": clock.span.map(|(_, to)| iso(to)),

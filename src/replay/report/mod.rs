@@ -1,11 +1,15 @@
 //! The answer of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs. `words` has the
+//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs, `html` as a page.
+//! `words` has the
 //! numbers and times as people read them.
 
+pub mod html;
 pub mod json;
 pub mod text;
 mod words;
+
+pub(crate) use self::words::{number, percent};
 
 use std::collections::HashSet;
 use std::hash::Hash;

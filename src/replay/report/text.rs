@@ -48,10 +48,10 @@ impl Text<'_> {
         }
         f.write_char('\n')?;
         if clock.steps_back > 0 {
-            let (times, most) = (counted(clock.steps_back, "line"), length(clock.longest_step));
+            let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
             writeln!(
                 f,
-                "{times} went back in time, by at most {most}: they count at the latest time before"
+                "the log steps back {steps}, by at most {most}: its clock stands meanwhile"
             )?;
         }
         if lines.no_request > 0 {

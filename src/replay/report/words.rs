@@ -6,7 +6,7 @@ use crate::limit::time::Timestamp;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A number with a comma between thousands.
-pub(super) fn number(number: u64) -> String {
+pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn number(number: u64) -> String {
 
 /// A share from 0 to 1 in percent, with two digits that count: `12 %`, `4.6 %`, `0.046 %`. A share that is not
 /// 0 or 1 is never written as 0 % or 100 %.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 {
         return "0 %".to_owned();

@@ -24,7 +24,9 @@ const LAYERS: [&[&str]; 15] = [
 ];
 
 /// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.
-const FORBIDDEN: [(&str, &[&str]); 6] = [
+const FORBIDDEN: [(&str, &[&str]); 7] = [
+    // A log's own time counts, and a replay is no traffic: it is neither logged nor counted.
+    ("replay", &["reload", "admin", "worker", "downstream", "upstream", "observe", "clock"]),
     ("config", &["observe", "clock"]),
     ("proxy", &["config", "store"]),
     ("throttle", &["config"]),

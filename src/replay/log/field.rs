@@ -1,0 +1,165 @@
+//! What a place of a log line means, and the one table of the names that servers give to such places.
+
+/// A place of a log line. `N` is a header's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogPlace<N> {
+    /// A value that most logs have.
+    Field(LogField),
+    /// A header of the request.
+    Header(N),
+}
+
+impl LogPlace<&str> {
+    pub(super) fn to_boxed(self) -> LogPlace<Box<str>> {
+        match self {
+            Self::Field(field) => LogPlace::Field(field),
+            Self::Header(name) => LogPlace::Header(name.into()),
+        }
+    }
+}
+
+/// A value that most logs have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogField {
+    /// The time. Of several, the one of the highest rank counts.
+    Time(TimeRank),
+    /// The client's address. Of several, the one of the highest rank counts.
+    Client(ClientRank),
+    /// `x-forwarded-for`: a header, and the client where the line has no other.
+    ForwardedFor,
+    /// What stands in front of the time in the combined format.
+    CombinedHead,
+    /// The request line.
+    Request,
+    /// The method.
+    Method,
+    /// The path with the query, as sent.
+    Target,
+    /// The path. Its query is in another place, if the line has it.
+    Path,
+    /// The query, with or without its `?`.
+    Query,
+    /// The host.
+    Host,
+    /// The status of the response.
+    Status,
+    /// Bytes of the response.
+    Bytes,
+    /// How long the request took.
+    Duration(DurationUnit),
+    /// Seconds of a part of the request's time. The parts of a line are added up.
+    PartialSeconds,
+    /// The text of a log line. tidegate's access lines are known by it.
+    Message,
+    /// The part of the program that wrote the line.
+    Module,
+}
+
+/// Which time of a line counts: that of the last variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimeRank {
+    /// When the line was written, perhaps in whole seconds.
+    Written,
+    /// The same, with fractions of a second.
+    Precise,
+    /// When the request began.
+    Began,
+}
+
+/// Which address of a line counts: that of the last variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ClientRank {
+    /// The left-most address of `x-forwarded-for`, which strangers can write.
+    Forwarded,
+    /// The other end of the connection.
+    Peer,
+    /// The client that the server made out.
+    Client,
+}
+
+/// The unit of a duration without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DurationUnit {
+    Seconds,
+    Milliseconds,
+    Microseconds,
+    Nanoseconds,
+    /// Seconds beside a nested request, as Caddy writes. Otherwise milliseconds, as Envoy writes.
+    OfProducer,
+}
+
+/// The meaning of a name; `None` if it says nothing that a record has.
+pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
+    use LogField::{
+        Bytes, Client, Duration, ForwardedFor, Host, Message, Method, Module, PartialSeconds, Path,
+        Query, Request, Status, Target, Time,
+    };
+    #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
+    let field = match name {
+        // Nginx's variables. Caddy nests the request.
+        "remote_addr" | "realip_remote_addr" => Client(ClientRank::Peer),
+        "time_local" | "time_iso8601" | "time" | "@timestamp" => Time(TimeRank::Written),
+        "msec" => Time(TimeRank::Precise),
+        "request" => Request,
+        "request_method" => Method,
+        "request_uri" => Target,
+        "uri" | "document_uri" => Path,
+        "args" | "query_string" | "query" => Query,
+        "status" => Status,
+        "body_bytes_sent" | "bytes_sent" => Bytes,
+        "request_time" => Duration(DurationUnit::Seconds),
+        "host" | "http_host" => Host,
+        // Caddy.
+        "ts" => Time(TimeRank::Precise),
+        "client_ip" => Client(ClientRank::Client),
+        "remote_ip" => Client(ClientRank::Peer),
+        "size" => Bytes,
+        "duration" => Duration(DurationUnit::OfProducer),
+        // Envoy, and what Istio and Envoy Gateway write with it.
+        "start_time" => Time(TimeRank::Began),
+        "downstream_remote_address" => Client(ClientRank::Client),
+        "x_forwarded_for" | "x-forwarded-for" | "http_x_forwarded_for" => ForwardedFor,
+        "method" | ":method" => Method,
+        "path" | ":path" | "x-envoy-origin-path" => Target,
+        "authority" | ":authority" => Host,
+        "response_code" => Status,
+        // Traefik.
+        "StartUTC" | "StartLocal" => Time(TimeRank::Began),
+        "ClientHost" => Client(ClientRank::Client),
+        "ClientAddr" => Client(ClientRank::Peer),
+        "RequestMethod" => Method,
+        "RequestPath" => Target,
+        "RequestHost" => Host,
+        "DownstreamStatus" => Status,
+        "DownstreamContentSize" => Bytes,
+        "Duration" => Duration(DurationUnit::Nanoseconds),
+        // AWS's load balancer.
+        "request_creation_time" => Time(TimeRank::Began),
+        "elb_status_code" => Status,
+        "sent_bytes" => Bytes,
+        "request_processing_time" | "target_processing_time" | "response_processing_time" => {
+            PartialSeconds
+        }
+        // tidegate.
+        "timestamp" => Time(TimeRank::Precise),
+        "client" => Client(ClientRank::Client),
+        "bytes" => Bytes,
+        "duration_ms" => Duration(DurationUnit::Milliseconds),
+        "message" => Message,
+        "target" => Module,
+        _ => return header(name).map(LogPlace::Header),
+    };
+    Some(LogPlace::Field(field))
+}
+
+/// The name of a header: of nginx's `http_user_agent`, and of Traefik's `request_User-Agent`. Nginx's own names,
+/// such as `request_length`, have a small letter there.
+fn header(name: &str) -> Option<&str> {
+    match name {
+        "user_agent" | "user-agent" | "referer" => Some(name),
+        _ => name.strip_prefix("http_").or_else(|| {
+            let header = name.strip_prefix("request_")?;
+            header.starts_with(|c: char| c.is_ascii_uppercase()).then_some(header)
+        }),
+    }
+}

@@ -1,0 +1,86 @@
+//! The forms of log lines.
+
+use std::str::FromStr;
+
+use super::draft::RecordDraft;
+use super::json;
+use super::record::{LineFault, LogRecord};
+use super::template::{ALB, COMBINED, LineTemplate, LineTemplateError};
+
+/// How the lines of a log are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Each line tells by its beginning, so a log may have lines of several forms.
+    #[default]
+    Auto,
+    /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front and more behind.
+    Combined,
+    /// An object in each line, with the names of Caddy, Envoy, nginx, tidegate or Traefik.
+    Json,
+    /// The format of AWS's application load balancers.
+    Alb,
+    /// A form of one's own.
+    Template(LineTemplate),
+}
+
+/// Why a text names no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// It is neither the name of a format nor a template.
+    #[error(
+        "`{0}` is no format: use `auto`, `combined`, `json`, `alb`, or a template such as \
+         '$remote_addr [$time_local] \"$request\" $status'"
+    )]
+    Unknown(String),
+    /// The template cannot be used.
+    #[error(transparent)]
+    Template(#[from] LineTemplateError),
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "combined" => Self::Combined,
+            "json" => Self::Json,
+            "alb" => Self::Alb,
+            _ if text.contains(['$', '%']) => Self::Template(text.parse()?),
+            _ => return Err(FormatError::Unknown(text.to_owned())),
+        })
+    }
+}
+
+impl Format {
+    /// The record of a line. The line has no line feed at its end.
+    ///
+    /// # Errors
+    /// If the line shows no request, or cannot be read.
+    pub fn read<'l>(&'l self, line: &'l str) -> Result<LogRecord<'l>, LineFault> {
+        // A program that was stopped, or whose log was truncated under it, leaves NUL bytes.
+        let line = line.trim_start_matches(['\0', '\u{feff}']);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Err(LineFault::NoRequest("it is empty"));
+        }
+        let mut draft = RecordDraft::default();
+        match self {
+            Self::Auto if line.starts_with('{') => json::read(line, &mut draft),
+            Self::Auto if is_alb(line) => ALB.read(line, &mut draft),
+            Self::Auto | Self::Combined => COMBINED.read(line, &mut draft),
+            Self::Json => json::read(line, &mut draft),
+            Self::Alb => ALB.read(line, &mut draft),
+            Self::Template(template) => template.read(line, &mut draft),
+        }?;
+        draft.finish()
+    }
+}
+
+/// Whether a line begins as AWS's do: with the kind of the request, and a time.
+fn is_alb(line: &str) -> bool {
+    let kind = line
+        .split_once(' ')
+        .filter(|(kind, _)| matches!(*kind, "http" | "https" | "h2" | "grpcs" | "ws" | "wss"));
+    kind.is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
+}

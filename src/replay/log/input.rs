@@ -1,0 +1,100 @@
+//! The files of a log: opened one after the other, their compression undone.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+/// Where a log is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogInput {
+    /// Standard input.
+    Stdin,
+    /// A file, or a pipe with a name.
+    File(PathBuf),
+}
+
+/// An argument of the command line: `-` is standard input.
+impl From<OsString> for LogInput {
+    fn from(text: OsString) -> Self {
+        if text == "-" { Self::Stdin } else { Self::File(text.into()) }
+    }
+}
+
+/// Bytes of a log, not compressed any more.
+pub(super) type LogBytes = Box<dyn Read + Send>;
+
+impl LogInput {
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Stdin => "standard input".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// The size in bytes, as it is stored. `None` for a pipe.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn size(&self) -> io::Result<Option<u64>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let about = fs::metadata(path)?;
+        if about.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+        }
+        if !about.is_file() {
+            return Ok(None);
+        }
+        // Better now than after an hour with the files before it.
+        File::open(path)?;
+        Ok(Some(about.len()))
+    }
+
+    /// Opens it. `read` counts the bytes that are read of it.
+    pub(super) fn open(&self, read: &Arc<AtomicU64>) -> io::Result<LogBytes> {
+        match self {
+            Self::Stdin => plain(io::stdin(), read),
+            Self::File(path) => plain(File::open(path)?, read),
+        }
+    }
+}
+
+/// The bytes of a source without the compression that its first bytes show: gzip (RFC 1952) or zstd (RFC 8878), with
+/// several members or frames.
+pub(super) fn plain(
+    source: impl Read + Send + 'static,
+    read: &Arc<AtomicU64>,
+) -> io::Result<LogBytes> {
+    let mut source = CountedBytes { source, read: Arc::clone(read) };
+    let mut first = Vec::with_capacity(4);
+    source.by_ref().take(4).read_to_end(&mut first)?;
+    let kind = first.clone();
+    let whole = BufReader::with_capacity(1 << 16, Cursor::new(first).chain(source));
+    Ok(match kind[..] {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
+        // The second is a frame to skip, with which some writers begin.
+        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
+        }
+        _ => Box::new(whole.into_inner()),
+    })
+}
+
+/// Counts the bytes of a source.
+struct CountedBytes<R> {
+    source: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for CountedBytes<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(into)?;
+        self.read.fetch_add(length.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        Ok(length)
+    }
+}

@@ -1,0 +1,168 @@
+//! Reads logs record by record.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::format::Format;
+pub use super::input::LogInput;
+use super::input::{self, LogBytes};
+use super::lines::{LineStream, NextLine};
+use super::record::{LineFault, LogRecord};
+
+/// A log that cannot be read: not a line that is no record, but a file that is not there or is corrupt.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {file}{}: {source}", behind(*.lines))]
+pub struct ReadError {
+    /// The file's name.
+    pub file: String,
+    /// So many lines of the file were read before.
+    pub lines: u64,
+    /// What happened.
+    pub source: io::Error,
+}
+
+fn behind(lines: u64) -> String {
+    if lines == 0 { String::new() } else { format!(" behind line {lines}") }
+}
+
+/// How far a log has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogProgress {
+    /// Bytes that were read, of compressed files as they are stored.
+    pub read: u64,
+    /// Bytes of all files. `None` if a pipe is among them.
+    pub total: Option<u64>,
+}
+
+/// Reads logs record by record, one file after the other, with flat memory: no more than one line is kept, and
+/// lines of more than 1 MiB are skipped.
+pub struct LogReader {
+    format: Format,
+    /// The files that are still to be read.
+    inputs: VecDeque<LogInput>,
+    current: Option<LineStream<LogBytes>>,
+    file: String,
+    line_number: u64,
+    /// A line that was no UTF-8.
+    mended: String,
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+impl std::fmt::Debug for LogReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("LogReader");
+        shown
+            .field("file", &self.file)
+            .field("line_number", &self.line_number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LogReader {
+    /// Reads these, in this order.
+    ///
+    /// # Errors
+    /// If one of the files is not there or may not be read.
+    pub fn open(inputs: &[LogInput], format: Format) -> Result<Self, ReadError> {
+        let mut total = Some(0);
+        for input in inputs {
+            let size = input.size();
+            let size = size.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
+            total = total.zip(size).map(|(total, size): (u64, u64)| total.saturating_add(size));
+        }
+        Ok(Self {
+            format,
+            inputs: inputs.iter().cloned().collect(),
+            current: None,
+            file: String::new(),
+            line_number: 0,
+            mended: String::new(),
+            read: Arc::default(),
+            total,
+        })
+    }
+
+    /// Reads this stream, which has this name in messages.
+    ///
+    /// # Errors
+    /// If its beginning cannot be read.
+    pub fn over(
+        name: &str,
+        stream: impl io::Read + Send + 'static,
+        format: Format,
+    ) -> Result<Self, ReadError> {
+        let mut reader = Self::open(&[], format)?;
+        reader.file = name.to_owned();
+        reader.total = None;
+        let opened = input::plain(stream, &reader.read);
+        reader.current = Some(LineStream::new(opened.map_err(|source| reader.error(source))?));
+        Ok(reader)
+    }
+
+    /// The next line: its record, or why it is none. `None` at the end of the last file.
+    ///
+    /// # Errors
+    /// If a file cannot be read to its end. Nothing is read after that.
+    pub fn next_record(&mut self) -> Result<Option<Result<LogRecord<'_>, LineFault>>, ReadError> {
+        let place = loop {
+            match self.next_line()? {
+                Some(NextLine::Line(place)) => break place,
+                Some(NextLine::TooLong) => {
+                    self.line_number += 1;
+                    return Ok(Some(Err(LineFault::Broken("it is longer than 1 MiB"))));
+                }
+                Some(NextLine::End) => self.current = None,
+                None => return Ok(None),
+            }
+        };
+        self.line_number += 1;
+        let Some(stream) = &self.current else { return Ok(None) };
+        let bytes = &stream.bytes()[place];
+        let line = match std::str::from_utf8(bytes) {
+            Ok(line) => line,
+            Err(_) => {
+                self.mended = String::from_utf8_lossy(bytes).into_owned();
+                &self.mended
+            }
+        };
+        Ok(Some(self.format.read(line)))
+    }
+
+    /// What the file has next; `None` if there is no file any more.
+    fn next_line(&mut self) -> Result<Option<NextLine>, ReadError> {
+        if self.current.is_none() {
+            let Some(input) = self.inputs.pop_front() else { return Ok(None) };
+            self.file = input.name();
+            self.line_number = 0;
+            let opened = input.open(&self.read).map_err(|source| self.error(source))?;
+            self.current = Some(LineStream::new(opened));
+        }
+        let next = self.current.as_mut().map(LineStream::next_line).transpose();
+        next.map_err(|source| self.error(source))
+    }
+
+    /// The error of this file. Nothing is read behind it.
+    fn error(&mut self, source: io::Error) -> ReadError {
+        self.current = None;
+        self.inputs.clear();
+        ReadError { file: self.file.clone(), lines: self.line_number, source }
+    }
+
+    /// The name of the file from which the last line came.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The number of the last line in its file, from 1.
+    pub fn line_number(&self) -> u64 {
+        self.line_number
+    }
+
+    /// How far the files have been read.
+    pub fn progress(&self) -> LogProgress {
+        LogProgress { read: self.read.load(Ordering::Relaxed), total: self.total }
+    }
+}

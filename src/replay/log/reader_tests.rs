@@ -1,0 +1,217 @@
+//! Whole logs: files, streams, compression.
+
+use std::fs;
+use std::io::{self, Cursor, Read, Write as _};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+
+use super::format::Format;
+use super::reader::{LogInput, LogProgress, LogReader, ReadError};
+use super::record::LineFault;
+
+const LINE: &str =
+    r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-""#;
+const OBJECT: &str = r#"{"start_time":"2015-05-17T10:05:03Z","method":"GET","path":"/b"}"#;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::stream::encode_all(bytes, 1).unwrap()
+}
+
+/// Each line's path, or why it is no record.
+fn paths(reader: &mut LogReader) -> Result<Vec<String>, ReadError> {
+    let mut paths = Vec::new();
+    while let Some(line) = reader.next_record()? {
+        paths.push(match line {
+            Ok(record) => record.path.into_owned(),
+            Err(LineFault::NoRequest(_)) => "no request".to_owned(),
+            Err(LineFault::Broken(reason)) => reason.to_owned(),
+        });
+    }
+    Ok(paths)
+}
+
+fn over(bytes: impl Into<Vec<u8>>) -> LogReader {
+    LogReader::over("a stream", Cursor::new(bytes.into()), Format::Auto).unwrap()
+}
+
+/// A file of this folder with this content.
+fn file(folder: &Path, name: &str, content: &[u8]) -> LogInput {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    LogInput::File(path)
+}
+
+#[test]
+fn a_log_has_lines_of_any_kind() {
+    let text = format!("{LINE}\n{OBJECT}\r\n\nnonsense\n{LINE}\n{OBJECT}");
+    let mut reader = over(text);
+    let no_match = "it does not have the form of the template";
+    assert_eq!(paths(&mut reader).unwrap(), ["/a", "/b", "no request", no_match, "/a", "/b"]);
+    assert_eq!((reader.file(), reader.line_number()), ("a stream", 6));
+}
+
+#[test]
+fn bytes_that_are_no_text_are_replaced() {
+    let line = [LINE.replace("/a", "/"), "\n".to_owned()].concat();
+    let line = line.replace("GET /", "GET /\u{1}");
+    let bytes = line.bytes().map(|byte| if byte == 1 { 0xff } else { byte });
+    let mut reader = over(bytes.collect::<Vec<_>>());
+    assert_eq!(paths(&mut reader).unwrap(), ["/\u{fffd}"]);
+}
+
+#[test]
+fn a_line_of_two_mebibytes_is_broken_and_counted() {
+    let long = LINE.replace("/a", &"/a".repeat(1 << 20));
+    let mut reader = over(format!("{LINE}\n{long}\n{OBJECT}\n"));
+    assert_eq!(paths(&mut reader).unwrap(), ["/a", "it is longer than 1 MiB", "/b"]);
+    assert_eq!(reader.line_number(), 3);
+}
+
+#[test]
+fn an_empty_log_has_no_lines() {
+    for bytes in [Vec::new(), gzip(b""), zstd(b"")] {
+        assert_eq!(paths(&mut over(bytes)).unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_short_log_is_no_compressed_one() {
+    for bytes in [&b"\x1f"[..], b"(\xb5/", b"\n\n\n"] {
+        paths(&mut over(bytes)).unwrap();
+    }
+}
+
+#[test]
+fn compression_is_told_by_the_first_bytes() {
+    let [line, object] = [LINE, OBJECT].map(|line| format!("{line}\n").into_bytes());
+    let skipped = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+    for bytes in [
+        [gzip(&line), gzip(&object)].concat(),
+        [zstd(&line), zstd(&object)].concat(),
+        [skipped, zstd(&line), zstd(&object)].concat(),
+    ] {
+        assert_eq!(paths(&mut over(bytes)).unwrap(), ["/a", "/b"]);
+    }
+}
+
+#[test]
+fn a_corrupt_file_is_no_broken_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{LINE}\n").repeat(50_000);
+    for (name, whole) in [("a.gz", gzip(text.as_bytes())), ("a.zst", zstd(text.as_bytes()))] {
+        let mut flipped = whole.clone();
+        let middle = flipped.len() / 2;
+        flipped[middle..middle + 9].fill(0x55);
+        for corrupt in [flipped, whole[..whole.len() / 2].to_vec()] {
+            let corrupt = file(folder.path(), name, &corrupt);
+            let plain = file(folder.path(), "plain", LINE.as_bytes());
+            let inputs = [corrupt.clone(), plain];
+            let mut reader = LogReader::open(&inputs, Format::Auto).unwrap();
+            let error = paths(&mut reader).unwrap_err();
+            assert_eq!(error.file, corrupt.name());
+            assert!(
+                error.to_string().starts_with(&format!("cannot read {}", corrupt.name())),
+                "{error}"
+            );
+            // Nothing is read behind an error.
+            assert_eq!(paths(&mut reader).unwrap(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn files_are_read_in_their_order_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let compressed = gzip(format!("{LINE}\n{LINE}").as_bytes());
+    let first = file(folder.path(), "b", OBJECT.as_bytes());
+    let second = file(folder.path(), "a", &compressed);
+    let mut reader = LogReader::open(&[first, second.clone()], Format::Auto).unwrap();
+    let size = u64::try_from(OBJECT.len() + compressed.len()).unwrap();
+    let total = Some(size);
+    assert_eq!(reader.progress(), LogProgress { read: 0, total });
+    assert_eq!(paths(&mut reader).unwrap(), ["/b", "/a", "/a"]);
+    assert_eq!((reader.file(), reader.line_number()), (&*second.name(), 2));
+    assert_eq!(reader.progress(), LogProgress { read: size, total });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_before_the_first_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = file(folder.path(), "good", LINE.as_bytes());
+    let name = folder.path().display();
+    for (path, message) in [
+        (
+            folder.path().join("none"),
+            format!("cannot read {name}/none: No such file or directory (os error 2)"),
+        ),
+        (folder.path().to_owned(), format!("cannot read {name}: it is a directory")),
+    ] {
+        let inputs = [good.clone(), LogInput::File(path)];
+        let error = LogReader::open(&inputs, Format::Auto).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn the_size_of_a_pipe_is_not_known() {
+    let reader = LogReader::open(&[LogInput::from(std::ffi::OsString::from("-"))], Format::Auto);
+    assert_eq!(reader.unwrap().progress(), LogProgress { read: 0, total: None });
+    assert_eq!(LogInput::from(std::ffi::OsString::from("-x")), LogInput::File("-x".into()));
+}
+
+#[test]
+fn an_error_says_behind_which_line_it_is() {
+    struct Fails;
+    impl Read for Fails {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is gone"))
+        }
+    }
+    let stream = Cursor::new(format!("{LINE}\n{LINE}\n")).chain(Fails);
+    let mut reader = LogReader::over("a stream", stream, Format::Auto).unwrap();
+    let error = paths(&mut reader).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read a stream behind line 2: the disk is gone");
+}
+
+/// The numbers are those of `awk` over the same file.
+#[test]
+fn a_real_log_is_read_whole() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/apache-access.log.gz");
+    let mut reader = LogReader::open(&[LogInput::File(path.into())], Format::Auto).unwrap();
+    let (mut records, mut steps_back, mut bytes) = (0, 0, 0);
+    let mut clients = std::collections::HashSet::new();
+    let mut before = None;
+    while let Some(line) = reader.next_record().unwrap() {
+        let record = line.unwrap();
+        records += 1;
+        clients.insert(record.client.unwrap());
+        steps_back += u32::from(before.is_some_and(|before| record.time < before));
+        before = Some(record.time);
+        bytes += record.bytes.unwrap();
+    }
+    assert_eq!((records, clients.len(), steps_back), (10_000, 1_753, 4_915));
+    assert_eq!(bytes, 2_747_282_740);
+}
+
+/// How streams of each kind begin.
+const BEGINNINGS: [&[u8]; 6] =
+    [b"", b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"\x51\x2a\x4d\x18", b"{", b"http "];
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(beginning in prop::sample::select(&BEGINNINGS[..]), bytes: Vec<u8>) {
+        let stream = Cursor::new([beginning, &bytes].concat());
+        if let Ok(mut reader) = LogReader::over("", stream, Format::Auto) {
+            let _ = paths(&mut reader);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The request line: `GET /path?query HTTP/1.1` (RFC 9112, section 3).
+
+use std::borrow::Cow;
+
+use super::record::LineFault;
+
+/// The parts of a request's target (RFC 9112, section 3.2).
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RequestTarget<'t> {
+    /// The host of an absolute target, perhaps with a port.
+    pub(super) host: Option<Cow<'t, str>>,
+    pub(super) path: Cow<'t, str>,
+    pub(super) query: Option<Cow<'t, str>>,
+}
+
+/// The method and the target of a request line.
+pub(super) fn split(line: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), LineFault> {
+    match line {
+        Cow::Borrowed(line) => {
+            split_text(line).map(|(method, target)| (Cow::Borrowed(method), Cow::Borrowed(target)))
+        }
+        Cow::Owned(line) => split_text(&line)
+            .map(|(method, target)| (Cow::Owned(method.to_owned()), Cow::Owned(target.to_owned()))),
+    }
+}
+
+fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
+    if line.is_empty() || line == "-" {
+        return Err(LineFault::NoRequest("the connection had no request"));
+    }
+    let no_http = LineFault::NoRequest("what the client sent is no HTTP request");
+    let (method, rest) = line.split_once(' ').ok_or(no_http)?;
+    // A target may have spaces although it must not, so the version is what stands last.
+    let target = match rest.rsplit_once(' ') {
+        Some((target, version)) if version.starts_with("HTTP/") => target,
+        _ => rest,
+    };
+    let target = target.trim_matches(' ');
+    if !is_method(method) || target.is_empty() {
+        return Err(no_http);
+    }
+    Ok((method, target))
+}
+
+/// Whether this may be a method (RFC 9110, section 9.1). `-` is what logs write instead of one.
+pub(super) fn is_method(text: &str) -> bool {
+    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text != "-" && text.bytes().all(is_tchar)
+}
+
+/// Takes a target apart.
+pub(super) fn target(text: Cow<'_, str>) -> RequestTarget<'_> {
+    match text {
+        Cow::Borrowed(text) => parts(text, Cow::Borrowed),
+        Cow::Owned(text) => parts(&text, |part| Cow::Owned(part.to_owned())),
+    }
+}
+
+fn parts<'t, 'o>(text: &'t str, own: impl Fn(&'t str) -> Cow<'o, str>) -> RequestTarget<'o> {
+    let (host, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => {
+            let end = rest.find(['/', '?']).unwrap_or(rest.len());
+            let (host, rest) = rest.split_at(end);
+            (Some(host), rest)
+        }
+        _ => (None, text),
+    };
+    let (path, query) = match rest.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (rest, None),
+    };
+    // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
+    let path = if host.is_some() && path.is_empty() { "/" } else { path };
+    RequestTarget { host: host.map(&own), path: own(path), query: query.map(own) }
+}
+
+fn is_scheme(text: &str) -> bool {
+    let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    !text.is_empty() && text.bytes().all(may_stand)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_line_has_three_parts() {
+        for (line, method, path) in [
+            ("GET / HTTP/1.1", "GET", "/"),
+            ("GET /", "GET", "/"),
+            ("PROPFIND /a b HTTP/1.0", "PROPFIND", "/a b"),
+            ("OPTIONS * HTTP/1.1", "OPTIONS", "*"),
+            ("GET  /x  HTTP/1.1", "GET", "/x"),
+            ("get /x HTTP/2.0", "get", "/x"),
+            ("CONNECT example.com:443 HTTP/1.1", "CONNECT", "example.com:443"),
+        ] {
+            assert_eq!(split(line.into()), Ok((method.into(), path.into())), "{line}");
+            assert_eq!(split(line.to_owned().into()), Ok((method.into(), path.into())), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_request() {
+        for line in
+            ["", "-", "\u{16}\u{3}\u{1}", "\u{16}\u{3} \u{1} x", "GET", "GET ", "- http://x:80- -"]
+        {
+            assert!(matches!(split(line.into()), Err(LineFault::NoRequest(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_target_may_have_a_host() {
+        for (text, host, path, query) in [
+            ("/a/b", None, "/a/b", None),
+            ("/a?b=c?d", None, "/a", Some("b=c?d")),
+            ("/a?", None, "/a", Some("")),
+            ("https://example.com:443/a?b", Some("example.com:443"), "/a", Some("b")),
+            ("http://example.com", Some("example.com"), "/", None),
+            ("http://example.com?a", Some("example.com"), "/", Some("a")),
+            ("/go?to=http://x/", None, "/go", Some("to=http://x/")),
+            ("/a://b", None, "/a://b", None),
+            ("*", None, "*", None),
+            ("", None, "", None),
+        ] {
+            let parts = RequestTarget {
+                host: host.map(Cow::Borrowed),
+                path: path.into(),
+                query: query.map(Cow::Borrowed),
+            };
+            assert_eq!(target(text.into()), parts, "{text}");
+            assert_eq!(target(text.to_owned().into()), parts, "{text}");
+        }
+    }
+}

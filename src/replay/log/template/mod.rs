@@ -1,0 +1,238 @@
+//! Reads lines of text by a template in the words of nginx's `log_format` or of Apache's `LogFormat`.
+//!
+//! The combined format, the common one and that of AWS's load balancer are templates, too.
+
+mod words;
+
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use self::words::TemplateWord;
+use super::draft::{PlaceValue, RecordDraft};
+use super::escape;
+use super::field::{ClientRank, LogField, LogPlace, TimeRank};
+use super::record::LineFault;
+
+/// How lines are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineTemplate {
+    places: Vec<TemplatePlace>,
+    /// What stands behind the last place. A line may go on behind it.
+    tail: Box<str>,
+    /// So many places must be there. A line may end behind each of the others.
+    needed: usize,
+}
+
+/// A place of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TemplatePlace {
+    /// What stands in front of it.
+    before: Box<str>,
+    /// Its spelling in the template.
+    spelling: Box<str>,
+    /// `None` if nothing of it is wanted.
+    meaning: Option<LogPlace<Box<str>>>,
+}
+
+/// Why a text is no template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineTemplateError {
+    /// A value that every record has is nowhere in the template.
+    #[error("the template has no {what}: add {how}")]
+    Missing {
+        /// The value.
+        what: &'static str,
+        /// The words for it.
+        how: &'static str,
+    },
+    /// Where one value ends and the next begins cannot be told.
+    #[error(
+        "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
+    )]
+    Adjacent {
+        /// The first of the two, as the template spells it.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// A word that begins and does not end.
+    #[error("`{0}` is no word of a template")]
+    Unreadable(String),
+}
+
+/// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front, and with more behind.
+pub(super) static COMBINED: LazyLock<LineTemplate> = LazyLock::new(|| {
+    let text = r#"$combined_head [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
+    let mut template = LineTemplate::of_words(words::nginx(text).unwrap_or_default());
+    if let Some(head) = template.places.first_mut() {
+        head.meaning = Some(LogPlace::Field(LogField::CombinedHead));
+    }
+    LineTemplate { needed: 5, ..template }
+});
+
+/// The format of AWS's application load balancers.
+pub(super) static ALB: LazyLock<LineTemplate> = LazyLock::new(|| {
+    let text = "$type $time $elb $client $target_address $request_processing_time \
+        $target_processing_time $response_processing_time $elb_status_code $target_status_code \
+        $received_bytes $sent_bytes \"$request\" \"$user_agent\" $ssl_cipher $ssl_protocol \
+        $target_group_arn \"$trace_id\" \"$domain_name\" \"$chosen_cert_arn\" \
+        $matched_rule_priority $request_creation_time ";
+    let template = LineTemplate::of_words(words::nginx(text).unwrap_or_default());
+    LineTemplate { needed: 13, ..template }
+});
+
+impl LineTemplate {
+    fn of_words(words: Vec<TemplateWord>) -> Self {
+        let mut places: Vec<TemplatePlace> = Vec::new();
+        let mut before = String::new();
+        for word in words {
+            match word {
+                TemplateWord::Literal(text) => before.push_str(&text),
+                TemplateWord::Place { spelling, meaning } => {
+                    // Of two that are not wanted, it does not matter where the first ends.
+                    let last = places.last_mut().filter(|last| {
+                        before.is_empty() && last.meaning.is_none() && meaning.is_none()
+                    });
+                    match last {
+                        Some(last) => last.spelling = format!("{}{spelling}", last.spelling).into(),
+                        None => places.push(TemplatePlace {
+                            before: std::mem::take(&mut before).into(),
+                            spelling: spelling.into(),
+                            meaning,
+                        }),
+                    }
+                }
+            }
+        }
+        let needed = places.len();
+        Self { places, tail: before.into(), needed }
+    }
+
+    fn check(&self) -> Result<(), LineTemplateError> {
+        let pairs = self.places.iter().zip(self.places.iter().skip(1));
+        for (first, second) in pairs {
+            if second.before.is_empty() && !second.begins_with_slash() {
+                return Err(LineTemplateError::Adjacent {
+                    first: first.spelling.to_string(),
+                    second: second.spelling.to_string(),
+                });
+            }
+        }
+        let has = |wanted: &dyn Fn(LogField) -> bool| {
+            let fields = self.places.iter().filter_map(|place| match place.meaning {
+                Some(LogPlace::Field(field)) => Some(field),
+                _ => None,
+            });
+            fields.into_iter().any(wanted)
+        };
+        if !has(&|field| matches!(field, LogField::Time(_))) {
+            let how = "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)";
+            return Err(LineTemplateError::Missing { what: "time", how });
+        }
+        let has_request = has(&|field| field == LogField::Request);
+        if !has_request && !has(&|field| field == LogField::Method) {
+            let how = "`$request` or `$request_method` (Apache: `%r` or `%m`)";
+            return Err(LineTemplateError::Missing { what: "method", how });
+        }
+        if !has_request && !has(&|field| matches!(field, LogField::Target | LogField::Path)) {
+            let how = "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)";
+            return Err(LineTemplateError::Missing { what: "path", how });
+        }
+        Ok(())
+    }
+
+    /// Reads a line into the draft.
+    pub(super) fn read<'l>(
+        &'l self,
+        line: &'l str,
+        draft: &mut RecordDraft<'l>,
+    ) -> Result<(), LineFault> {
+        let no_match = LineFault::Broken("it does not have the form of the template");
+        let before = self.places.first().map_or("", |place| &place.before);
+        let mut rest = line.strip_prefix(before).ok_or(no_match)?;
+        for (number, place) in self.places.iter().enumerate() {
+            let next = self.places.get(number + 1);
+            let end = match next {
+                Some(next) => place.end(rest, &next.before),
+                None if self.tail.is_empty() => Some(rest.len()),
+                None => place.end(rest, &self.tail),
+            };
+            let Some(end) = end else {
+                if number + 1 < self.needed {
+                    return Err(no_match);
+                }
+                // The line may end here, or go on otherwise. A quoted value without its end is cut off.
+                if !place.is_quoted() {
+                    let end = memchr::memchr(b' ', rest.as_bytes()).unwrap_or(rest.len());
+                    place.set(&rest[..end], draft);
+                } else if number + 1 == self.needed {
+                    return Err(no_match);
+                }
+                return Ok(());
+            };
+            place.set(&rest[..end], draft);
+            let skipped = next.map_or(0, |next| next.before.len());
+            rest = &rest[end + skipped..];
+        }
+        Ok(())
+    }
+}
+
+impl TemplatePlace {
+    fn set<'l>(&'l self, text: &'l str, draft: &mut RecordDraft<'l>) {
+        let place = match &self.meaning {
+            None => return,
+            Some(LogPlace::Field(field)) => LogPlace::Field(*field),
+            Some(LogPlace::Header(name)) => LogPlace::Header(&**name),
+        };
+        draft.set(place, PlaceValue::Text(escape::undo(text)));
+    }
+
+    fn is_quoted(&self) -> bool {
+        self.before.ends_with('"')
+    }
+
+    /// Whether the value begins with `/`, so that it needs nothing in front of it.
+    fn begins_with_slash(&self) -> bool {
+        matches!(self.meaning, Some(LogPlace::Field(LogField::Target | LogField::Path)))
+    }
+
+    /// Whether the value has no spaces.
+    fn is_one_word(&self) -> bool {
+        let Some(LogPlace::Field(field)) = &self.meaning else { return false };
+        matches!(
+            field,
+            LogField::Status | LogField::Bytes | LogField::Duration(_) | LogField::PartialSeconds
+        )
+    }
+
+    /// Where the value ends if it begins with `rest` and `behind` stands behind it.
+    fn end(&self, rest: &str, behind: &str) -> Option<usize> {
+        let bytes = rest.as_bytes();
+        let Some(first) = behind.as_bytes().first() else {
+            return memchr::memchr(b'/', bytes);
+        };
+        let mut places = memchr::memchr_iter(*first, bytes).filter(|at| {
+            bytes[*at..].starts_with(behind.as_bytes())
+                && !(*first == b'"' && escape::is_open(&bytes[..*at]))
+        });
+        let end = places.next()?;
+        let is_one_word = !self.is_one_word() || memchr::memchr(b' ', &bytes[..end]).is_none();
+        is_one_word.then_some(end)
+    }
+}
+
+impl FromStr for LineTemplate {
+    type Err = LineTemplateError;
+
+    /// A template with `$` is nginx's, others are Apache's.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let words = if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
+        let template = Self::of_words(words);
+        template.check()?;
+        Ok(template)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The words of templates: nginx's variables, and Apache's directives.
+
+use super::{ClientRank, LineTemplateError, LogField, LogPlace, TimeRank};
+use crate::replay::log::field::{self, DurationUnit};
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TemplateWord {
+    Literal(String),
+    Place {
+        spelling: String,
+        /// `None` if nothing of it is wanted.
+        meaning: Option<LogPlace<Box<str>>>,
+    },
+}
+
+/// Whether a template has variables of nginx.
+pub(super) fn is_nginx(text: &str) -> bool {
+    let mut behind = text.split('$').skip(1);
+    behind.any(|rest| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic()))
+}
+
+/// Takes a template of nginx apart: `$name` and `${name}`. An unknown name is a place of which nothing is wanted.
+pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some((literal, behind)) = rest.split_once('$') {
+        words.push(TemplateWord::Literal(literal.to_owned()));
+        let (name, after) = match behind.strip_prefix('{') {
+            Some(braced) => braced
+                .split_once('}')
+                .ok_or_else(|| LineTemplateError::Unreadable(format!("${behind}")))?,
+            None => {
+                let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+                let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
+                behind.split_at(end)
+            }
+        };
+        if name.is_empty() {
+            return Err(LineTemplateError::Unreadable("$".to_owned()));
+        }
+        let whole = after.strip_prefix("$is_args$args").filter(|_| name.ends_with("uri"));
+        let meaning = match whole {
+            Some(_) => Some(LogPlace::Field(LogField::Target)),
+            None => field::named(name).map(LogPlace::to_boxed),
+        };
+        words.push(TemplateWord::Place { spelling: format!("${name}"), meaning });
+        rest = whole.unwrap_or(after);
+    }
+    words.push(TemplateWord::Literal(rest.to_owned()));
+    Ok(words)
+}
+
+/// Takes a template of Apache apart: `%>s`, `%{User-Agent}i`. In Apache's file, `\"` and `\t` are escapes. An
+/// unknown directive is a place of which nothing is wanted.
+pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
+    let text = text.replace("\\\"", "\"").replace("\\t", "\t");
+    let mut words = Vec::new();
+    let mut rest = &*text;
+    while let Some((literal, behind)) = rest.split_once('%') {
+        words.push(TemplateWord::Literal(literal.to_owned()));
+        if let Some(after) = behind.strip_prefix('%') {
+            words.push(TemplateWord::Literal("%".to_owned()));
+            rest = after;
+            continue;
+        }
+        let (directive, after) =
+            directive(behind).ok_or_else(|| LineTemplateError::Unreadable(format!("%{behind}")))?;
+        let spelling = format!("%{}", &behind[..behind.len() - after.len()]);
+        rest = after;
+        if directive == (Directive { argument: None, letter: 'U' }) && after.starts_with("%q") {
+            rest = &after[2..];
+            let meaning = Some(LogPlace::Field(LogField::Target));
+            words.push(TemplateWord::Place { spelling, meaning });
+            continue;
+        }
+        // This one brings its brackets along.
+        let is_clock = directive == (Directive { argument: None, letter: 't' });
+        let meaning = directive.meaning();
+        let bracket = |text: &str| TemplateWord::Literal(text.to_owned());
+        words.extend(is_clock.then(|| bracket("[")));
+        words.push(TemplateWord::Place { spelling, meaning });
+        words.extend(is_clock.then(|| bracket("]")));
+    }
+    words.push(TemplateWord::Literal(rest.to_owned()));
+    Ok(words)
+}
+
+/// A directive of Apache's `LogFormat`, without its conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Directive<'t> {
+    argument: Option<&'t str>,
+    letter: char,
+}
+
+/// The directive behind a `%`, and what follows it.
+fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
+    // Conditions: `!200,304`, `<` and `>`.
+    let text = text.trim_start_matches(|c: char| c.is_ascii_digit() || "!,<>".contains(c));
+    let (argument, text) = match text.strip_prefix('{') {
+        Some(rest) => rest.split_once('}').map(|(argument, rest)| (Some(argument), rest))?,
+        None => (None, text),
+    };
+    // Two letters, such as `%^ti`, are trailers.
+    let text = text.strip_prefix('^').map_or(text, |rest| rest.get(1..).unwrap_or_default());
+    let letter = text.chars().next().filter(char::is_ascii_alphabetic)?;
+    Some((Directive { argument, letter }, &text[1..]))
+}
+
+impl Directive<'_> {
+    fn meaning(self) -> Option<LogPlace<Box<str>>> {
+        let field = match (self.letter, self.argument) {
+            ('a', None) => LogField::Client(ClientRank::Client),
+            ('h', None) | ('a', Some("c")) => LogField::Client(ClientRank::Peer),
+            ('t', None) => LogField::Time(TimeRank::Began),
+            ('t', Some(format)) if !format.ends_with("_frac") => LogField::Time(TimeRank::Began),
+            ('r', None) => LogField::Request,
+            ('m', None) => LogField::Method,
+            ('U', None) => LogField::Path,
+            ('q', None) => LogField::Query,
+            ('s', None) => LogField::Status,
+            ('b' | 'B' | 'O', None) => LogField::Bytes,
+            ('D', None) | ('T', Some("us")) => LogField::Duration(DurationUnit::Microseconds),
+            ('T', Some("ms")) => LogField::Duration(DurationUnit::Milliseconds),
+            ('T', None | Some("s")) => LogField::Duration(DurationUnit::Seconds),
+            ('v' | 'V', None) => LogField::Host,
+            ('i', Some(name)) if name.eq_ignore_ascii_case("host") => LogField::Host,
+            ('i', Some(name)) if name.eq_ignore_ascii_case("x-forwarded-for") => {
+                LogField::ForwardedFor
+            }
+            ('i', Some(name)) => return Some(LogPlace::Header(name.into())),
+            _ => return None,
+        };
+        Some(LogPlace::Field(field))
+    }
+}
