@@ -13,6 +13,7 @@ mod redisson;
 mod reference;
 mod replay;
 mod run;
+mod suggest;
 mod top;
 
 use std::error::Error;
@@ -71,6 +72,8 @@ enum Command {
     Explain(explain::Explain),
     /// Say what the file's limits would have done to the requests of access logs
     Replay(replay::ReplayArgs),
+    /// Print the smallest limits that would have touched few keys of access logs
+    Suggest(suggest::SuggestArgs),
     /// Run a sample API behind the proxy and see it throttled
     Demo(demo::Demo),
     /// Print the JSON Schema of proxy.toml, for editors
@@ -177,6 +180,7 @@ pub fn main() -> ExitCode {
         Some(Command::Diff(diff)) => diff::diff(&diff),
         Some(Command::Explain(explain)) => explain::explain(&explain),
         Some(Command::Replay(args)) => replay::replay(&args),
+        Some(Command::Suggest(args)) => suggest::suggest(&args),
         Some(Command::Demo(demo)) => demo::demo(&demo),
         Some(Command::Schema) => print(config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),

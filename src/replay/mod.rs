@@ -10,6 +10,7 @@ pub mod fact;
 pub mod judge;
 pub mod log;
 pub mod report;
+pub mod suggest;
 pub mod tally;
 pub mod timeline;
 

@@ -2,11 +2,15 @@
 
 use crate::limit::time::Timestamp;
 
-/// The most slices. Beyond them, two slices become one.
+/// The most slices. Beyond them, several slices become one.
 pub const MOST_SLICES: usize = 240;
 
-/// The shortest slice, in microseconds.
-const SHORTEST: u64 = 1_000_000;
+/// The lengths of slices that people read well, in seconds. Each is a multiple of the one before. Beyond the last
+/// one, a slice becomes twice as long each time.
+const LENGTHS: [u64; 13] =
+    [1, 2, 10, 30, 60, 120, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
+
+const SECOND: u64 = 1_000_000;
 
 /// What happened in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { start: None, width: SHORTEST, slices: Vec::new() }
+        Self { start: None, width: SECOND, slices: Vec::new() }
     }
 }
 
@@ -50,7 +54,7 @@ impl Timeline {
         let since = at.micros_since(*self.start.get_or_insert(at));
         let mut place = since / self.width;
         while place >= MOST_SLICES as u64 {
-            self.double();
+            self.widen();
             place = since / self.width;
         }
         let place = usize::try_from(place).unwrap_or(MOST_SLICES);
@@ -70,21 +74,25 @@ impl Timeline {
     #[must_use]
     pub fn sliced_like(mut self, other: &Self) -> Self {
         while self.width < other.width {
-            self.double();
+            self.widen();
         }
         self.slices.resize(other.slices.len(), Slice::default());
         self
     }
 
-    fn double(&mut self) {
-        self.width *= 2;
-        let pairs = self.slices.chunks(2).map(|pair| {
-            pair.iter().fold(Slice::default(), |mut sum, slice| {
+    /// Goes on to the next longer slices.
+    fn widen(&mut self) {
+        let longer = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|it| *it > self.width);
+        let longer = longer.unwrap_or(self.width * 2);
+        let together = usize::try_from(longer / self.width).unwrap_or(1).max(1);
+        let sums = self.slices.chunks(together).map(|slices| {
+            slices.iter().fold(Slice::default(), |mut sum, slice| {
                 sum.add(slice);
                 sum
             })
         });
-        self.slices = pairs.collect();
+        self.slices = sums.collect();
+        self.width = longer;
     }
 
     /// The time of the first slice's beginning. `None` where nothing was counted.
@@ -129,6 +137,12 @@ mod tests {
             prop_assert!(timeline.slices().len() <= MOST_SLICES);
             let length = timeline.width() * timeline.slices().len() as u64;
             prop_assert!(length > now - timeline.start().unwrap().as_micros());
+            let mut other = Timeline::default();
+            other.begin(timeline.start().unwrap());
+            other.add(Timestamp::from_micros(now).unwrap(), &Slice { rejected: 1, ..Slice::default() });
+            let other = other.sliced_like(&timeline);
+            prop_assert_eq!((other.width(), other.slices().len()), (timeline.width(), timeline.slices().len()));
+            prop_assert_eq!(other.slices().last().unwrap().rejected, 1);
         }
     }
 }

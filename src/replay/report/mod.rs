@@ -9,7 +9,7 @@ pub mod json;
 pub mod text;
 mod words;
 
-pub(crate) use self::words::{number, percent};
+pub(crate) use self::words::{number, percent, time};
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -266,7 +266,7 @@ fn compare(new: &Counts<IpAddr>, old: &Counts<IpAddr>) -> Comparison {
 }
 
 /// A key as the log of the proxy shows it.
-fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String {
+pub(crate) fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String {
     let mut text = String::new();
     let hashed = match display {
         KeyDisplay::Hashed => spec.key.hashed(key),
@@ -279,6 +279,6 @@ fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String {
 
 /// A part of a whole, from 0 to 1; 0 of nothing.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-pub(super) fn share(part: u64, whole: u64) -> f64 {
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

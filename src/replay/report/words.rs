@@ -63,7 +63,7 @@ pub(super) fn length(micros: u64) -> String {
 }
 
 /// A time in UTC, to the second.
-pub(super) fn time(at: Timestamp) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
     let at = i64::try_from(at.as_micros())
         .ok()
         .and_then(|it| jiff::Timestamp::from_microsecond(it).ok());

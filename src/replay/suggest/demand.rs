@@ -1,0 +1,189 @@
+//! What the keys of a log demand of a limit, and the limits that suffice. [`Suggest`](super::Suggest) adds each
+//! request.
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
+
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+
+/// The rates that are tried, as tokens for each interval. Each rate is higher than the one before.
+const RATES: [(u64, u64); 22] = [
+    (1, HOUR),
+    (2, HOUR),
+    (5, HOUR),
+    (10, HOUR),
+    (20, HOUR),
+    (30, HOUR),
+    (1, MINUTE),
+    (2, MINUTE),
+    (5, MINUTE),
+    (10, MINUTE),
+    (20, MINUTE),
+    (30, MINUTE),
+    (1, SECOND),
+    (2, SECOND),
+    (5, SECOND),
+    (10, SECOND),
+    (20, SECOND),
+    (50, SECOND),
+    (100, SECOND),
+    (200, SECOND),
+    (500, SECOND),
+    (1_000, SECOND),
+];
+
+/// The most keys of one limit whose demand is kept. Of more keys a part is kept, which their hashes choose.
+const MOST_KEYS: usize = 200_000;
+
+/// The rate is suggested that lets a key have least within this time: the burst, and what comes back meanwhile.
+/// A shorter time would favour high rates with small bursts, a longer time low rates with large bursts.
+const PERIOD: u64 = 10 * MINUTE;
+
+/// What the keys of one limit demand.
+#[derive(Default)]
+pub(super) struct Demands {
+    pub(super) keys: HashMap<Key, Demand>,
+    hasher: DefaultHashBuilder,
+    /// Keys are kept whose hashes end with so many zeros.
+    pub(super) sampling: u32,
+    pub(super) requests: u64,
+}
+
+/// What one key demands of a bucket of each rate. One token is as many units as the rate's interval has
+/// microseconds. In a microsecond as many units come back as the rate has tokens in its interval.
+#[derive(Clone)]
+pub(super) struct Demand {
+    pub(super) requests: u64,
+    at: Timestamp,
+    /// Requests since the last full minute, and the most within a minute.
+    pub(super) within_minute: (u64, u64),
+    /// For each rate the units that are missing from a full bucket, and the most that ever were.
+    missing: Box<[(u64, u64); RATES.len()]>,
+}
+
+/// A limit that is suggested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Its place in [`RATES`].
+    pub(super) rate: usize,
+    pub(super) burst: u64,
+    /// The keys above it.
+    pub(super) touched: usize,
+}
+
+impl Demand {
+    fn new(at: Timestamp) -> Self {
+        Self { requests: 0, at, within_minute: (0, 0), missing: Box::new([(0, 0); RATES.len()]) }
+    }
+
+    fn add(&mut self, now: Timestamp) {
+        let (count, most) = &mut self.within_minute;
+        if now.as_micros() / MINUTE != self.at.as_micros() / MINUTE {
+            *count = 0;
+        }
+        *count += 1;
+        *most = (*most).max(*count);
+        let passed = now.micros_since(self.at);
+        self.at = now;
+        self.requests += 1;
+        for ((missing, most), (tokens, interval)) in self.missing.iter_mut().zip(RATES) {
+            let back = passed.saturating_mul(tokens);
+            *missing = missing.saturating_sub(back).saturating_add(interval);
+            *most = (*most).max(*missing);
+        }
+    }
+
+    /// The smallest burst at this rate with which no request is rejected.
+    pub(super) fn burst(&self, rate: usize) -> u64 {
+        self.missing[rate].1.div_ceil(RATES[rate].1).max(1)
+    }
+}
+
+impl Demands {
+    pub(super) fn add(&mut self, key: &Key, now: Timestamp) {
+        self.requests += 1;
+        if let Some(demand) = self.keys.get_mut(key) {
+            return demand.add(now);
+        }
+        if self.hasher.hash_one(key).trailing_zeros() < self.sampling {
+            return;
+        }
+        let mut demand = Demand::new(now);
+        demand.add(now);
+        self.keys.insert(key.clone(), demand);
+        if self.keys.len() > MOST_KEYS {
+            self.sampling += 1;
+            let (hasher, sampling) = (&self.hasher, self.sampling);
+            self.keys.retain(|key, _| hasher.hash_one(key).trailing_zeros() >= sampling);
+        }
+    }
+
+    /// The keys that may be touched at most.
+    pub(super) fn allowed(&self, touch: f64) -> usize {
+        // The share is from 0 to 1, so the number is at most that of the keys.
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "rounded down on purpose"
+        )]
+        let allowed = (self.keys.len() as f64 * touch) as usize;
+        allowed.min(self.keys.len())
+    }
+
+    /// The smallest limit of this rate that touches at most `allowed` keys.
+    fn choice(&self, rate: usize, allowed: usize) -> Choice {
+        let bursts = self.bursts(rate);
+        let burst = bursts.get(allowed).copied().unwrap_or(1);
+        Choice { rate, burst, touched: bursts.partition_point(|of_key| *of_key > burst) }
+    }
+
+    /// The smallest burst of each key, the largest first.
+    pub(super) fn bursts(&self, rate: usize) -> Vec<u64> {
+        self.largest_first(|demand| demand.burst(rate))
+    }
+
+    /// This number of each key, the largest first.
+    pub(super) fn largest_first(&self, of: impl Fn(&Demand) -> u64) -> Vec<u64> {
+        let mut numbers: Vec<_> = self.keys.values().map(of).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        numbers
+    }
+
+    /// The smallest limit of each rate. Those that another one makes useless are left out: the other one has
+    /// a lower rate, and no larger burst.
+    pub(super) fn choices(&self, allowed: usize) -> Vec<Choice> {
+        let mut choices: Vec<Choice> = Vec::new();
+        for rate in 0..RATES.len() {
+            let choice = self.choice(rate, allowed);
+            if choices.last().is_none_or(|last| choice.burst < last.burst) {
+                choices.push(choice);
+            }
+        }
+        choices
+    }
+}
+
+impl Choice {
+    /// What the limit lets a key have within [`PERIOD`], in tokens.
+    pub(super) fn within_period(&self) -> u64 {
+        let (tokens, interval) = RATES[self.rate];
+        self.burst.saturating_add((tokens * PERIOD).div_ceil(interval))
+    }
+
+    pub(super) fn rate(&self) -> String {
+        let (tokens, interval) = RATES[self.rate];
+        let unit = match interval {
+            SECOND => 's',
+            MINUTE => 'm',
+            _ => 'h',
+        };
+        format!("{tokens}/{unit}")
+    }
+}

@@ -1,0 +1,267 @@
+//! Finds the smallest limits that would have touched few keys of a log: `tidegate suggest`.
+//!
+//! For each of some rates, `demand` keeps the smallest burst with which no request of a key would have been
+//! rejected. A limit touches exactly the keys whose smallest burst is larger than the limit's: up to the first
+//! rejection the bucket is the same. So the burst for each rate is a quantile over the keys.
+
+mod demand;
+
+use std::fmt::{self, Display, Write as _};
+
+use hashbrown::HashMap;
+
+use self::demand::{Choice, Demands};
+use super::LogClock;
+use super::fact::Assumption;
+use super::judge::{Judge, Untold};
+use super::log::LogRecord;
+use super::report::{number, percent, shown};
+use crate::config::{self, Overrides, Problems};
+use crate::plan::{KeyDisplay, Plan};
+
+/// The keys above a limit that are named.
+const NAMED: usize = 5;
+
+/// Buckets of the search are swept after so many requests.
+const SWEEP_AFTER: u64 = 1_024;
+
+/// For which routes and keys limits are wanted, and how many keys they may touch.
+#[derive(Clone, Debug)]
+pub struct WantedLimits {
+    /// The routes' paths, as in the file.
+    pub routes: Vec<String>,
+    /// The keys. Each is a list of sources.
+    pub keys: Vec<Vec<String>>,
+    /// The share of keys that may be touched, from 0 to 1.
+    pub touch: f64,
+}
+
+impl WantedLimits {
+    /// A plan with a limit in shadow for each route and key. The limits never refuse: they find the keys.
+    ///
+    /// # Errors
+    /// Where a path or a source is none.
+    pub fn plan(&self) -> Result<Plan, Problems> {
+        let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
+        let text = self.file(|_| figures.to_owned());
+        Ok(config::parse("the suggestion", &text, &|_| None, &Overrides::default())?.plan)
+    }
+
+    /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit.
+    fn file(&self, figures: impl Fn(&str) -> String) -> String {
+        let mut file =
+            "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"] # your API\n".to_owned();
+        for (_, key, name) in self.limits() {
+            let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
+            let (key, figures) = (key.join(", "), figures(&name));
+            file.push_str(&format!("\n[limits.{name}]\nkey = [{key}]\n{figures}"));
+        }
+        for (place, route) in self.routes.iter().enumerate() {
+            let names = self.limits().into_iter().filter(|(of, ..)| *of == place);
+            let names: Vec<_> = names.map(|(.., name)| quoted(&name)).collect();
+            let (path, names) = (quoted(route), names.join(", "));
+            file.push_str(&format!(
+                "\n[[routes]]\npath = {path}\nupstream = \"api\"\nlimits = [{names}]\n"
+            ));
+        }
+        file
+    }
+
+    /// Each limit: the place of its route, its key, and its name.
+    fn limits(&self) -> Vec<(usize, &[String], String)> {
+        let mut limits: Vec<(usize, &[String], String)> = Vec::new();
+        for (place, route) in self.routes.iter().enumerate() {
+            for key in &self.keys {
+                let name = limit_name(route, key);
+                let same = limits.iter().filter(|(.., other)| other.starts_with(&name)).count();
+                let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
+                limits.push((place, key, name));
+            }
+        }
+        limits
+    }
+}
+
+/// What the keys of a log demand.
+pub struct Suggest<'p> {
+    judge: Judge<'p>,
+    clock: LogClock,
+    /// By the limit's place in the plan.
+    limits: Vec<Demands>,
+    untold: HashMap<Untold, u64>,
+    requests: u64,
+}
+
+impl<'p> Suggest<'p> {
+    /// A search with the plan that [`WantedLimits::plan`] made.
+    pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
+        Self {
+            judge: Judge::new(plan, assumptions),
+            clock: LogClock::default(),
+            limits: plan.limits.iter().map(|_| Demands::default()).collect(),
+            untold: HashMap::new(),
+            requests: 0,
+        }
+    }
+
+    /// Adds the log's next request.
+    pub fn request(&mut self, record: &LogRecord<'_>) {
+        let now = self.clock.at(record.time);
+        let Self { judge, limits, untold, .. } = self;
+        let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
+        let plan = judge.plan();
+        for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
+            let place = plan.limits.iter().position(|spec| std::ptr::eq(&**spec, &**limit.spec));
+            if let Some(demands) = place.and_then(|place| limits.get_mut(place)) {
+                demands.add(limit.key, now);
+            }
+        }
+        self.requests += 1;
+        if self.requests.is_multiple_of(SWEEP_AFTER) {
+            self.judge.sweep(now);
+        }
+    }
+
+    /// The suggestion, as a file that can be run, with the reasons in comments.
+    pub fn file(&self, wanted: &WantedLimits) -> String {
+        let plan = self.judge.plan();
+        let figures = |name: &str| {
+            let place = plan.limits.iter().position(|spec| spec.name.as_str() == name);
+            let mut text = String::new();
+            if let Some(place) = place {
+                // A text takes all that is written.
+                let _ = self.write_limit(&mut text, place, wanted.touch);
+            }
+            text
+        };
+        let mut head = String::new();
+        if let Some((from, to)) = self.clock.span {
+            let requests = number(self.requests);
+            let (from, to) = (super::report::time(from), super::report::time(to));
+            let _ = writeln!(head, "# From {requests} requests, {from} to {to} UTC.");
+        }
+        let share = percent(wanted.touch);
+        let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
+        head + &wanted.file(figures)
+    }
+
+    fn write_limit(&self, text: &mut String, place: usize, touch: f64) -> fmt::Result {
+        let plan = self.judge.plan();
+        let (spec, demands) = (&plan.limits[place], &self.limits[place]);
+        for (untold, requests) in &self.untold {
+            if let Untold::Limit(of, fact) = untold
+                && *of == place
+            {
+                let (requests, fact) = (number(*requests), self.judge.fact(*fact));
+                writeln!(
+                    text,
+                    "# {requests} requests are left out: the log does not tell {fact}."
+                )?;
+            }
+        }
+        let keys = demands.keys.len();
+        if keys == 0 {
+            writeln!(text, "# No request of the log came here: this limit is a guess.")?;
+            return writeln!(text, "rate = \"100/s\"");
+        }
+        let choices = demands.choices(demands.allowed(touch));
+        let Some(choice) = choices.iter().copied().min_by_key(Choice::within_period) else {
+            return Ok(());
+        };
+        let requests = number(demands.requests);
+        let sampled = match demands.sampling {
+            0 => String::new(),
+            bits => format!(" (one of {} was looked at)", number(1 << bits)),
+        };
+        writeln!(text, "# {requests} requests of {} keys{sampled}.", number(keys as u64))?;
+        let minutes = demands.largest_first(|demand| demand.within_minute.1);
+        let of_minute = Quantiles(&minutes);
+        writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
+        let bursts = demands.bursts(choice.rate);
+        writeln!(text, "# At {} a key needs this burst: {}.", choice.rate(), Quantiles(&bursts))?;
+        let (touched, share) =
+            (choice.touched, percent(super::report::share(choice.touched as u64, keys as u64)));
+        match touched {
+            0 => writeln!(text, "# No key is above it.")?,
+            _ => writeln!(text, "# Above it: {} ({share}).", number(touched as u64))?,
+        }
+        let mut above: Vec<_> = demands
+            .keys
+            .iter()
+            .map(|(key, demand)| (demand.burst(choice.rate), key, demand.requests))
+            .filter(|(burst, ..)| *burst > choice.burst)
+            .collect();
+        above.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        for (burst, key, requests) in above.into_iter().take(NAMED) {
+            let key = shown(spec, key, KeyDisplay::Hashed);
+            let key: String = key.chars().map(|c| if c.is_control() { '·' } else { c }).collect();
+            writeln!(
+                text,
+                "#   {key}: a burst of {}, {} requests",
+                number(burst),
+                number(requests)
+            )?;
+        }
+        let others = choices.iter().filter(|other| other.rate != choice.rate);
+        let others: Vec<_> =
+            others.map(|other| format!("{} with {}", other.rate(), number(other.burst))).collect();
+        if !others.is_empty() {
+            writeln!(text, "# Other rates that touch as few keys, each with its burst:")?;
+            for line in others.chunks(6) {
+                writeln!(text, "#   {}", line.join(", "))?;
+            }
+        }
+        writeln!(text, "rate = \"{}\"\nburst = {}", choice.rate(), choice.burst)
+    }
+}
+
+/// What the keys need, the largest first.
+struct Quantiles<'b>(&'b [u64]);
+
+impl Display for Quantiles<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bursts) = self;
+        let at = |thousandths: usize| {
+            let above = bursts.len() * (1_000 - thousandths) / 1_000;
+            number(bursts.get(above).or(bursts.last()).copied().unwrap_or_default())
+        };
+        let (half, most) = (at(500), at(1_000));
+        write!(
+            f,
+            "half of them {half}, 90 % {}, 99 % {}, 99.9 % {}, all {most}",
+            at(900),
+            at(990),
+            at(999)
+        )
+    }
+}
+
+/// A name for the limit of this route and key.
+fn limit_name(route: &str, key: &[String]) -> String {
+    let mut name = String::new();
+    for part in route.split('/').chain(key.iter().map(String::as_str)) {
+        let part: String = part
+            .chars()
+            .filter_map(|c| match c {
+                c if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') => Some(c),
+                ':' => Some('-'),
+                _ => None,
+            })
+            .collect();
+        if !part.is_empty() {
+            name.push_str(if name.is_empty() { "" } else { "-" });
+            name.push_str(&part);
+        }
+    }
+    // A number may come behind it.
+    name.truncate(56);
+    if name.is_empty() { "all".to_owned() } else { name }
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests;
