@@ -79,7 +79,7 @@ impl<'l> LoggedHeaders<'l> {
     }
 
     /// Adds a header. Of two with the same name, the first counts.
-    pub(crate) fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
+    pub fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
         self.named.push((name, value));
     }
 

@@ -14,7 +14,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::Plan;
 use tidegate::replay::judge::Judge;
-use tidegate::replay::log::record::{LogRecord, Logged, LoggedHeaders};
+use tidegate::replay::log::{LogRecord, Logged, LoggedHeaders};
 use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -80,7 +80,11 @@ impl Sent {
     }
 
     fn record(&self, time: Timestamp) -> LogRecord<'static> {
-        let headers = self.headers().into_iter();
+        let mut headers = LoggedHeaders::default();
+        for (name, value) in self.headers() {
+            let value = value.map_or(Logged::Absent, |value| Logged::Value(value.into()));
+            headers.push(name.to_string().into(), value);
+        }
         LogRecord {
             time,
             client: Some(self.client()),
@@ -88,10 +92,7 @@ impl Sent {
             path: "/things/7".into(),
             query: Logged::Value("page=2".into()),
             host: Logged::Value("api.example".into()),
-            headers: LoggedHeaders {
-                named: headers.map(|(name, value)| (name, value.map(Into::into))).collect(),
-                is_complete: true,
-            },
+            headers,
             status: Some(StatusCode::from_u16(self.status).unwrap()),
             bytes: Some(self.bytes.into()),
             duration: Some(Duration::from_millis(self.lasts)),
