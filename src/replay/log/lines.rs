@@ -7,7 +7,7 @@ use std::ops::Range;
 pub(super) const LONGEST_LINE: usize = 1 << 20;
 
 /// So many bytes are asked for at once.
-const CHUNK: usize = 1 << 18;
+const CHUNK: usize = 1 << 16;
 
 /// What a stream has next.
 #[derive(Clone, Debug, PartialEq, Eq)]

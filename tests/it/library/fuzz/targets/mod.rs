@@ -6,6 +6,7 @@ mod connection;
 mod costs;
 mod forwarded;
 mod keys;
+mod logs;
 mod messages;
 mod path;
 mod settings;
@@ -19,12 +20,13 @@ pub(crate) struct FuzzTarget {
 }
 
 /// All targets.
-pub(crate) const TARGETS: [FuzzTarget; 6] = [
+pub(crate) const TARGETS: [FuzzTarget; 7] = [
     FuzzTarget { name: "path", check: path::check },
     FuzzTarget { name: "keys", check: keys::check },
     FuzzTarget { name: "forwarded", check: forwarded::check },
     FuzzTarget { name: "settings", check: settings::check },
     FuzzTarget { name: "costs", check: costs::check },
+    FuzzTarget { name: "logs", check: logs::check },
     FuzzTarget { name: "connection", check: connection::check },
 ];
 
