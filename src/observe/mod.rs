@@ -2,7 +2,7 @@
 //!
 //! This code never decides about a request, and never makes a request wait.
 
-pub(crate) mod candidates;
+pub mod candidates;
 pub mod events;
 mod format;
 pub(crate) mod history;

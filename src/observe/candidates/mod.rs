@@ -22,7 +22,7 @@ use crate::plan::LimitSpec;
 
 /// The counts of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct CandidateTallies {
+pub struct CandidateTallies {
     /// By the fingerprint of the candidate's name. Only a reader takes this lock besides the worker.
     tallies: Mutex<HashMap<u64, (Arc<LimitSpec>, CandidateTally)>>,
     /// Hashes keys. The secret is random, so that no client can choose its keys' hashes. All workers have the
@@ -49,9 +49,11 @@ pub(crate) struct CandidateTally {
 
 /// Who rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RejectedBy {
-    pub(crate) candidate: bool,
-    pub(crate) limit: bool,
+pub struct RejectedBy {
+    /// The candidate would have rejected it.
+    pub candidate: bool,
+    /// The limit rejects it.
+    pub limit: bool,
 }
 
 impl CandidateTallies {
@@ -61,7 +63,7 @@ impl CandidateTallies {
 
     /// Counts the candidates of these limits from now on. The counts of a candidate stay where it and its
     /// limit have their figures already.
-    pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>], now: Timestamp) {
+    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>], now: Timestamp) {
         let mut tallies = self.tallies.lock();
         let mut before = std::mem::take(&mut *tallies);
         for limit in limits {
@@ -76,7 +78,7 @@ impl CandidateTallies {
 
     /// Counts a request about which this candidate decided. A request that began before the candidate got
     /// its present figures is not counted.
-    pub(crate) fn note(&self, candidate: &LimitSpec, key: &[u8], by: RejectedBy) {
+    pub fn note(&self, candidate: &LimitSpec, key: &[u8], by: RejectedBy) {
         let mut tallies = self.tallies.lock();
         let Some((limit, tally)) = tallies.get_mut(&candidate.name.fingerprint()) else { return };
         if limit.candidate.as_ref().is_some_and(|it| it.figures == candidate.figures) {

@@ -202,7 +202,7 @@ impl WorkerMetrics {
     }
 
     /// What this worker counts of candidates.
-    pub(crate) fn candidates(&self) -> &CandidateTallies {
+    pub fn candidates(&self) -> &CandidateTallies {
         &self.candidates
     }
 

@@ -56,8 +56,8 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let before = String::from_utf8(before).map_err(Failure::usage)?;
     let after = edit::promoted(&before, limit.name.as_str(), &config::candidate_fields());
     let after = after.ok_or_else(|| by_hand(&name, limit, candidate))?;
-    let new = config::parse(&name, &after, environment, &none)?.plan;
-    if !is_promoted(&old, &new, limit, candidate) {
+    let new = config::parse(&name, &after, environment, &none).ok();
+    if !new.is_some_and(|new| is_promoted(&old, &new.plan, limit, candidate)) {
         return Err(by_hand(&name, limit, candidate));
     }
     if let Some(sentence) = told(&old, limit, candidate) {

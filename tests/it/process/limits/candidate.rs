@@ -262,7 +262,7 @@ fn its_counts_restart_with_other_figures_and_stay_over_other_reloads() {
         let limits = format!("{more}[limits.client]\nkey = [\"ip\"]\nrate = \"9/h\"\n{candidate}");
         Proxy::answering().admin().limits(&limits)
     };
-    let mut proxy = written("", "1/h").start();
+    let proxy = written("", "1/h").start();
     ask(&proxy, 3);
     assert_eq!(told(&proxy)["rejected"], 2);
     // The limit that comes to it stands behind `client` in no list.
