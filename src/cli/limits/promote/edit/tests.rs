@@ -146,7 +146,7 @@ fn the_limit_is_what_its_candidate_was() {
     for (own, other) in sizes {
         for newline in ["\n", "\r\n"] {
             for first in ["own", "key", "candidate"] {
-                let mut fields = vec![
+                let mut fields = [
                     ("own", format!("rate = \"9/s\"{own}")),
                     ("candidate", format!("candidate = {{ rate = \"5/s\"{other} }}")),
                     ("key", "key = [\"ip\"]".to_owned()),
