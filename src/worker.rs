@@ -134,6 +134,7 @@ pub async fn run(
 ) -> io::Result<()> {
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
+    metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
     let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
     let throttle = Throttle {
         store,
@@ -142,7 +143,7 @@ pub async fn run(
         metrics: metrics.clone(),
         keys: process.keys,
     };
-    let counts = (process.failed.clone(), process.spans.clone(), metrics);
+    let counts = (process.failed.clone(), process.spans.clone(), metrics.clone());
     let first = Arc::new(activate(&published, None, counts.clone()));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
     let serving = Arc::new(downstream::Worker {
@@ -166,6 +167,7 @@ pub async fn run(
                     return Ok(());
                 }
                 let published = orders.plan.borrow_and_update().clone();
+                metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
                 let before = proxy.active();
                 let active = activate(&published, Some(&before), counts.clone());
                 proxy.activate(Arc::new(active));

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Failure, load};
+use crate::plan::AdminSpec;
 
 /// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,21 +71,27 @@ pub(super) fn authority(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// The address of the admin endpoint in the file, and its token. Where the endpoint listens on every
-/// address, loopback.
+/// The address of the admin endpoint in the file, and its token.
 pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failure> {
     let admin = load(file)?.plan.admin;
-    let Some(mut address) = admin.listen else {
+    let Some(address) = reachable(&admin) else {
         let file = file.display();
         return Err(Failure::usage(format!("{file} has no admin.listen; name a URL to ask")));
     };
+    Ok((address, admin.token))
+}
+
+/// The address by which the admin endpoint is reached on this machine. Where the endpoint listens on every
+/// address, loopback.
+pub(super) fn reachable(admin: &AdminSpec) -> Option<String> {
+    let mut address = admin.listen?;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    Ok((address.to_string(), admin.token))
+    Some(address.to_string())
 }
 
 impl AdminClient {

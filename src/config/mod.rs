@@ -24,7 +24,7 @@ use toml::de::DeTable;
 
 pub use self::changes::{Changes, diff};
 pub use self::reader::{Colour, Problem, Problems, duration};
-pub(crate) use self::reader::{Severity, duration_text};
+pub(crate) use self::reader::{Severity, duration_text, nearest};
 pub use self::record::{ConfigRecord, FileText};
 use crate::file;
 use crate::plan::Plan;
@@ -155,6 +155,11 @@ pub fn parse(
         }
         _ => Err(problems),
     }
+}
+
+/// The fields of a limit's `candidate`.
+pub(crate) fn candidate_fields() -> Vec<&'static str> {
+    (section::limit::CANDIDATE.fields)().iter().map(|field| field.name).collect()
 }
 
 /// A variable of the process's environment. A variable whose value is not UTF-8 counts as unset.

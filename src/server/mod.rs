@@ -36,6 +36,7 @@ use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{ConfigRecord, FileText};
 use crate::downstream::accept::ConnectionSlots;
+use crate::observe::candidates::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
@@ -116,6 +117,8 @@ struct Server {
     open_files: OpenFiles,
     /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
+    /// The lines about candidates.
+    candidates: CandidateLog,
     /// The health checks of the upstreams' servers.
     checks: HealthChecks,
     /// The task that sends spans to the collector.
@@ -195,6 +198,7 @@ impl Server {
             serving = Some(admin);
         }
         tokio::spawn(start.beside);
+        let candidates = CandidateLog::new(process.metrics.clone(), process.clock.now());
         let (spans, clock) = (process.spans.clone(), process.clock.clone());
         let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
         Ok(Self {
@@ -215,6 +219,7 @@ impl Server {
             signals,
             open_files,
             certificates,
+            candidates,
             checks,
             export,
             rejected: None,
@@ -231,7 +236,9 @@ impl Server {
         let end = loop {
             tokio::select! {
                 _ = tick.tick() => {
-                    self.process.throttled.tick(self.process.clock.now());
+                    let now = self.process.clock.now();
+                    self.process.throttled.tick(now);
+                    self.candidates.tick(&self.published.borrow().plan, now);
                     self.process.failed.tick(Instant::now());
                     self.process.malformed.tick(Instant::now());
                     self.process.slow.tick(Instant::now());
@@ -281,7 +288,9 @@ impl Server {
         };
         self.drain(end).await;
         self.export.finish().await;
-        self.process.throttled.flush(self.process.clock.now());
+        let now = self.process.clock.now();
+        self.process.throttled.flush(now);
+        self.candidates.flush(&self.published.borrow().plan, now);
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
         self.process.slow.flush(Instant::now());

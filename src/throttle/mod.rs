@@ -30,6 +30,7 @@ use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
+use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::observe::top_keys::is_near;
@@ -151,6 +152,7 @@ impl Throttle {
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
         self.note_keys(&limits, now);
+        self.note_candidates(&limits);
         trace(&limits, took, traced);
         self.tell_shadows(&limits, request, now);
         let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
@@ -216,6 +218,26 @@ impl Throttle {
                 }
                 Outcome::Allow | Outcome::Delay(_) => {}
             }
+        }
+    }
+
+    /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing
+    /// limit, which is no candidate, costs a comparison.
+    fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
+        for (place, tried) in limits.iter().enumerate() {
+            let Claim { spec, key, decision: Some(decision), .. } = &tried.claim else { continue };
+            if tried.mode() == Mode::Enforce || !spec.name.is_of_candidate() {
+                continue;
+            }
+            // A limit that lets everything pass is not asked, and does not stand in front of its candidate.
+            let limit = place.checked_sub(1).and_then(|before| limits.get(before));
+            let limit = limit.filter(|it| it.claim.spec.name.as_str() == spec.name.limit());
+            let limit = limit.and_then(|limit| limit.claim.decision);
+            let by = RejectedBy {
+                candidate: !decision.outcome.passes(),
+                limit: limit.is_some_and(|it| !it.outcome.passes()),
+            };
+            self.metrics.candidates().note(spec, key.as_bytes(), by);
         }
     }
 

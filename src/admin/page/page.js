@@ -40,8 +40,23 @@ function numberCells(labels) {
   });
 }
 
+// What a candidate would have rejected. A limit without a candidate has none of it.
+function tried({ figures, since_ms, requests, ...counts }) {
+  if (!requests) return figures === "unlimited" ? "Its candidate would reject nothing: it is unlimited." : `Its candidate (${figures}) has seen no request in ${left(since_ms)}.`;
+  const share = (count, percent) => (count && !percent ? "less than 0.001 %" : `${percent >= 1 ? Math.round(10 * percent) / 10 : percent} %`);
+  const keys = (count) => `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
+  return `Its candidate (${figures}) would have rejected ${share(counts.rejected, counts.rejected_percent)} of requests, ` +
+    `${counts.keys_rejected.toLocaleString("en")} of ${keys(counts.keys)}, in ${left(since_ms)}. ` +
+    `The limit: ${share(counts.limit_rejected, counts.limit_rejected_percent)}, ${keys(counts.limit_keys_rejected)}.`;
+}
+
 function showLimits() {
-  const row = rows(byId("limits").tBodies[0], status.limits.map((limit) => limit.name), (name) => {
+  const names = status.limits.flatMap(({ name, candidate }) => (candidate ? [name, `${name} tried`] : [name]));
+  const row = rows(byId("limits").tBodies[0], names, (name) => {
+    if (name.endsWith(" tried")) {
+      const sentence = element("td", { colSpan: 8 });
+      return { row: element("tr", { className: "tried" }, sentence), sentence };
+    }
     const choose = element("button", { type: "button", className: "link" }, name);
     choose.addEventListener("click", () => { byId("shown").value = name; byId("shown").dispatchEvent(new Event("change")); });
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
@@ -64,12 +79,13 @@ function showLimits() {
     });
     const at = limit.mode === "enforce" ? 2 : 3;
     spark.replaceChildren(sparkline(points.live.map((point) => point.limits[limit.name]?.[at] ?? 0), DECISIONS[at].hue));
+    if (limit.candidate) row(`${limit.name} tried`).sentence.textContent = tried(limit.candidate);
   }
-  const names = status.limits.map((limit) => limit.name);
+  const options = status.limits.map((limit) => limit.name);
   const listed = [...byId("shown").options].slice(1).map((option) => option.value);
-  if (names.join("\n") !== listed.join("\n")) {
-    byId("shown").replaceChildren(element("option", { value: "" }, "all limits"), ...names.map((name) => element("option", { value: name }, name)));
-    if (!names.includes(shownLimit)) shownLimit = "";
+  if (options.join("\n") !== listed.join("\n")) {
+    byId("shown").replaceChildren(element("option", { value: "" }, "all limits"), ...options.map((name) => element("option", { value: name }, name)));
+    if (!options.includes(shownLimit)) shownLimit = "";
     byId("shown").value = shownLimit;
   }
 }

@@ -9,6 +9,7 @@ use super::{Listed, Scene, busiest, millis, rounded};
 use crate::admin::families;
 use crate::limit::key::write_shown;
 use crate::limit::{Mode, Scope};
+use crate::observe::candidates::CandidateTally;
 use crate::observe::metrics::{DECISIONS, DecisionKind, Reading};
 use crate::observe::top_keys::{self, KeyCount, NearKey};
 use crate::plan::{KeyDisplay, LimitSpec, OnStoreError, Plan};
@@ -81,7 +82,28 @@ impl Scene<'_> {
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.rejected.iter().map(rejected).collect();
         limit["near_keys"] = keys.near.iter().map(|key| self.near(key)).collect();
+        limit["candidate"] = spec.candidate.as_ref().map(|it| self.candidate(spec, it)).into();
         limit
+    }
+
+    /// What the candidate of a limit would have rejected, beside what the limit rejected.
+    fn candidate(&self, limit: &LimitSpec, candidate: &LimitSpec) -> Value {
+        let tally = self.admin.process.metrics.candidate(limit);
+        let tally = tally.unwrap_or_else(|| CandidateTally::new(self.now.at));
+        let since = Duration::from_micros(self.now.at.micros_since(tally.since));
+        json!({
+            "figures": candidate.figures.to_string(),
+            "since": self.ago(since),
+            "since_ms": millis(since),
+            "requests": tally.requests,
+            "rejected": tally.rejected,
+            "rejected_percent": tally.percent(tally.rejected),
+            "keys": tally.keys(),
+            "keys_rejected": tally.keys_rejected(),
+            "limit_rejected": tally.limit_rejected,
+            "limit_rejected_percent": tally.percent(tally.limit_rejected),
+            "limit_keys_rejected": tally.limit_keys_rejected(),
+        })
     }
 
     fn near(&self, key: &NearKey) -> Value {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::paint::{ScreenLine, Style};
 use super::trend::{SECONDS, Second, Trends};
+use crate::cli::candidate;
 use crate::cli::limits::{list, text, time};
 
 /// The widest column of names, and of keys.
@@ -45,7 +46,13 @@ impl Screen<'_> {
     /// The lines. None is wider than the terminal, and there are no more than fit.
     pub(super) fn lines(&self, size: Size) -> Vec<ScreenLine> {
         let mut lines = self.head();
-        let parts = [self.limits(size.width), self.rejected(), self.near(), self.servers()];
+        let parts = [
+            self.limits(size.width),
+            self.candidates(),
+            self.rejected(),
+            self.near(),
+            self.servers(),
+        ];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.rows.is_empty()).collect();
         // Each part has an empty line and its head.
         let mut left = size.height.saturating_sub(lines.len());
@@ -185,6 +192,23 @@ impl Screen<'_> {
             line
         };
         ScreenPart { head, rows: limits.iter().map(row).collect(), least: 3 }
+    }
+
+    /// What candidates would have rejected.
+    fn candidates(&self) -> ScreenPart {
+        let limits = list(self.status, "limits").iter();
+        let tried = limits.filter_map(|limit| {
+            Some((text(&limit["name"]), candidate::sentence(&limit["candidate"])?))
+        });
+        let tried: Vec<_> = tried.collect();
+        let names = column("limit", tried.iter().map(|(limit, _)| limit.clone()));
+        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
+        let row = |(limit, sentence): &(String, String)| {
+            let line = ScreenLine::of(Style::Text, limit).filled(names);
+            line.and(Style::Text, &format!("  {sentence}"))
+        };
+        let head = head.and(Style::Faint, "  its candidate");
+        ScreenPart { head, rows: tried.iter().map(row).collect(), least: 1 }
     }
 
     /// The keys of all limits that are rejected most.

@@ -22,10 +22,11 @@ pub(crate) use self::reading::{Reading, StatusClasses};
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
+use super::candidates::{self, CandidateTallies, CandidateTally};
 use super::top_keys::{self, ReadKeys, TopKeys};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::NO_ROUTE;
+use crate::plan::{LimitSpec, NO_ROUTE};
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub struct WorkerMetrics {
     /// Connections that speak HTTP/2 now.
     http2: AtomicU64,
     top_keys: TopKeys,
+    candidates: CandidateTallies,
 }
 
 /// Why an exchange with an upstream failed.
@@ -95,6 +97,7 @@ impl Metrics {
         let hasher = RandomState::new();
         let worker = |_| WorkerMetrics {
             top_keys: TopKeys::new(hasher.clone()),
+            candidates: CandidateTallies::new(hasher.clone()),
             ..WorkerMetrics::default()
         };
         Arc::new(Self { workers: (0..workers.max(1)).map(worker).map(Arc::new).collect() })
@@ -128,6 +131,12 @@ impl Metrics {
     pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
+    }
+
+    /// What the candidate of this limit would have rejected, since both have their figures. `None` where the
+    /// limit has no candidate, or no worker has the figures yet.
+    pub(crate) fn candidate(&self, limit: &LimitSpec) -> Option<CandidateTally> {
+        candidates::read(self.workers.iter().map(|worker| &worker.candidates), limit)
     }
 }
 
@@ -190,6 +199,11 @@ impl WorkerMetrics {
     /// The keys that this worker notes.
     pub(crate) fn top_keys(&self) -> &TopKeys {
         &self.top_keys
+    }
+
+    /// What this worker counts of candidates.
+    pub fn candidates(&self) -> &CandidateTallies {
+        &self.candidates
     }
 
     /// Counts a decision of the limit with this name.

@@ -293,7 +293,7 @@ impl Others {
     }
 }
 
-const TARGET: &str = "tidegate::throttle";
+pub(super) const TARGET: &str = "tidegate::throttle";
 
 fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
     let (retry_after, delay) = match event.decision {

@@ -139,6 +139,14 @@ fn is_whole(answer: &[u8]) -> bool {
 
 const BY_ADDRESS: &str = "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\n";
 const BY_HEADER: &str = "[limits.b]\nkey = [\"header:x-api-key\"]\nrate = \"1000000/s\"\n";
+/// Its candidate counts the same requests.
+const TRIED: &str =
+    "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\ncandidate = { rate = \"900000/s\" }\n";
+
+/// Its candidate would reject them, which the log and the lists of keys note.
+const TRIED_CLOSED: &str =
+    "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\ncandidate = { rate = \"1/d\" }\n";
+
 const CLOSED: &str = "[limits.c]\nkey = [\"ip\"]\nrate = \"1/d\"\n";
 
 /// Of which enough is left.
@@ -158,6 +166,8 @@ fn a_request_allocates_no_more_than_it_did() {
         ("forwarded without limits", "", "200", 9),
         ("forwarded, one limit", BY_ADDRESS, "200", 10),
         ("forwarded, two limits", &both, "200", 11),
+        ("forwarded, one limit with a candidate", TRIED, "200", 10),
+        ("forwarded, its candidate would reject", TRIED_CLOSED, "200", 10),
         ("forwarded, slots are left", SLOTS, "200", 13),
         ("forwarded, near its limit", FULL, "200", 13),
         ("rejected", CLOSED, "429", 6),

@@ -69,6 +69,16 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
+    /// From now on, `window.jumps` lists what moved in the page.
+    pub(crate) fn watch_jumps(&mut self) {
+        self.js(
+            "window.jumps = []; new PerformanceObserver((list) => { for (const one of list.getEntries()) \
+             for (const { node, previousRect: from, currentRect: to } of one.sources) window.jumps.push( \
+             `${(node?.outerHTML ?? node?.textContent ?? '').slice(0, 200)}: ${JSON.stringify([from, to])}`); \
+             }).observe({ type: 'layout-shift' })",
+        );
+    }
+
     /// The value of an expression in the page.
     pub(crate) fn js(&mut self, expression: &str) -> Value {
         let ask = json!({

@@ -72,6 +72,23 @@ api                 0          9  down http://10.0.0.3:3000";
 }
 
 #[test]
+fn a_candidate_says_what_it_would_have_rejected() {
+    let mut status = status();
+    status["limits"][1]["candidate"] = json!({
+        "figures": "9/s, burst 9", "since_ms": 60_000, "requests": 200,
+        "rejected": 3, "rejected_percent": 1.5, "keys": 40, "keys_rejected": 2,
+        "limit_rejected": 1, "limit_rejected_percent": 0.5, "limit_keys_rejected": 1,
+    });
+    let lines = shown(&status, None, 140, 40).join("\n");
+    let expected = "
+limit     its candidate
+everyone  would have rejected 1.5 % of requests, 2 of 40 keys (the limit 0.5 %, 1 key) with 9/s, burst 9 in 1m
+
+limit          rejected  key, in the last 5m\n";
+    assert!(lines.contains(expected), "{lines}");
+}
+
+#[test]
 fn what_somebody_must_see_is_said() {
     let mut status = status();
     status["draining"] = true.into();

@@ -43,6 +43,32 @@ fn the_numbers_are_those_of_what_was_sent() {
 }
 
 #[test]
+fn a_candidate_speaks_under_its_limit_and_nothing_jumps_or_is_wider() {
+    let proxy = Proxy::answering()
+        .admin()
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"3/h\"\ncandidate = { rate = \"1/h\" }")
+        .start();
+    let mut page = open(&proxy);
+    let empty = "Its candidate (1/h, burst 1) has seen no request in";
+    page.wait("#limits .tried", |text| text.starts_with(empty));
+    page.watch_jumps();
+    for (user, count) in [("ann", 4), ("bob", 2), ("cid", 1)] {
+        send(&proxy, user, count);
+    }
+    let said =
+        "Its candidate (1/h, burst 1) would have rejected 57.1 % of requests, 2 of 3 keys, in";
+    let text = page.wait("#limits .tried", |text| text.starts_with(said));
+    assert!(text.ends_with("The limit: 14.3 %, 1 key."), "{text}");
+    assert_eq!(page.js("window.jumps"), json!([]), "something moved");
+    let above = "document.querySelector('#limits .tried').previousElementSibling.innerText";
+    assert!(page.js(above).as_str().unwrap().starts_with("user"), "its limit stands above it");
+    page.resize(390, 844);
+    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(is_wider, false, "it is wider than a phone");
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
 fn decisions_show_while_they_happen_and_the_plots_say_them() {
     let proxy = limited().start();
     let mut page = open(&proxy);
@@ -152,10 +178,7 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
     page.click("#theme");
     page.prefer("light");
     assert_eq!(ground(&mut page), dark);
-    page.js(
-        "window.jumps = 0; new PerformanceObserver((list) => { for (const one of list.getEntries()) \
-         window.jumps += one.value; }).observe({ type: 'layout-shift' })",
-    );
+    page.watch_jumps();
     let mut client = Connection::open(proxy.address);
     let before = page.js("status.requests.total");
     for user in 0..200 {
@@ -163,7 +186,7 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
     }
     wait_until("the page has shown it", || page.js("status.requests.total") != before);
     wait_until("and the next second", || page.js("status.requests.per_second") == 0);
-    assert_eq!(page.js("window.jumps"), json!(0), "something moved");
+    assert_eq!(page.js("window.jumps"), json!([]), "something moved");
     page.resize(390, 844);
     let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
     assert_eq!(is_wider, false, "it is wider than a phone");

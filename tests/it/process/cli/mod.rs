@@ -2,6 +2,7 @@
 
 mod explain;
 mod files;
+mod promote;
 mod running;
 
 use std::path::Path;
@@ -46,6 +47,7 @@ fn help_and_version_are_what_was_asked_for() {
         &["health", "--help"],
         &["limits", "--help"],
         &["limits", "set", "--help"],
+        &["limits", "promote", "--help"],
         &["redisson", "--help"],
         &["redisson", "try-set", "--help"],
     ] {

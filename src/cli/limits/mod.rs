@@ -1,4 +1,7 @@
-//! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint.
+//! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint. `promote`
+//! changes a file.
+
+mod promote;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -18,7 +21,8 @@ use crate::percent::segment;
     tidegate limits list\n  \
     tidegate limits get per-client 203.0.113.7\n  \
     tidegate limits set per-client 203.0.113.7 --rate 1000/s --for 2h --reason 'load test'\n  \
-    tidegate limits reset per-client 203.0.113.7 --override")]
+    tidegate limits reset per-client 203.0.113.7 --override\n  \
+    tidegate limits promote per-client")]
 pub(super) struct LimitsArgs {
     #[command(subcommand)]
     verb: LimitsCommand,
@@ -34,6 +38,8 @@ enum LimitsCommand {
     Set(SetOverride),
     /// Make a bucket new, or end an override
     Reset(ResetKey),
+    /// Make the figures of a limit's candidate the limit's own, in the file
+    Promote(promote::PromoteCandidate),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -149,6 +155,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             client.json(&Method::DELETE, &path, None)?;
             print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
         }
+        LimitsCommand::Promote(promote) => promote::promote(promote),
     }
 }
 

@@ -1,0 +1,168 @@
+//! `tidegate limits promote`: the figures of a candidate become the limit's own. It is one edit of the file,
+//! which is shown first.
+
+mod edit;
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use http::Method;
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::list;
+use crate::cli::admin::{AdminClient, reachable};
+use crate::cli::{CommandResult, ConfigFile, Failure, candidate, print};
+use crate::config::{self, Overrides};
+use crate::file;
+use crate::plan::{LimitSpec, Plan};
+
+/// How long the admin endpoint may take to say what the candidate would have rejected.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Make the figures of a limit's candidate the limit's own, in the file.
+///
+/// The edit is shown first, and what the candidate would have rejected if the proxy runs here. Comments, order
+/// and spelling of everything else stay. A running proxy reads the file again by itself.
+#[derive(Args, Clone, Debug)]
+pub(super) struct PromoteCandidate {
+    /// The limit's name
+    limit: String,
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Apply the edit without a question
+    #[arg(long, short)]
+    yes: bool,
+}
+
+pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
+    let path = &promote.file.config;
+    let name = path.display().to_string();
+    let content = File::open(path).and_then(file::read);
+    let before = content.as_ref().map(Vec::clone).unwrap_or_default();
+    let (environment, none) = (&config::process_environment, Overrides::default());
+    let old = config::load_from(path, content, environment, &none)?.plan;
+    let limit = find(&old, &promote.limit, &name)?;
+    let Some(candidate) = &limit.candidate else {
+        return Err(Failure::usage(format!(
+            "the limit `{}` of {name} has no candidate: write one first, as in `candidate = {{ rate = \"50/s\" }}`",
+            limit.name
+        )));
+    };
+    let before = String::from_utf8(before).map_err(Failure::usage)?;
+    let after = edit::promoted(&before, limit.name.as_str(), &config::candidate_fields());
+    let after = after.ok_or_else(|| by_hand(&name, limit, candidate))?;
+    let new = config::parse(&name, &after, environment, &none).ok();
+    if !new.is_some_and(|new| is_promoted(&old, &new.plan, limit, candidate)) {
+        return Err(by_hand(&name, limit, candidate));
+    }
+    if let Some(sentence) = told(&old, limit, candidate) {
+        print(format_args!("the candidate of `{}` {sentence}\n", limit.name))?;
+    }
+    let diff = TextDiff::from_lines(&before, &after);
+    let shown = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
+    print(shown.trim_end())?;
+    if !promote.yes {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return print(format_args!("\n{name} is as it was; --yes applies this"));
+        }
+        if !is_confirmed().map_err(Failure::run)? {
+            return print(format_args!("{name} is as it was"));
+        }
+    }
+    replace(path, &before, &after)?;
+    print(format_args!("wrote {name}; a running proxy reads it by itself"))
+}
+
+/// The limit of this name.
+fn find<'p>(plan: &'p Plan, name: &str, file: &str) -> Result<&'p LimitSpec, Failure> {
+    if let Some(limit) = plan.limits.iter().find(|limit| limit.name.as_str() == name) {
+        return Ok(limit);
+    }
+    if plan.off.iter().any(|off| off.as_str() == name) {
+        return Err(Failure::usage(format!(
+            "the limit `{name}` of {file} is off, and so is its candidate: give it another `mode` first"
+        )));
+    }
+    let names = plan.limits.iter().map(|limit| limit.name.as_str());
+    let help = match config::nearest(name, names) {
+        Some(near) => format!(": did you mean `{near}`?"),
+        None => String::new(),
+    };
+    Err(Failure::usage(format!("{file} has no limit `{name}`{help}")))
+}
+
+/// Whether the limit has the candidate's figures in the new plan, and nothing else is different.
+fn is_promoted(old: &Plan, new: &Plan, limit: &LimitSpec, candidate: &LimitSpec) -> bool {
+    let changes = config::diff(old, new);
+    let of_limit = format!("limits.{} ", limit.name);
+    let has_figures = |it: &LimitSpec| it.figures == candidate.figures && it.candidate.is_none();
+    new.limits.iter().any(|it| it.name == limit.name && has_figures(it))
+        && changes.changed.iter().all(|line| line.starts_with(&of_limit))
+        && changes.restart.is_empty()
+}
+
+fn by_hand(file: &str, limit: &LimitSpec, candidate: &LimitSpec) -> Failure {
+    Failure::run(format!(
+        "the limit `{}` is written in {file} in a way that cannot be edited: give it {} by hand, and remove \
+         its `candidate`",
+        limit.name, candidate.figures
+    ))
+}
+
+/// What the candidate would have rejected, if the proxy of this plan runs here with these figures.
+fn told(plan: &Plan, limit: &LimitSpec, figures: &LimitSpec) -> Option<String> {
+    let client = AdminClient::with_token(reachable(&plan.admin)?, plan.admin.token.clone()).ok()?;
+    let answer = client.ask(&Method::GET, "/api/status", None, PATIENCE).ok()??;
+    let status: Value = serde_json::from_slice(&answer.body).ok()?;
+    let limits = list(&status, "limits");
+    let counts = &limits.iter().find(|it| it["name"] == limit.name.as_str())?["candidate"];
+    candidate::sentence(counts).filter(|_| counts["figures"] == figures.figures.to_string())
+}
+
+/// Asks whether to apply the edit.
+fn is_confirmed() -> io::Result<bool> {
+    let mut out = io::stdout();
+    write!(out, "\napply? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Puts a file with the new text in the place of the old one, at once, with the same owner and permissions. A
+/// symlink stays, and its target is replaced.
+fn replace(path: &Path, before: &str, after: &str) -> CommandResult {
+    let name = path.display();
+    let failed = |error: io::Error| Failure::run(format!("cannot write {name}: {error}"));
+    let target = fs::canonicalize(path).map_err(failed)?;
+    let folder = target.parent().unwrap_or(Path::new("/"));
+    let new = (|| {
+        let mut new = tempfile::Builder::new().prefix(".tidegate-").tempfile_in(folder)?;
+        new.write_all(after.as_bytes())?;
+        keep_access(new.as_file(), &fs::metadata(&target)?)?;
+        new.as_file().sync_all()?;
+        Ok(new)
+    })();
+    let new = new.map_err(failed)?;
+    if fs::read(&target).map_err(failed)? != before.as_bytes() {
+        return Err(Failure::run(format!(
+            "{name} was changed meanwhile: nothing is written; run the command again"
+        )));
+    }
+    new.persist(&target).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Gives a new file the owner and the permissions of the old one.
+fn keep_access(new: &File, old: &Metadata) -> io::Result<()> {
+    let made = new.metadata()?;
+    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+        fchown(new, Some(old.uid()), Some(old.gid()))?;
+    }
+    new.set_permissions(old.permissions())
+}

@@ -1,0 +1,177 @@
+//! What candidates would have rejected, beside what their limits rejected: requests, and different keys.
+//!
+//! Each worker counts by itself, and a reader adds the workers up. The counts begin when the figures of a
+//! candidate come in force, and go on over reloads that change neither these figures nor those of the limit.
+//!
+//! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`].
+
+mod distinct;
+mod summary;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use self::distinct::DistinctKeys;
+pub(crate) use self::summary::CandidateLog;
+use crate::limit::time::Timestamp;
+use crate::plan::LimitSpec;
+
+/// The counts of one worker.
+#[derive(Debug, Default)]
+pub struct CandidateTallies {
+    /// By the fingerprint of the candidate's name. Only a reader takes this lock besides the worker.
+    tallies: Mutex<HashMap<u64, (Arc<LimitSpec>, CandidateTally)>>,
+    /// Hashes keys. The secret is random, so that no client can choose its keys' hashes. All workers have the
+    /// same secret, so that their keys can be added up.
+    hasher: RandomState,
+}
+
+/// What was counted of a candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct CandidateTally {
+    /// Since when the candidate and its limit have their figures.
+    pub(crate) since: Timestamp,
+    /// The requests about which the candidate decided.
+    pub(crate) requests: u64,
+    /// The requests that the candidate would have rejected, and those that its limit rejected.
+    pub(crate) rejected: u64,
+    pub(crate) limit_rejected: u64,
+    /// The requests that only one of the two rejects.
+    differing: u64,
+    keys: DistinctKeys,
+    keys_rejected: DistinctKeys,
+    limit_keys_rejected: DistinctKeys,
+}
+
+/// Who rejects a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RejectedBy {
+    /// The candidate would have rejected it.
+    pub candidate: bool,
+    /// The limit rejects it.
+    pub limit: bool,
+}
+
+impl CandidateTallies {
+    pub(crate) fn new(hasher: RandomState) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    /// Counts the candidates of these limits from now on. The counts of a candidate stay where it and its
+    /// limit have their figures already.
+    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>], now: Timestamp) {
+        let mut tallies = self.tallies.lock();
+        let mut before = std::mem::take(&mut *tallies);
+        for limit in limits {
+            let Some(candidate) = &limit.candidate else { continue };
+            let fingerprint = candidate.name.fingerprint();
+            let kept =
+                before.remove(&fingerprint).filter(|(known, _)| have_same_figures(known, limit));
+            let tally = kept.map_or_else(|| CandidateTally::new(now), |(_, tally)| tally);
+            tallies.insert(fingerprint, (limit.clone(), tally));
+        }
+    }
+
+    /// Counts a request about which this candidate decided. A request that began before the candidate got
+    /// its present figures is not counted.
+    pub fn note(&self, candidate: &LimitSpec, key: &[u8], by: RejectedBy) {
+        let mut tallies = self.tallies.lock();
+        let Some((limit, tally)) = tallies.get_mut(&candidate.name.fingerprint()) else { return };
+        if limit.candidate.as_ref().is_some_and(|it| it.figures == candidate.figures) {
+            tally.note(self.hasher.hash_one(key), by);
+        }
+    }
+}
+
+/// What all these workers have counted of the candidate of `limit`, with the figures that both have there.
+/// `None` where `limit` has no candidate, or no worker counts it yet.
+pub(crate) fn read<'w>(
+    workers: impl IntoIterator<Item = &'w CandidateTallies>,
+    limit: &LimitSpec,
+) -> Option<CandidateTally> {
+    let fingerprint = limit.candidate.as_ref()?.name.fingerprint();
+    let tallies = workers.into_iter().filter_map(|worker| {
+        let tallies = worker.tallies.lock();
+        let (of, tally) = tallies.get(&fingerprint)?;
+        have_same_figures(of, limit).then(|| tally.clone())
+    });
+    tallies.reduce(CandidateTally::plus)
+}
+
+/// Whether counts of the one limit and its candidate go on for the other.
+fn have_same_figures(one: &LimitSpec, other: &LimitSpec) -> bool {
+    let figures = |limit: &LimitSpec| limit.candidate.as_ref().map(|it| it.figures.clone());
+    let is_same_limit =
+        one.figures == other.figures && one.key == other.key && one.cost == other.cost;
+    is_same_limit && figures(one) == figures(other)
+}
+
+impl CandidateTally {
+    pub(crate) fn new(since: Timestamp) -> Self {
+        Self {
+            since,
+            requests: 0,
+            rejected: 0,
+            limit_rejected: 0,
+            differing: 0,
+            keys: DistinctKeys::default(),
+            keys_rejected: DistinctKeys::default(),
+            limit_keys_rejected: DistinctKeys::default(),
+        }
+    }
+
+    fn note(&mut self, key: u64, by: RejectedBy) {
+        self.requests += 1;
+        self.differing += u64::from(by.candidate != by.limit);
+        self.keys.insert(key);
+        if by.candidate {
+            self.rejected += 1;
+            self.keys_rejected.insert(key);
+        }
+        if by.limit {
+            self.limit_rejected += 1;
+            self.limit_keys_rejected.insert(key);
+        }
+    }
+
+    fn plus(mut self, other: Self) -> Self {
+        self.since = self.since.min(other.since);
+        self.requests += other.requests;
+        self.rejected += other.rejected;
+        self.limit_rejected += other.limit_rejected;
+        self.differing += other.differing;
+        self.keys.add(&other.keys);
+        self.keys_rejected.add(&other.keys_rejected);
+        self.limit_keys_rejected.add(&other.limit_keys_rejected);
+        self
+    }
+
+    /// Different keys of these requests. Exact below 2,048, and an estimate with a standard error of 2.2 %
+    /// from there on.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.count()
+    }
+
+    /// Of the [`keys`](Self::keys) those of which the candidate would have rejected a request.
+    pub(crate) fn keys_rejected(&self) -> u64 {
+        self.keys_rejected.count()
+    }
+
+    /// Of the [`keys`](Self::keys) those of which the limit rejected a request.
+    pub(crate) fn limit_keys_rejected(&self) -> u64 {
+        self.limit_keys_rejected.count()
+    }
+
+    /// So many of the requests, in percent, with three digits behind the point.
+    pub(crate) fn percent(&self, requests: u64) -> f64 {
+        let share = requests as f64 / self.requests.max(1) as f64;
+        (share * 100_000.0).round() / 1_000.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use serde_json::{Value, json};
+
+use super::super::metrics::Metrics;
+use super::super::testing;
+use super::*;
+use crate::config::{Overrides, parse};
+use crate::plan::Plan;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000 + millis * 1_000).unwrap()
+}
+
+/// A plan whose limit `client` has these lines.
+fn plan(lines: &str) -> Plan {
+    let text = format!(
+        "[log]\nsummary_interval = \"10s\"\n[upstreams.api]\nservers = [\"http://a\"]\n\
+         [limits.client]\nkey = [\"ip\"]\n{lines}\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"client\"]\n"
+    );
+    parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
+}
+
+const LINES: &str = "rate = \"100/s\"\ncandidate = { rate = \"50/s\", burst = 60 }";
+const PASSES: RejectedBy = RejectedBy { candidate: false, limit: false };
+const NEWLY: RejectedBy = RejectedBy { candidate: true, limit: false };
+const BOTH: RejectedBy = RejectedBy { candidate: true, limit: true };
+
+/// The counters of two workers that have this plan since `now`.
+fn two_workers(plan: &Plan, now: Timestamp) -> Arc<Metrics> {
+    let metrics = Metrics::new(2);
+    put_in_force(&metrics, plan, now);
+    metrics
+}
+
+fn put_in_force(metrics: &Metrics, plan: &Plan, now: Timestamp) {
+    for worker in 0..2 {
+        metrics.worker(worker).candidates().put_in_force(&plan.limits, now);
+    }
+}
+
+fn note(metrics: &Metrics, worker: usize, plan: &Plan, key: &str, by: RejectedBy) {
+    let candidate = plan.limits[0].candidate.as_ref().unwrap();
+    metrics.worker(worker).candidates().note(candidate, key.as_bytes(), by);
+}
+
+/// Requests, and those that each of the two rejects.
+fn requests(metrics: &Metrics, plan: &Plan) -> [u64; 3] {
+    let tally = metrics.candidate(&plan.limits[0]).unwrap();
+    [tally.requests, tally.rejected, tally.limit_rejected]
+}
+
+#[test]
+fn the_workers_add_up_and_a_key_of_both_is_one_key() {
+    let plan = plan(LINES);
+    let metrics = two_workers(&plan, at(0));
+    for worker in 0..2 {
+        for (key, by) in [("a", PASSES), ("a", NEWLY), ("b", BOTH), ("c", PASSES)] {
+            note(&metrics, worker, &plan, key, by);
+        }
+    }
+    note(&metrics, 1, &plan, "d", NEWLY);
+    let tally = metrics.candidate(&plan.limits[0]).unwrap();
+    assert_eq!((tally.requests, tally.rejected, tally.limit_rejected), (9, 5, 2));
+    assert_eq!((tally.keys(), tally.keys_rejected(), tally.limit_keys_rejected()), (4, 3, 1));
+    assert_eq!((tally.percent(5), tally.percent(0), tally.since), (55.556, 0.0, at(0)));
+}
+
+#[test]
+fn counts_restart_with_other_figures_and_stay_over_other_reloads() {
+    let before = plan(LINES);
+    let metrics = two_workers(&before, at(0));
+    note(&metrics, 0, &before, "a", NEWLY);
+    for (name, lines, expected) in [
+        (
+            "another option",
+            "rate = \"100/s\"\ncandidate = { burst = 60, rate = \"50/s\" }\nmode = \"shadow\"",
+            1,
+        ),
+        (
+            "the candidate's burst",
+            "rate = \"100/s\"\ncandidate = { rate = \"50/s\", burst = 61 }",
+            0,
+        ),
+        ("the limit's rate", "rate = \"99/s\"\ncandidate = { rate = \"50/s\", burst = 60 }", 0),
+        ("the cost", &format!("cost = 2\n{LINES}"), 0),
+    ] {
+        let after = plan(lines);
+        let metrics = two_workers(&before, at(0));
+        note(&metrics, 0, &before, "a", NEWLY);
+        put_in_force(&metrics, &after, at(5));
+        assert_eq!(requests(&metrics, &after), [expected, expected, 0], "{name}");
+        let since = metrics.candidate(&after.limits[0]).unwrap().since;
+        assert_eq!(since, at(if expected == 1 { 0 } else { 5 }), "{name}");
+    }
+    put_in_force(&metrics, &plan("rate = \"100/s\""), at(5));
+    assert!(metrics.candidate(&before.limits[0]).is_none(), "it is gone");
+    assert!(metrics.candidate(&plan("rate = \"100/s\"").limits[0]).is_none());
+}
+
+#[test]
+fn a_request_that_began_with_other_figures_is_not_counted() {
+    let (before, after) = (plan(LINES), plan("rate = \"100/s\"\ncandidate = { rate = \"9/s\" }"));
+    let metrics = two_workers(&before, at(0));
+    put_in_force(&metrics, &after, at(5));
+    note(&metrics, 0, &before, "a", NEWLY);
+    assert_eq!(requests(&metrics, &after), [0, 0, 0]);
+    // While a worker has the former plan, what it counts is not of the new figures.
+    metrics.worker(0).candidates().put_in_force(&before.limits, at(6));
+    note(&metrics, 0, &before, "a", NEWLY);
+    note(&metrics, 1, &after, "a", PASSES);
+    assert_eq!(requests(&metrics, &after), [1, 0, 0]);
+}
+
+fn without_time(mut line: Value) -> Value {
+    line.as_object_mut().unwrap().remove("timestamp");
+    line
+}
+
+#[test]
+fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force() {
+    let plan = plan(LINES);
+    let metrics = two_workers(&plan, at(0));
+    let mut log = CandidateLog::new(metrics.clone(), at(0));
+    let silent = testing::lines(|| {
+        note(&metrics, 0, &plan, "a", BOTH);
+        log.tick(&plan, at(10_000));
+        note(&metrics, 1, &plan, "b", NEWLY);
+        log.tick(&plan, at(19_999));
+    });
+    assert_eq!(silent, [] as [Value; 0], "both reject the same, and then the interval runs");
+    let lines = testing::lines(|| {
+        note(&metrics, 0, &plan, "c", PASSES);
+        log.tick(&plan, at(20_000));
+        note(&metrics, 0, &plan, "c", PASSES);
+        log.tick(&plan, at(30_000));
+        log.flush(&plan, at(31_000));
+    });
+    let expected = json!({
+        "level": "INFO", "target": "tidegate::throttle", "message": "candidate",
+        "limit": "client", "candidate": "50/s, burst 60", "requests": 3,
+        "rejected": 2, "rejected_percent": 66.667, "keys": 3, "keys_rejected": 2,
+        "limit_rejected": 1, "limit_rejected_percent": 33.333, "limit_keys_rejected": 1,
+        "since_ms": 20_000,
+    });
+    assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
+    let last = testing::lines(|| {
+        note(&metrics, 0, &plan, "c", NEWLY);
+        log.flush(&plan, at(32_000));
+    });
+    assert_eq!(last[0]["requests"], 5);
+}
+
+#[test]
+fn other_figures_are_told_anew_and_nothing_is_told_where_the_log_has_no_throttle_lines() {
+    let (before, mut after) = (plan(LINES), plan("rate = \"1/s\"\ncandidate = { rate = \"9/s\" }"));
+    let metrics = two_workers(&before, at(0));
+    let mut log = CandidateLog::new(metrics.clone(), at(0));
+    let lines = testing::lines(|| {
+        note(&metrics, 0, &before, "a", NEWLY);
+        log.tick(&before, at(10_000));
+        put_in_force(&metrics, &after, at(11_000));
+        note(&metrics, 0, &after, "a", NEWLY);
+        log.tick(&after, at(20_000));
+        after.log.throttle = crate::plan::ThrottleLog::Off;
+        note(&metrics, 0, &after, "a", NEWLY);
+        log.tick(&after, at(30_000));
+    });
+    let told: Vec<_> = lines.iter().map(|line| (&line["candidate"], &line["requests"])).collect();
+    assert_eq!(told, [(&json!("50/s, burst 60"), &json!(1)), (&json!("9/s, burst 9"), &json!(1))]);
+}
