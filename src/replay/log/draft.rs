@@ -185,7 +185,7 @@ impl<'l> RecordDraft<'l> {
         let PlaceValue::Text(Cow::Borrowed(head)) = value else { return };
         let (first, rest) = first_word(head);
         let (second, rest) = first_word(rest);
-        let has_host = second != "-" && first_word(rest).1 != "" && has_port(first);
+        let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
         set_ranked(&mut self.client, ClientRank::Peer, address::parse(client));
         if has_host {
