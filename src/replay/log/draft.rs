@@ -183,9 +183,9 @@ impl<'l> RecordDraft<'l> {
     /// nearly always `-`, since nobody answers for it (RFC 1413) any more.
     fn set_head(&mut self, value: PlaceValue<'l>) {
         let PlaceValue::Text(Cow::Borrowed(head)) = value else { return };
-        let mut words = head.split(' ');
-        let [first, second] = [words.next(), words.next()].map(Option::unwrap_or_default);
-        let has_host = second != "-" && words.nth(1).is_some() && has_port(first);
+        let (first, rest) = first_word(head);
+        let (second, rest) = first_word(rest);
+        let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
         set_ranked(&mut self.client, ClientRank::Peer, address::parse(client));
         if has_host {
@@ -266,6 +266,14 @@ impl<'l> RecordDraft<'l> {
             return Err(LineFault::NoRequest("the connection had no request"));
         }
         Ok((method, request_line::target(target)))
+    }
+}
+
+/// The text in front of the first space, and the text behind it.
+fn first_word(text: &str) -> (&str, &str) {
+    match memchr::memchr(b' ', text.as_bytes()) {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => (text, ""),
     }
 }
 

@@ -29,10 +29,11 @@ fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
         return Err(LineFault::NoRequest("the connection had no request"));
     }
     let no_http = LineFault::NoRequest("what the client sent is no HTTP request");
-    let (method, rest) = line.split_once(' ').ok_or(no_http)?;
+    let space = memchr::memchr(b' ', line.as_bytes()).ok_or(no_http)?;
+    let (method, rest) = (&line[..space], &line[space + 1..]);
     // A target may have spaces although it must not, so the version is what stands last.
-    let target = match rest.rsplit_once(' ') {
-        Some((target, version)) if version.starts_with("HTTP/") => target,
+    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
+        Some(end) if rest[end..].starts_with(" HTTP/") => &rest[..end],
         _ => rest,
     };
     let target = target.trim_matches(' ');
@@ -57,7 +58,8 @@ pub(super) fn target(text: Cow<'_, str>) -> RequestTarget<'_> {
 }
 
 fn parts<'t, 'o>(text: &'t str, own: impl Fn(&'t str) -> Cow<'o, str>) -> RequestTarget<'o> {
-    let (host, rest) = match text.split_once("://") {
+    let url = if text.starts_with('/') { None } else { text.split_once("://") };
+    let (host, rest) = match url {
         Some((scheme, rest)) if is_scheme(scheme) => {
             let end = rest.find(['/', '?']).unwrap_or(rest.len());
             let (host, rest) = rest.split_at(end);
@@ -65,8 +67,8 @@ fn parts<'t, 'o>(text: &'t str, own: impl Fn(&'t str) -> Cow<'o, str>) -> Reques
         }
         _ => (None, text),
     };
-    let (path, query) = match rest.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
+    let (path, query) = match memchr::memchr(b'?', rest.as_bytes()) {
+        Some(end) => (&rest[..end], Some(&rest[end + 1..])),
         None => (rest, None),
     };
     // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
