@@ -115,7 +115,7 @@ pub struct Hit {
 }
 
 /// A client or a key that is hit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitEntry {
     /// The client's address, or the key as the log shows it.
     pub name: String,

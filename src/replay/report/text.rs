@@ -82,12 +82,8 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         [("rejected", all.rejected, clients.rejected), ("held", all.delayed, clients.delayed)];
     for (what, count, hit) in rows {
         let share = percent(share(count, all.requests));
-        writeln!(
-            f,
-            "  {what:<9} {:>12} requests  {share:>9}  {:>9} clients",
-            number(count),
-            number(hit as u64)
-        )?;
+        let (count, hit) = (counted(count, "request"), counted(hit as u64, "client"));
+        writeln!(f, "  {what:<9} {count:>21}  {share:>9}  {hit:>17}")?;
     }
     let bad: u64 = report.bad.iter().map(|(_, count)| count).sum();
     if bad > 0 {
@@ -114,7 +110,7 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     plots(&report.timeline, true, "  ", f)?;
     entries("client", &clients.hardest, clients.rejected + clients.delayed, "  ", f)?;
     for limit in &report.limits {
-        self::limit(limit, f)?;
+        self::limit(limit, clients, f)?;
     }
     if report.routes.len() > 1 {
         writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
@@ -135,7 +131,7 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn limit(limit: &LimitReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let LimitReport { name, figures, key, mode, counts, longest_wait, keys, timeline } = limit;
     let by = if key.is_empty() { "one bucket for all".to_owned() } else { format!("by {key}") };
     let mode = match mode {
@@ -159,6 +155,10 @@ fn limit(limit: &LimitReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "    holds {held}, for at most {}", length(micros))?;
     }
     plots(timeline, false, "    ", f)?;
+    if keys.hardest == clients.hardest {
+        // A limit by address whose keys were listed as clients.
+        return Ok(());
+    }
     let shown = &keys.hardest[..keys.hardest.len().min(KEYS)];
     entries("key", shown, keys.rejected + keys.delayed, "    ", f)
 }
@@ -197,8 +197,8 @@ fn entries(
         return Ok(());
     }
     let width = entries.iter().map(|it| it.name.chars().count()).max().unwrap_or_default();
-    let width = width.clamp(15, 44);
     let title = format!("{what} hit hardest");
+    let width = width.clamp(title.len(), 44);
     writeln!(
         f,
         "{indent}{title:<width$} {:>9} {:>9} {:>7} {:>9}  {:<19}  last (UTC)",

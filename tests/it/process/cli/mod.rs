@@ -3,6 +3,7 @@
 mod explain;
 mod files;
 mod promote;
+mod replay;
 mod running;
 
 use std::path::Path;
@@ -48,6 +49,8 @@ fn help_and_version_are_what_was_asked_for() {
         &["limits", "--help"],
         &["limits", "set", "--help"],
         &["limits", "promote", "--help"],
+        &["replay", "--help"],
+        &["suggest", "--help"],
         &["redisson", "--help"],
         &["redisson", "try-set", "--help"],
     ] {

@@ -1,0 +1,281 @@
+//! `tidegate replay`, `tidegate suggest`, and the `[[tests]]` that `tidegate check` tries.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{ONE, folder, told};
+use crate::support::tidegate::program;
+
+/// The log of a real web site.
+fn real_log() -> String {
+    let file = "tests/data/apache-access.log.gz";
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file).display().to_string()
+}
+
+/// A file with a limit by address with these lines, and a route for everything.
+fn limited(lines: &str) -> String {
+    ONE.replace("rate = \"100/s\"", lines)
+}
+
+fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let (code, said, errors) = told(folder, &[arguments, &["--json"]].concat());
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&said).unwrap()
+}
+
+/// Lines of one client, a second apart, at this minute.
+fn lines(client: &str, minute: u32, count: u32) -> String {
+    let line = |second: u32| {
+        format!(
+            "{client} - - [10/Oct/2026:13:{minute:02}:{second:02} +0200] \"GET /a?b=c HTTP/1.1\" 200 10 \
+             \"-\" \"probe\"\n"
+        )
+    };
+    (0..count).map(line).collect()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Counted by another program, by the log's own clock.
+#[test]
+fn a_real_log_gives_what_an_independent_count_gives() {
+    let folder = folder(None);
+    for (lines, rejected, clients) in [
+        ("rate = \"30/h\"", 456, 31),
+        ("rate = \"30/30d\"\nalgorithm = \"fixed-window\"", 2_160, 52),
+        // One token comes back each day.
+        ("rate = \"30/30d\"", 2_117, 52),
+    ] {
+        write(folder.path(), "proxy.toml", &limited(lines));
+        let report = json(folder.path(), &["replay", &real_log()]);
+        let result = &report["result"];
+        let found = [&result["requests"], &result["rejected"], &result["clients"]["seen"]];
+        assert_eq!(found, [&10_000.into(), &Value::from(rejected), &1_753.into()], "{lines}");
+        assert_eq!(result["clients"]["rejected"], clients, "{lines}");
+        assert_eq!(result["limits"][0]["rejected"], rejected, "{lines}");
+        let lines = &report["lines"];
+        assert_eq!([&lines["steps_back"], &lines["furthest_back_ms"]], [4_915, 59_000]);
+    }
+}
+
+#[test]
+fn a_report_says_who_is_hit_when_and_by_which_limit() {
+    let folder = folder(Some(&limited("rate = \"3/m\"\nburst = 5")));
+    let log = format!("{}{}", lines("192.0.2.1", 0, 9), lines("192.0.2.2", 1, 3));
+    write(folder.path(), "access.log", &log);
+    let (code, said, errors) = told(folder.path(), &["replay", "access.log"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    for part in [
+        "12 requests of 2 clients, from 2026-10-10 11:00:00 to 2026-10-10 11:01:02 UTC (1 min 2 s)",
+        "rejected             4 requests       33 %           1 client\n",
+        "of the requests of those clients 44 % are rejected; of the median one's 44 %",
+        "192.0.2.1                  9         4    44 %",
+        "limit client: 3/m, burst 5, by ip",
+        "rejects 4 of 12 requests (33 %), 1 of 2 keys",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let report = json(folder.path(), &["replay", "access.log"]);
+    let hardest = &report["result"]["clients"]["hardest"];
+    assert_eq!(hardest.as_array().unwrap().len(), 1);
+    assert_eq!(
+        [&hardest[0]["name"], &hardest[0]["first"], &hardest[0]["last"]],
+        ["192.0.2.1", "2026-10-10T11:00:05Z", "2026-10-10T11:00:08Z"]
+    );
+    let timeline = &report["result"]["timeline"];
+    let counted: u64 =
+        timeline["rejected"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).sum();
+    assert_eq!((counted, &timeline["slice_ms"]), (4, &1_000.into()));
+}
+
+#[test]
+fn two_files_stand_side_by_side() {
+    let folder = folder(Some(&limited("rate = \"3/m\"\nburst = 5")));
+    write(folder.path(), "old.toml", &limited("rate = \"3/m\"\nburst = 8"));
+    let log = format!("{}{}", lines("192.0.2.1", 0, 9), lines("192.0.2.2", 1, 6));
+    write(folder.path(), "access.log", &log);
+    let arguments = ["replay", "access.log", "--against", "old.toml"];
+    let (_, said, _) = told(folder.path(), &arguments);
+    for part in [
+        "old.toml             proxy.toml",
+        "requests rejected               1 (6.7 %)               5 (33 %)",
+        "1 client rejected by proxy.toml alone, 0 clients by old.toml alone",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let report = json(folder.path(), &arguments);
+    assert_eq!(report["comparison"]["newly_rejected_clients"], 1);
+    assert_eq!(report["comparison"]["newly_rejected_hardest"][0]["name"], "192.0.2.2");
+    assert_eq!([&report["result"]["rejected"], &report["against"]["rejected"]], [5, 1]);
+}
+
+#[test]
+fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
+    let by_key = ONE.replace(
+        "key = [\"ip\"]\nrate = \"100/s\"",
+        "key = [\"header:x-api-key\"]\nrate = \"2/h\"",
+    );
+    let folder = folder(Some(&by_key));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
+    assert_eq!(code, 0);
+    let left_out =
+        "left out: limit client, of 5 requests. The log does not tell the header x-api-key.";
+    assert!(said.contains(left_out), "{said}");
+    let replay = |assumed: &str| {
+        let report = json(folder.path(), &["replay", "access.log", "--assume", assumed]);
+        assert_eq!(report["result"]["left_out"], Value::Array(Vec::new()));
+        report["result"]["rejected"].as_u64().unwrap()
+    };
+    assert_eq!(replay("header:x-api-key=ip"), 3);
+    assert_eq!(replay("header:x-api-key=none"), 3, "requests without the header share a bucket");
+    let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--assume", "path=ip"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("nothing can be assumed of `path`"), "{errors}");
+}
+
+#[test]
+fn broken_lines_are_counted_and_two_formats_may_be_mixed() {
+    let folder = folder(Some(&limited("rate = \"2/h\"")));
+    let own = "{\"timestamp\":\"2026-10-10T11:00:30Z\",\"level\":\"INFO\",\"target\":\"tidegate::access\",\
+               \"message\":\"request\",\"method\":\"GET\",\"host\":\"a\",\"path\":\"/a\",\"status\":200,\
+               \"bytes\":1,\"duration_ms\":1,\"client\":\"192.0.2.1\"}\n";
+    let log = format!("{}gibberish\n{own}{}", lines("192.0.2.1", 0, 2), lines("192.0.2.1", 1, 1));
+    write(folder.path(), "access.log", &log);
+    let report = json(folder.path(), &["replay", "access.log"]);
+    assert_eq!([&report["result"]["requests"], &report["result"]["rejected"]], [4, 2]);
+    assert_eq!(report["lines"]["broken"], 1);
+    assert_eq!(report["lines"]["broken_examples"][0]["line"], 3);
+
+    write(folder.path(), "none.log", "gibberish\n");
+    let (code, _, errors) = told(folder.path(), &["replay", "none.log"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains("--format"), "{errors}");
+    let (code, _, errors) = told(folder.path(), &["replay", "missing.log"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains("missing.log"), "{errors}");
+    assert_eq!(told(folder.path(), &["replay", "access.log", "--format", "clf"]).0, 2);
+}
+
+#[test]
+fn a_share_that_is_exceeded_is_3() {
+    let folder = folder(Some(&limited("rate = \"2/h\"")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 4));
+    let fail_above = |share| told(folder.path(), &["replay", "access.log", "--fail-above", share]);
+    let (code, said, errors) = fail_above("49.9%");
+    assert_eq!(code, 3);
+    assert!(said.contains("rejects 2 of 4 requests"), "{said}");
+    assert_eq!(errors, "error: 50 % of the requests would be rejected, more than 50 %\n");
+    assert_eq!(fail_above("50%").0, 0);
+    assert_eq!(fail_above("0.5").0, 2, "a half, or the two-hundredth part?");
+}
+
+#[test]
+fn a_log_may_come_by_standard_input_and_in_a_form_of_its_own() {
+    let by_key = ONE.replace(
+        "key = [\"ip\"]\nrate = \"100/s\"",
+        "key = [\"header:x-api-key\"]\nrate = \"2/h\"",
+    );
+    let folder = folder(Some(&by_key));
+    let template = "$msec $remote_addr \"$request\" $status $http_x_api_key";
+    let mut child = program()
+        .args(["replay", "-", "--json", "--format", template])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log: String = (0..6)
+        .map(|n| format!("1790000000.{n}00 192.0.2.{n} \"GET /a HTTP/1.1\" 200 key-{}\n", n % 2))
+        .collect();
+    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let told = child.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!([&report["result"]["requests"], &report["result"]["rejected"]], [6, 2]);
+    let key = report["result"]["limits"][0]["keys"]["hardest"][0]["name"].as_str().unwrap();
+    assert!(!key.contains("key-") && key.len() == 22, "a key is hashed as in the log: {key}");
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_keeps_what_strangers_wrote_apart() {
+    let by_agent =
+        ONE.replace("key = [\"ip\"]\nrate = \"100/s\"", "key = [\"path\"]\nrate = \"2/h\"");
+    let folder = folder(Some(&by_agent));
+    let line = lines("192.0.2.1", 0, 4).replace("/a?b=c", "/<script>alert(1)</script>");
+    write(folder.path(), "access.log", &line.replace("<script>", "%3Cscript%3E'&"));
+    let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--html", "out.html"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let page = fs::read_to_string(folder.path().join("out.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    for part in ["<script", "http://", "https://", "src=", "url("] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert!(page.contains("prefers-color-scheme: dark") && page.contains("<svg"));
+    assert!(page.contains("&#39;&amp;"), "{page}");
+}
+
+#[test]
+fn what_is_suggested_holds_when_it_is_replayed() {
+    let folder = folder(None);
+    for (touch, most) in [("0%", 0), ("0.1%", 1), ("1%", 17)] {
+        let (code, said, errors) = told(folder.path(), &["suggest", &real_log(), "--touch", touch]);
+        assert_eq!((code, errors.as_str()), (0, ""));
+        write(folder.path(), "proxy.toml", &said);
+        assert_eq!(told(folder.path(), &["check"]), (0, "ok\n".into(), String::new()), "{said}");
+        let report = json(folder.path(), &["replay", &real_log()]);
+        let touched = report["result"]["limits"][0]["keys"]["rejected"].as_u64().unwrap();
+        assert!(touched <= most, "{touched} of {most} for {touch}");
+    }
+    let (code, _, errors) = told(folder.path(), &["suggest", &real_log(), "--route", "/a/{"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("`path` cannot be"), "{errors}");
+}
+
+#[test]
+fn check_tries_the_tests_of_a_file() {
+    let passing = "[[tests]]\nname = \"five pass\"\nsend = \"GET /a\"\ntimes = 7\n\
+                   expect = { allowed = 5, rejected = 2, limit = \"client\", retry_after = \"20s\" }\n";
+    let failing = "[[tests]]\nsend = \"GET /b\"\nexpect = { allowed = 1 }\n";
+    let file = limited("rate = \"3/m\"\nburst = 5");
+    let folder = folder(Some(&format!("{file}{passing}")));
+    let (code, said, errors) = told(folder.path(), &["check"]);
+    assert_eq!((code, said.as_str(), errors.as_str()), (0, "test five pass ... ok\nok\n", ""));
+    write(folder.path(), "proxy.toml", &format!("{file}{passing}{failing}"));
+    let (code, said, errors) = told(folder.path(), &["check"]);
+    assert_eq!((code, errors.as_str()), (2, "error: 1 of 2 tests failed\n"));
+    let line = format!("{file}{passing}").lines().count() + 1;
+    for part in [
+        format!("test GET /b ... FAILED (proxy.toml:{line})"),
+        "allowed: expected 1, came 0".to_owned(),
+        "what came: allowed = 0, rejected = 1, delayed = 0, limit = \"client\"".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part} in {said}");
+    }
+    let (code, said, _) = told(folder.path(), &["check", "--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &said["ok"]), (2, &false.into()));
+    assert_eq!(said["tests"][1]["differences"][0]["came"], "0");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    let folder = folder(Some(ONE));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 1));
+    let arguments = ["replay", "access.log", "--html", "no/such/folder.html"];
+    let (code, _, errors) = told(folder.path(), &arguments);
+    assert_eq!(code, 1);
+    assert!(errors.contains("no/such/folder.html"), "{errors}");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let arguments = ["replay", "access.log"];
+    let status =
+        program().args(arguments).current_dir(folder.path()).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
