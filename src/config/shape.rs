@@ -67,6 +67,8 @@ pub(super) enum Kind {
     Whole(u64, u64),
     /// A number from 0 to 1.
     Share,
+    /// A whole number from 0 to 100 with a percent sign.
+    Percent,
     Duration(Zero),
     /// Bytes, from the first bound to the second, both included.
     Size(u64, u64),

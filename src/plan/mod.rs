@@ -40,6 +40,7 @@ pub use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub use self::upstream::{
     Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
+use crate::limit::jitter::RetryJitter;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
@@ -136,6 +137,8 @@ pub struct AnswerSpec {
     pub body: AnswerBody,
     /// The header fields about the limit.
     pub headers: AnswerHeaders,
+    /// How much later than necessary clients are told to come back.
+    pub jitter: RetryJitter,
 }
 
 /// The header fields that tell a client about its limits.
