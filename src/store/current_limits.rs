@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use super::BucketAsk;
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 use crate::plan::{Figures, LimitSpec};
 
 /// The figures of an override that was set while the process runs.
@@ -37,14 +37,9 @@ impl CurrentLimits {
         *self.0.write() = all;
     }
 
-    /// The ask with the figures that are in force at this time of day. Unchanged where the limit, its key
+    /// The ask with the figures that are in force now. Unchanged where the limit, its key
     /// or its algorithm is another now, so that the bucket no longer exists.
-    pub(super) fn of(
-        &self,
-        asked: &BucketAsk<'_>,
-        wall: Timestamp,
-        running: &RunningFigures,
-    ) -> Ask {
+    pub(super) fn of(&self, asked: &BucketAsk<'_>, now: Now, running: &RunningFigures) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
         let may_differ = !matches!(running, RunningFigures::Never);
@@ -53,7 +48,7 @@ impl CurrentLimits {
             None if may_differ => before,
             None => return ask,
         };
-        let is_same = std::ptr::eq(spec, before) && !may_differ;
+        let is_same = std::ptr::eq(spec, before) && !may_differ && spec.ramp.is_zero();
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
@@ -63,7 +58,7 @@ impl CurrentLimits {
                 spec.overrides.find(key).unwrap_or(&spec.figures)
             }
         };
-        match figures.at(wall) {
+        match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, patience: spec.wait, ..ask }
             }
@@ -79,6 +74,7 @@ mod tests {
 
     use crate::limit::algorithm::Algorithm;
     use crate::limit::key::Key;
+    use crate::limit::time::Timestamp;
 
     use crate::plan::WantedFigures;
 
@@ -97,8 +93,11 @@ mod tests {
     /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let ask = Ask::for_one(algorithm(spec));
-        let Ask { algorithm, patience, .. } =
-            current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN, &RunningFigures::Never);
+        let Ask { algorithm, patience, .. } = current.of(
+            &BucketAsk { spec, key, ask },
+            Timestamp::MIN.into(),
+            &RunningFigures::Never,
+        );
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
     }
 
@@ -112,7 +111,7 @@ mod tests {
         let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();
         let of = |ask, running: &RunningFigures| {
             let asked = BucketAsk { spec, key: &key, ask };
-            current.of(&asked, Timestamp::MIN, running).algorithm.to_string()
+            current.of(&asked, Timestamp::MIN.into(), running).algorithm.to_string()
         };
         for limits in [&[][..], &[Arc::clone(spec)]] {
             current.put(limits);

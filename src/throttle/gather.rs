@@ -11,7 +11,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::rate::Cost;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
@@ -25,11 +25,11 @@ pub(super) fn gather<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
-    (store, wall): (&Store, Timestamp),
+    (store, now): (&Store, Now),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in plan.limits_of(route) {
-        match apply(spec, request, (store, wall), limits) {
+        match apply(spec, request, (store, now), limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -43,7 +43,7 @@ pub(super) fn gather<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    (store, wall): (&Store, Timestamp),
+    (store, now): (&Store, Now),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {
@@ -52,7 +52,7 @@ fn apply<'p>(
     let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
     let running = store.running_figures(spec, &key);
     let overridden = running.as_ref().or_else(|| spec.overrides.find(&key));
-    let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
+    let algorithm = overridden.unwrap_or(&spec.figures).at(now);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
@@ -61,7 +61,7 @@ fn apply<'p>(
     }
     let cost = cost(&spec.cost, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
-        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, wall)?;
+        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
     });
     if let Some(algorithm) = algorithm {
@@ -78,7 +78,7 @@ fn candidate_ask(
     mode: Mode,
     algorithm: Option<Algorithm>,
     cost: Cost,
-    wall: Timestamp,
+    now: Now,
 ) -> Option<Ask> {
     let mode = match (algorithm, mode) {
         // A limit that lets everything pass or is in shadow refuses no request: its candidate replaces
@@ -86,7 +86,7 @@ fn candidate_ask(
         (None, _) | (_, Mode::Shadow) => Mode::Shadow,
         (Some(_), _) => Mode::Candidate,
     };
-    let algorithm = candidate.figures.at(wall)?;
+    let algorithm = candidate.figures.at(now)?;
     Some(Ask { algorithm, cost, patience: candidate.wait, mode, line: None })
 }
 

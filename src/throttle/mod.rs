@@ -118,8 +118,8 @@ impl Throttle {
         (quotas, traced): (&mut Quotas<'p>, Option<&mut LimitAnswers>),
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
-        let wall = self.store.wall(now);
-        gather::gather(plan, route, request, (&self.store, wall), &mut limits)?;
+        let clocks = self.store.both(now);
+        gather::gather(plan, route, request, (&self.store, clocks), &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());
@@ -154,8 +154,8 @@ impl Throttle {
         self.tell_shadows(&limits, request, now);
         let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
         let goes = match verdict {
-            Verdict::Pass { wait } => wall.plus(wait),
-            Verdict::Refuse { .. } => wall,
+            Verdict::Pass { wait } => clocks.wall.plus(wait),
+            Verdict::Refuse { .. } => clocks.wall,
         };
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
         match verdict {
