@@ -191,6 +191,17 @@ impl Figures {
     }
 }
 
+impl CostSpec {
+    /// The tokens that a request takes which says nothing of its cost.
+    pub(crate) fn usual(&self) -> Cost {
+        match self {
+            Self::Fixed(cost)
+            | Self::Header { default: cost, .. }
+            | Self::Response { estimate: cost, .. } => *cost,
+        }
+    }
+}
+
 /// The tokens that a request takes from a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSpec {

@@ -33,6 +33,7 @@ use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
 pub use self::listen::ListenAddress;
+pub(crate) use self::ramp::LoweredLimit;
 pub use self::ramp::Ramp;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;

@@ -3,6 +3,7 @@
 //! The plan of the new file holds the way down in place of the limit's figures, and each decision computes the
 //! figures of its moment. Nothing runs in between.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,17 @@ impl Ramp {
     }
 }
 
+/// A limit whose figures a reload has lowered.
+#[derive(Clone, Debug)]
+pub(crate) struct LoweredLimit {
+    /// The limit, as the new plan has it.
+    pub(crate) spec: Arc<LimitSpec>,
+    /// The figures in force before.
+    pub(crate) before: Algorithm,
+    /// The figures of the file.
+    pub(crate) after: Algorithm,
+}
+
 impl Figures {
     /// The figures as the file has them: where a way leads down, those at its end.
     pub fn of_file(&self) -> &Self {
@@ -82,18 +94,10 @@ impl Figures {
         }
     }
 
-    /// Whether these figures, in the file of a reload, are lower than the `old` ones in any way, and the buckets
-    /// of the limit stay. From `unlimited` they are not, because then there are no buckets.
-    pub(crate) fn lower(&self, old: &Self, now: Now) -> bool {
-        match (old.at(now), self.at(now)) {
-            (Some(old), Some(Algorithm::Closed)) => old != Algorithm::Closed,
-            (Some(old), Some(new)) => old.begin_descent(new).is_some(),
-            _ => false,
-        }
-    }
-
-    /// The figures with which a ramp from `old` down to these begins. `None` where these hold at once.
-    pub(crate) fn begin(&self, old: &Self, now: Now) -> Option<Self> {
+    /// The figures with which a ramp from the `old` figures down to these begins. `None` where these hold at once.
+    pub(crate) fn begin(&self, old: &Self) -> Option<Self> {
+        // Any time will do: the calendar is the same for both.
+        let now = Timestamp::MIN;
         let start = old.at(now)?.begin_descent(self.at(now)?)?;
         Some(Self::Limited(start))
     }
@@ -131,11 +135,28 @@ impl LimitSpec {
 }
 
 impl Plan {
+    /// The limits whose own figures in the file are lower than those in force under the `old` plan, and whose
+    /// buckets stay. From `unlimited` no figures are lower, because then there are no buckets.
+    pub(crate) fn lowered_from(&self, old: &Self, now: Now) -> Vec<LoweredLimit> {
+        let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
+        let lowered = |new: &Arc<LimitSpec>| {
+            let old = old.get(new.name.as_str()).filter(|old| new.keeps_buckets_of(old))?;
+            let (before, after) = (old.figures.at(now)?, new.figures.of_file().at(now)?);
+            let is_lower = match after {
+                Algorithm::Closed => before != Algorithm::Closed,
+                after => before.begin_descent(after).is_some(),
+            };
+            is_lower.then(|| LoweredLimit { spec: Arc::clone(new), before, after })
+        };
+        self.limits.iter().filter_map(lowered).collect()
+    }
+
     /// For each limit with a `ramp`: where this plan's figures are lower than those in force under the `old` plan,
     /// they come down from there.
     pub(crate) fn ramp_down(&mut self, old: &Self, now: Now) {
+        let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         for spec in self.limits.iter_mut().filter(|spec| !spec.ramp.is_zero()) {
-            let before = old.limits.iter().find(|old| old.name == spec.name);
+            let before = old.get(spec.name.as_str());
             let Some(before) = before.filter(|before| spec.keeps_buckets_of(before)) else {
                 continue;
             };
