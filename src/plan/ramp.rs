@@ -168,3 +168,6 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
