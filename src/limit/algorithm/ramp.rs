@@ -12,7 +12,7 @@ impl Algorithm {
     /// already the new one. A count is that of the new interval. `None` where no figure is lowered, and where
     /// there is no even way: to another algorithm, from or to a limit that lets nothing pass, for the figures of
     /// a Redisson limiter, and between windows of the calendar of different lengths or zones.
-    pub(crate) fn begin_descent(self, new: Self) -> Option<Self> {
+    pub fn begin_descent(self, new: Self) -> Option<Self> {
         let start = match (self, new) {
             (Self::TokenBucket(old), Self::TokenBucket(new)) => {
                 let (rate, burst) = (higher(old.rate, new.rate), old.burst.max(new.burst));
@@ -58,7 +58,7 @@ impl Algorithm {
     }
 
     /// The figures at this place on the way down to `new`. These figures are the begin of the way.
-    pub(crate) fn descend(self, new: Self, place: Descent) -> Self {
+    pub fn descend(self, new: Self, place: Descent) -> Self {
         let burst = |start: Burst, end: Burst| {
             Burst::new(place.between(start.get(), end.get())).unwrap_or(end)
         };
