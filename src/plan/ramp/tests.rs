@@ -191,7 +191,12 @@ fn a_reload_finds_the_limits_that_it_lowers() {
     }
     let ramping = reload(&plan("rate = \"100/s\""), "rate = \"50/s\"\nramp = \"10m\"", after(0));
     let same = plan("rate = \"50/s\"\nramp = \"10m\"");
-    assert!(same.lowered_from(&ramping, after(TEN_MINUTES)).is_empty(), "it has come down");
+    for time in [0, TEN_MINUTES / 2, TEN_MINUTES] {
+        assert!(same.lowered_from(&ramping, after(time)).is_empty(), "it comes down already");
+    }
+    let at_once = plan("rate = \"50/s\"");
+    assert_eq!(at_once.lowered_from(&ramping, after(TEN_MINUTES / 2)).len(), 1);
+    assert!(at_once.lowered_from(&ramping, after(TEN_MINUTES)).is_empty(), "it has come down");
 }
 
 proptest! {
