@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// The way from higher figures down to the figures of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ramp {
-    /// The figures in force at the begin.
+    /// The figures in force at the beginning.
     start: Algorithm,
     /// The figures of the file. They are no way down themselves, and have the algorithm of `start`.
     to: Figures,

@@ -57,7 +57,7 @@ impl Algorithm {
         (start != new).then_some(start)
     }
 
-    /// The figures at this place on the way down to `new`. These figures are the begin of the way.
+    /// The figures at this place on the way down to `new`. The way begins with these figures.
     pub fn descend(self, new: Self, place: Descent) -> Self {
         let burst = |start: Burst, end: Burst| {
             Burst::new(place.between(start.get(), end.get())).unwrap_or(end)
@@ -121,6 +121,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limit::algorithm::{State, Usage};
+    use crate::limit::time::{Lead, Timestamp};
 
     fn bucket(rate: &str, burst: u64) -> Algorithm {
         let (rate, burst) = (rate.parse().unwrap(), Burst::new(burst).unwrap());
@@ -154,7 +156,7 @@ mod tests {
         Algorithm::Concurrency(concurrency::Params::new(limit, Duration::from_secs(60)))
     }
 
-    /// Begin, half way and end, as texts. `None` where the new figures hold at once.
+    /// The beginning, half way and the end, as texts. `None` where the new figures hold at once.
     fn way(old: Algorithm, new: Algorithm) -> Option<[String; 3]> {
         let start = old.begin_descent(new)?;
         let text = |algorithm: Algorithm| algorithm.to_string();
@@ -222,6 +224,18 @@ mod tests {
         ] {
             assert_eq!(way(old, new), expected, "{old} {new}");
         }
+    }
+
+    /// By this time the store chooses which bucket it forgets first. It was the long period of the rate.
+    #[test]
+    fn a_bucket_on_the_way_is_known_to_refill_as_fast_as_it_does() {
+        let (old, new) = (bucket("100/m", 100), bucket("50/m", 50));
+        let half = old.begin_descent(new).unwrap().descend(new, Descent::of(1, 2));
+        let (at, lead) = (Timestamp::MIN, Lead::NONE);
+        let state = token_bucket::State { missing: 1, rest: 0, period: 1, at, lead };
+        let Usage::RefillsIn(micros) = half.usage(State::Bucket(state)) else { panic!("{half}") };
+        assert_eq!(half.window_seconds(), Some(60));
+        assert!((59_000_000..=61_000_000).contains(&micros), "{micros}");
     }
 
     fn figures() -> impl Strategy<Value = [u64; 3]> {
