@@ -91,14 +91,14 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            if let Some(rate) = rate(limit) {
+            if let Some(rate) = rate(of_file(limit)) {
                 page.sample(&[("limit", limit.name.as_str())], &number(rate));
             }
         }
     }),
-    ("gauge", "tidegate_limit_burst", "The most that passes at once.", |scrape, page| {
+    ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            page.sample(&[("limit", limit.name.as_str())], &number(burst(limit)));
+            page.sample(&[("limit", limit.name.as_str())], &number(burst(of_file(limit))));
         }
     }),
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
@@ -182,10 +182,15 @@ fn number(number: f64) -> String {
     }
 }
 
-/// The rate of a limit in the file, in tokens a second. `None` where the file has no rate.
-pub(super) fn rate(limit: &LimitSpec) -> Option<f64> {
+/// The figures of a limit in the file. `None` where everything passes.
+fn of_file(limit: &LimitSpec) -> Option<Algorithm> {
+    limit.figures.of_file().at(Timestamp::MIN)
+}
+
+/// The rate of these figures, in tokens a second. `None` where they have no rate.
+pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
     let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
-    match &limit.figures.at(Timestamp::MIN) {
+    match algorithm {
         None => Some(f64::INFINITY),
         Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
         Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
@@ -206,8 +211,7 @@ pub(super) fn rate(limit: &LimitSpec) -> Option<f64> {
 }
 
 /// The most that a limit lets pass at once. Infinite where everything passes.
-fn burst(limit: &LimitSpec) -> f64 {
-    let algorithm = limit.figures.at(Timestamp::MIN);
+fn burst(algorithm: Option<Algorithm>) -> f64 {
     algorithm.map_or(f64::INFINITY, |algorithm| algorithm.capacity() as f64)
 }
 
@@ -344,9 +348,9 @@ limits = ["per-client", "off", "slots"]
                  respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
             );
             let limit = &plan(&text).limits[0];
-            assert_eq!(super::rate(limit), rate, "{lines}");
+            assert_eq!(super::rate(of_file(limit)), rate, "{lines}");
             if let Some(burst) = burst {
-                assert_eq!(super::burst(limit), burst, "{lines}");
+                assert_eq!(super::burst(of_file(limit)), burst, "{lines}");
             }
         }
     }

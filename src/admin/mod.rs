@@ -39,7 +39,7 @@ use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
 use crate::downstream::AsyncListener;
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
@@ -184,7 +184,13 @@ impl Admin {
 
     /// The time of day.
     fn wall(&self) -> Timestamp {
-        self.process.wall()
+        self.clocks().wall
+    }
+
+    /// The present time by both clocks.
+    fn clocks(&self) -> Now {
+        let clock = &self.process.clock;
+        clock.wall().both(clock.now())
     }
 
     fn metrics(&self) -> AdminResponse {

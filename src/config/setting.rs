@@ -338,8 +338,6 @@ pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
-    /// Words that are refused with "not supported yet".
-    const LATER: &'static [&'static str] = &[];
 
     /// The word for this value.
     fn spelling(self) -> &'static str {
@@ -347,12 +345,11 @@ pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     }
 }
 
-/// Implements [`Spelled`] for an enum: each word with its variant, and the words of `LATER`.
+/// Implements [`Spelled`] for an enum: each word with its variant.
 macro_rules! words {
-    ($type:ty { $($word:literal => $variant:ident),+ $(,)? } $(later $later:literal)*) => {
+    ($type:ty { $($word:literal => $variant:ident),+ $(,)? }) => {
         impl crate::config::setting::Spelled for $type {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
-            const LATER: &'static [&'static str] = &[$($later),*];
         }
     };
 }
@@ -360,7 +357,7 @@ pub(super) use words;
 
 /// Reads one of the words of a type.
 pub(super) fn one_word<T: Spelled>(item: &Item<'_>) -> Option<T> {
-    item.word(T::WORDS, T::LATER)
+    item.word(T::WORDS)
 }
 
 /// All words of a type.

@@ -8,18 +8,12 @@ pub(super) struct Shape {
     pub(super) title: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
-    /// Names that are refused with "not supported yet".
-    pub(super) later: &'static [&'static str],
 }
 
 impl Shape {
     pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
-        Self { title, fields, later: &[] }
+        Self { title, fields }
     }
-
-    /// The same table, where these names are refused with "not supported yet".
-    pub(super) const fn later(self, later: &'static [&'static str]) -> Self {
-        Self { later, ..self }
     }
 }
 
@@ -67,6 +61,8 @@ pub(super) enum Kind {
     Whole(u64, u64),
     /// A number from 0 to 1.
     Share,
+    /// A whole number from 0 to 100 with a percent sign.
+    Percent,
     Duration(Zero),
     /// Bytes, from the first bound to the second, both included.
     Size(u64, u64),

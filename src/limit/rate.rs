@@ -2,6 +2,8 @@
 //!
 //! `config` parses them, and the algorithms count with them.
 
+mod ramp;
+
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -27,6 +29,8 @@ const UNITS: [(&str, u64); 5] = [
 /// [`tokens`](Self::tokens) `= count / g` tokens each [`period`](Self::period) `= interval / g`
 /// microseconds. The product of tokens and period is below 2^53. Every step of an algorithm is therefore
 /// exact in `u64` and in doubles.
+///
+/// A rate on the way to a lower one is not reduced, and its count as written is rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,

@@ -2,18 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderName;
 
 use super::AnswerSpec;
 use super::counting::CountingKind;
+use super::ramp::Ramp;
 use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
 use crate::limit::patience::{Patience, WaitingLine};
 use crate::limit::rate::{Burst, Cost};
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
@@ -33,6 +35,8 @@ pub struct LimitSpec {
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<Figures>,
+    /// The time in which figures that a reload lowers come down evenly. Zero is at once.
+    pub ramp: Duration,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
@@ -75,6 +79,7 @@ impl LimitSpec {
             figures: Figures::Unlimited,
             counting: None,
             overrides: KeyOverrides::default(),
+            ramp: Duration::ZERO,
             cost: CostSpec::Fixed(Cost::ONE),
             wait: Patience::NONE,
             line: None,
@@ -105,6 +110,8 @@ pub enum Figures {
     Calendar(CalendarQuota),
     /// Everything passes, and the store is not asked.
     Unlimited,
+    /// On the way from higher figures down to those of the file.
+    Ramp(Arc<Ramp>),
 }
 
 /// A quota for each day, week or month.
@@ -129,22 +136,25 @@ impl fmt::Display for Figures {
             Self::Limited(algorithm) => write!(f, "{algorithm}"),
             Self::Calendar(quota) => write!(f, "{quota}"),
             Self::Unlimited => f.write_str("unlimited"),
+            Self::Ramp(ramp) => ramp.end().fmt(f),
         }
     }
 }
 
 impl Figures {
     /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` where
-    /// everything passes.
-    pub fn at(&self, now: Timestamp) -> Option<Algorithm> {
+    /// everything passes. Calendars go by the wall clock, and figures that come down by the steady clock.
+    pub fn at(&self, now: impl Into<Now>) -> Option<Algorithm> {
+        let now = now.into();
         match self {
             Self::Limited(algorithm) => Some(*algorithm),
             Self::Calendar(CalendarQuota { count, schedule }) => {
-                let windows = schedule.around(now);
+                let windows = schedule.around(now.wall);
                 let params = fixed_window::Params { count: *count, windows };
                 Some(Algorithm::FixedWindow(params))
             }
             Self::Unlimited => None,
+            Self::Ramp(ramp) => ramp.at(now),
         }
     }
 }
@@ -159,6 +169,7 @@ impl Figures {
                 return Some(format!("{count}/{}", schedule.unit()));
             }
             Self::Unlimited => return Some("unlimited".to_owned()),
+            Self::Ramp(ramp) => return ramp.end().rate(),
         };
         match algorithm {
             Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
@@ -176,6 +187,17 @@ impl Figures {
             Algorithm::Redisson(params) => params.rate().map(|rate| rate.to_string()),
             Algorithm::Concurrency(_) => None,
             Algorithm::Closed => Some("0/s".to_owned()),
+        }
+    }
+}
+
+impl CostSpec {
+    /// The tokens that a request takes which says nothing of its cost.
+    pub(crate) fn usual(&self) -> Cost {
+        match self {
+            Self::Fixed(cost)
+            | Self::Header { default: cost, .. }
+            | Self::Response { estimate: cost, .. } => *cost,
         }
     }
 }

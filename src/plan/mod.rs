@@ -10,6 +10,7 @@ pub mod filter;
 mod limit;
 mod line;
 mod listen;
+mod ramp;
 mod redis;
 pub mod response;
 mod route;
@@ -33,6 +34,8 @@ use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
 pub use self::listen::ListenAddress;
+pub(crate) use self::ramp::LoweredLimit;
+pub use self::ramp::Ramp;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
@@ -42,6 +45,7 @@ pub use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub use self::upstream::{
     Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
+use crate::limit::jitter::RetryJitter;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
@@ -140,6 +144,8 @@ pub struct AnswerSpec {
     pub body: AnswerBody,
     /// The header fields about the limit.
     pub headers: AnswerHeaders,
+    /// How much later than necessary clients are told to come back.
+    pub jitter: RetryJitter,
 }
 
 /// The header fields that tell a client about its limits.

@@ -78,12 +78,15 @@ impl Fact {
                 UsedSource::Bytes => Self::Bytes,
             }),
         }
-        match &spec.figures {
+        match spec.figures.of_file() {
             Figures::Limited(Algorithm::Concurrency(_)) => facts.push(Self::Duration),
             Figures::Limited(Algorithm::Redisson(params)) if params.rate().is_none() => {
                 facts.push(Self::LimiterFigures);
             }
-            Figures::Limited(_) | Figures::Calendar(_) | Figures::Unlimited => {}
+            Figures::Limited(_)
+            | Figures::Calendar(_)
+            | Figures::Ramp(_)
+            | Figures::Unlimited => {}
         }
         let mut distinct: Vec<Self> = Vec::with_capacity(facts.len());
         for fact in facts {

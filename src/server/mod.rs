@@ -6,6 +6,7 @@ mod handover;
 mod inherited;
 mod listen;
 mod open_files;
+mod ramps;
 mod service;
 mod signals;
 mod sockets;
@@ -29,6 +30,7 @@ use self::adopt::upstreams;
 use self::handover::readiness;
 pub use self::inherited::InheritedSockets;
 use self::open_files::OpenFiles;
+use self::ramps::RunningRamps;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
@@ -126,6 +128,8 @@ struct Server {
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
+    /// The limits whose figures come down since a reload.
+    ramps: RunningRamps,
     /// The admin endpoint, if there is one.
     admin: Option<Arc<Admin>>,
 }
@@ -223,6 +227,7 @@ impl Server {
             checks,
             export,
             rejected: None,
+            ramps: RunningRamps::default(),
             admin: serving,
         })
     }
@@ -259,7 +264,9 @@ impl Server {
                             }
                         }
                     }
-                    self.process.store.sweep(self.process.clock.now());
+                    let now = self.process.clock.now();
+                    self.process.store.sweep(now);
+                    self.ramps.end(self.process.clock.wall().both(now));
                     if let Some((errors, last)) = &mut self.rejected
                         && last.elapsed() >= STILL_WRONG
                     {

@@ -53,7 +53,7 @@ use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
 /// This many calls of [`Shared::sweep`] visit every bucket of a process.
@@ -101,9 +101,9 @@ impl Store {
         store
     }
 
-    /// The time of day at `now`. In this process, windows that begin with the clock follow it.
-    pub fn wall(&self, now: Timestamp) -> Timestamp {
-        self.shared.wall.at(now)
+    /// `now` by both clocks. In this process, windows that begin with the clock follow the time of day.
+    pub fn both(&self, now: Timestamp) -> Now {
+        self.shared.wall.both(now)
     }
 
     /// Whether all buckets live in this process.
@@ -187,7 +187,7 @@ impl Store {
                 .map_or(RunningFigures::None, RunningFigures::Are),
             false => RunningFigures::Never,
         };
-        BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now), &running), ..*ask }
+        BucketAsk { ask: self.shared.current_limits.of(ask, self.both(now), &running), ..*ask }
     }
 
     /// The figures that an operator has set for this key while the process runs. They win over the file's.

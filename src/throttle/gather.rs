@@ -11,7 +11,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::rate::Cost;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec};
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
@@ -24,11 +24,11 @@ use crate::store::{Claim, Store};
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
-    (store, wall): (&Store, Timestamp),
+    (store, now): (&Store, Now),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
-        match apply(spec, request, (store, wall), limits) {
+        match apply(spec, request, (store, now), limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -42,7 +42,7 @@ pub(super) fn gather<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    (store, wall): (&Store, Timestamp),
+    (store, now): (&Store, Now),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {
@@ -51,7 +51,7 @@ fn apply<'p>(
     let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
     let running = store.running_figures(spec, &key);
     let overridden = running.as_ref().or_else(|| spec.overrides.find(&key));
-    let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
+    let algorithm = overridden.unwrap_or(&spec.figures).at(now);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
@@ -60,7 +60,7 @@ fn apply<'p>(
     }
     let cost = cost(&spec.cost, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
-        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, wall)?;
+        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
     });
     if let Some(algorithm) = algorithm {
@@ -77,7 +77,7 @@ fn candidate_ask(
     mode: Mode,
     algorithm: Option<Algorithm>,
     cost: Cost,
-    wall: Timestamp,
+    now: Now,
 ) -> Option<Ask> {
     let mode = match (algorithm, mode) {
         // A limit that lets everything pass or is in shadow refuses no request: its candidate replaces
@@ -85,7 +85,7 @@ fn candidate_ask(
         (None, _) | (_, Mode::Shadow) => Mode::Shadow,
         (Some(_), _) => Mode::Candidate,
     };
-    let algorithm = candidate.figures.at(wall)?;
+    let algorithm = candidate.figures.at(now)?;
     Some(Ask { algorithm, cost, patience: candidate.wait, mode, line: None })
 }
 

@@ -92,7 +92,8 @@ pub enum Refused<'p> {
     Throttled {
         /// The limit that takes longest to allow the request.
         limit: &'p Name,
-        /// After this time all limits would allow the request. `None` is never.
+        /// What the client is told: after this time all limits would allow the request. With `reject.jitter`
+        /// the client is told to wait a little longer. `None` is never.
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
@@ -120,8 +121,8 @@ impl Throttle {
         (quotas, traced): (&mut Quotas<'p>, Option<&mut LimitAnswers>),
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
-        let wall = self.store.wall(now);
-        gather::gather(plan.limits_of(route), request, (&self.store, wall), &mut limits)?;
+        let clocks = self.store.both(now);
+        gather::gather(plan.limits_of(route), request, (&self.store, clocks), &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());
@@ -157,8 +158,8 @@ impl Throttle {
         self.tell_shadows(&limits, request, now);
         let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
         let goes = match verdict {
-            Verdict::Pass { wait } => wall.plus(wait),
-            Verdict::Refuse { .. } => wall,
+            Verdict::Pass { wait } => clocks.wall.plus(wait),
+            Verdict::Refuse { .. } => clocks.wall,
         };
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
         match verdict {
@@ -195,11 +196,15 @@ impl Throttle {
         now: Timestamp,
     ) -> Refused<'p> {
         self.tell(limit, request, Shown::Rejected { retry_after }, now);
-        Refused::Throttled {
-            limit: &limit.claim.spec.name,
-            retry_after,
-            answer: limit.claim.spec.reject.as_ref().unwrap_or(&plan.reject),
-        }
+        let Claim { spec, key, ask, .. } = &limit.claim;
+        let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
+        let retry_after = match ask.algorithm {
+            // The wait for a slot is a guess. The clients are refused at different moments, so they come back at
+            // different moments.
+            Algorithm::Concurrency(_) => retry_after,
+            _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key)),
+        };
+        Refused::Throttled { limit: &spec.name, retry_after, answer }
     }
 
     /// Notes the keys that are rejected, and those near their limit. A key with enough left costs a

@@ -26,7 +26,7 @@ impl Admin {
         let bucket = self.key_of(spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
-        let algorithm = figures.at(self.wall());
+        let algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         match algorithm {
             Some(Algorithm::Closed) => remaining = Some(0),
@@ -62,7 +62,7 @@ impl Admin {
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = self.key_of(spec, key)?;
         let figures = [&self.figures(spec, key), &spec.figures];
-        let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.wall()));
+        let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
             store.forget(&ask(spec, bucket, algorithm, Cost::ONE)).await?;
@@ -84,7 +84,7 @@ impl Admin {
         }
     }
 
-    /// The figures that are in force for a key.
+    /// The figures that are in force for a key now.
     fn figures(&self, spec: &LimitSpec, key: &AskedKey) -> Figures {
         let running = self.listed(spec.name.as_str(), &key.text);
         let running = running.filter(|running| running.is_in_force);
@@ -92,7 +92,7 @@ impl Admin {
         let running = spec.counting.as_ref().zip(wanted);
         let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
         let file = || key.plain.as_ref().and_then(|plain| spec.overrides.find(plain));
-        running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
+        running.unwrap_or_else(|| file().unwrap_or(&spec.figures).in_force(self.clocks()))
     }
 
     async fn look(

@@ -146,13 +146,15 @@ impl Admin {
     }
 
     fn limit(&self, spec: &LimitSpec) -> Value {
-        let algorithm = spec.figures.at(self.wall());
+        let now = self.clocks();
+        let figures = spec.figures.in_force(now);
+        let algorithm = figures.at(now);
         json!({
             "name": spec.name.as_str(),
             "key": crate::store::sources(spec),
             "hashed": self.process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
             "algorithm": algorithm.map(|it| it.name()),
-            "rate": spec.figures.rate(),
+            "rate": figures.rate(),
             "burst": algorithm.map(|it| it.capacity()),
             "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
@@ -182,7 +184,7 @@ impl Admin {
         let named = |spec: &&Arc<LimitSpec>| spec.name.as_str() == listed.entry.limit;
         let spec = plan.limits.iter().find(named).filter(|_| listed.is_in_force)?;
         let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
-        Some(figures.at(self.wall())?.capacity())
+        Some(figures.at(self.clocks())?.capacity())
     }
 
     /// Whether Redis has this limit's buckets.

@@ -50,7 +50,9 @@ impl Scene<'_> {
 
     fn limit(&self, spec: &LimitSpec, mode: &str) -> Value {
         let process = &self.admin.process;
-        let algorithm = spec.figures.at(self.admin.wall());
+        let now = self.admin.clocks();
+        let figures = spec.figures.in_force(now);
+        let algorithm = figures.at(now);
         let on_store_error = match spec.on_store_error {
             OnStoreError::Local => "local",
             OnStoreError::Allow => "allow",
@@ -61,8 +63,8 @@ impl Scene<'_> {
             "key": crate::store::sources(spec),
             "hashed": process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
             "algorithm": algorithm.map(|it| it.name()),
-            "rate": spec.figures.rate(),
-            "rate_per_second": families::rate(spec).filter(|it| it.is_finite()).map(rounded),
+            "rate": figures.rate(),
+            "rate_per_second": families::rate(algorithm).filter(|it| it.is_finite()).map(rounded),
             "burst": algorithm.map(|it| it.capacity()),
             "mode": mode,
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },

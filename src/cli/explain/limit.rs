@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Explanation;
+use crate::config::duration_text;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
@@ -65,6 +66,10 @@ pub(super) fn describe_limit(
             text.more(format_args!("costs {cost}"));
         }
         describe_wait(spec, text);
+        if !spec.ramp.is_zero() {
+            let ramp = duration_text(spec.ramp);
+            text.more(format_args!("comes down over {ramp} where a reload lowers it"));
+        }
         if let Some(when) = &spec.count_when {
             text.more(format_args!("given back unless the response's status is {when}"));
         }

@@ -118,12 +118,22 @@ impl Changes {
     /// Reports a limit that both plans have. Where its buckets begin anew, the last line says so.
     fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
         let (had, has) = (facts(old), facts(new));
+        let begin = begin_of_ramp(old, new);
+        let comes_down = |name: &str, value: &String| {
+            begin.iter().flatten().any(|(figure, begin)| *figure == name && begin != value)
+        };
         let mut begins_anew = old.scope != new.scope;
         for (name, old) in &had {
             // If only one of the plans has the fact, the algorithm has changed, and its own line says this.
-            if let Some((_, new)) = has.iter().find(|(other, _)| other == name) {
-                self.value(&format!("{title} {name}"), old, new);
-                begins_anew |= matches!(*name, "algorithm" | "name") && old != new;
+            if let Some((_, value)) = has.iter().find(|(other, _)| other == name) {
+                let over = match comes_down(name, value) {
+                    true => format!("{value} over {}", duration_text(new.ramp)),
+                    false => value.clone(),
+                };
+                if old != value {
+                    self.changed.push(format!("{title} {name} {old} -> {over}"));
+                }
+                begins_anew |= matches!(*name, "algorithm" | "name") && old != value;
             }
         }
         self.overrides(title, old, new);
@@ -148,12 +158,23 @@ impl Changes {
 
     /// Counts the overrides that changed. Their keys may be secret, such as the value of a header.
     fn overrides(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
+        let (ramp, keeps_buckets) = (new.ramp, new.keeps_buckets_of(old));
         let (had, has) = (old.overrides.by_key(), new.overrides.by_key());
         let added = has.keys().filter(|key| !had.contains_key(*key)).count();
         let removed = had.keys().filter(|key| !has.contains_key(*key)).count();
-        let changed =
-            had.iter().filter(|(key, old)| has.get(*key).is_some_and(|new| new != *old)).count();
-        for (count, what) in [(added, "added"), (removed, "removed"), (changed, "changed")] {
+        let both =
+            had.iter().filter_map(|(key, old)| Some((old.of_file(), has.get(key)?.of_file())));
+        let differ: Vec<_> = both.filter(|(old, new)| old != new).collect();
+        let changed = differ.len();
+        let come_down = |(old, new): &&(&Figures, &Figures)| new.begin(old).is_some();
+        let lowered = match keeps_buckets && !ramp.is_zero() {
+            true => differ.iter().filter(come_down).count(),
+            false => 0,
+        };
+        let over = format!("lowered over {}", duration_text(ramp));
+        for (count, what) in
+            [(added, "added"), (removed, "removed"), (changed, "changed"), (lowered, &over)]
+        {
             if count > 0 {
                 self.changed.push(format!("{title} overrides: {count} {what}"));
             }
@@ -234,12 +255,19 @@ where
     kept.chain(added).collect()
 }
 
+/// The figures with which a ramp begins that brings them down. `None` where the new figures hold at once.
+fn begin_of_ramp(old: &LimitSpec, new: &LimitSpec) -> Option<Vec<(&'static str, String)>> {
+    let has_ramp = !new.ramp.is_zero() && new.keeps_buckets_of(old);
+    let begin = has_ramp.then(|| new.figures.of_file().begin(old.figures.of_file()))?;
+    Some(figures(&begin?))
+}
+
 /// What a line shows of a limit, with the names of the settings.
 fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
     let mut facts = vec![("key", listed(limit.key.sources.iter()))];
     facts.extend(algorithm(&limit.figures).map(|name| ("algorithm", name.to_owned())));
     facts.extend(limit.limiter.iter().map(|name| ("name", name.clone())));
-    if let Figures::Limited(Algorithm::Concurrency(params)) = &limit.figures {
+    if let Figures::Limited(Algorithm::Concurrency(params)) = limit.figures.of_file() {
         facts.push(("lease", duration_text(params.lease())));
     }
     facts.extend(figures(&limit.figures));
@@ -248,7 +276,7 @@ fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
 
 /// The figures, with their names in the file.
 fn figures(figures: &Figures) -> Vec<(&'static str, String)> {
-    match figures {
+    match figures.of_file() {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
             vec![("rate", params.rate.to_string()), ("burst", params.burst.get().to_string())]
         }

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::*;
 use crate::config::{Overrides, parse};
 use crate::tls::testing::Authority;
@@ -127,6 +130,31 @@ fn says_what_changed() {
             "limits.per-client candidate none -> 50/s, burst 60",
         ),
         ("75s", "1m", "server.idle_timeout 75s -> 1m"),
+        (
+            "100/s\"",
+            "50/s\"\nramp = \"10m\"",
+            "limits.per-client rate 100/s -> 50/s over 10m|\
+             limits.per-client burst 100 -> 50 over 10m|limits.per-client ramp 0s -> 10m",
+        ),
+        (
+            "100/s\"",
+            "50/s\"\nburst = 200\nramp = \"10m\"",
+            "limits.per-client rate 100/s -> 50/s over 10m|\
+             limits.per-client burst 100 -> 200|limits.per-client ramp 0s -> 10m",
+        ),
+        (
+            "100/s\"",
+            "200/s\"\nramp = \"10m\"",
+            "limits.per-client rate 100/s -> 200/s|limits.per-client burst 100 -> 200|\
+             limits.per-client ramp 0s -> 10m",
+        ),
+        (
+            "1000/s\"",
+            "500/s\"\nscope = \"node\"\nramp = \"10m\"",
+            "limits.total rate 1000/s -> 500/s|limits.total burst 1000 -> 500|\
+             limits.total scope cluster -> node|limits.total ramp 0s -> 10m|limits.total begins anew",
+        ),
+        ("[log]", "[reject]\njitter = \"20%\"\n[log]", "reject changed"),
         ("75s\"", "75s\"\nmax_header_size = \"16KiB\"", "server.max_header_size 32KiB -> 16KiB"),
         (
             "75s\"",
@@ -185,6 +213,20 @@ fn counts_the_overrides_that_changed_and_shows_no_key() {
         ]
     );
     assert!(diff(&after, &after).is_empty());
+    let ramp = |plan: Plan| {
+        let mut plan = plan;
+        Arc::make_mut(&mut plan.limits[0]).ramp = Duration::from_secs(600);
+        plan
+    };
+    assert_eq!(
+        diff(&ramp(after), &ramp(before)).changed,
+        [
+            "limits.per-client overrides: 1 added",
+            "limits.per-client overrides: 1 removed",
+            "limits.per-client overrides: 1 changed",
+            "limits.per-client overrides: 1 lowered over 10m",
+        ]
+    );
 }
 
 #[test]

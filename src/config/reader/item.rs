@@ -246,18 +246,13 @@ impl<'c> Item<'c> {
         })
     }
 
-    /// The value of one of `words`. A word of `later` is refused with "not supported yet".
-    pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Option<T> {
+    /// The value of one of `words`.
+    pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let names = || words.iter().map(|(word, _)| *word);
         let expected = format!("expected {}", enumerate(names(), "or"));
         let text = self.text_as(&expected)?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text.text) {
             return Some(*meaning);
-        }
-        if later.contains(&text.text.as_str()) {
-            let title = format!("`{}` \"{}\" is not supported yet", self.field, text.text);
-            self.fault(title, expected);
-            return None;
         }
         text.refuse(match nearest(&text.text, names()) {
             Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),

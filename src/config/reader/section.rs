@@ -18,7 +18,6 @@ pub(crate) struct Section<'c> {
     pub(crate) title: String,
     pub(crate) span: Span,
     fields: Vec<&'static Field>,
-    later: &'static [&'static str],
     /// Whether a field that the file does not have gets its default.
     defaults: bool,
     entries: Vec<FieldEntry<'c>>,
@@ -49,7 +48,6 @@ impl<'c> Section<'c> {
             title: shape.title.to_owned(),
             span: 0..0,
             fields: (shape.fields)(),
-            later: shape.later,
             defaults: true,
             entries: Vec::new(),
         }
@@ -164,11 +162,6 @@ impl<'c> Section<'c> {
 
     fn leftover(&self, entry: &FieldEntry<'_>) {
         let (name, span) = (entry.name, &entry.name_span);
-        if self.later.contains(&name) {
-            let title = format!("`{name}` in {} is not supported yet", self.title);
-            self.cx.error(span, title, "remove it");
-            return;
-        }
         let title = format!("unknown field `{name}` in {}", self.title);
         match self.nearest(name) {
             Some(near) => self.cx.error(span, title, format!("did you mean `{near}`?")),

@@ -3,18 +3,19 @@
 use bytes::Bytes;
 
 use super::values::once;
-use crate::config::reader::{Item, Section, nearest};
+use crate::config::reader::{Item, Section, Wrong, nearest};
 use crate::config::setting::{
     Settings, Spelled as _, at, fields, one_word, parsed, plain, read, spellings, words,
 };
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
+use crate::limit::jitter::RetryJitter;
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 
 type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
-pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
+pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
@@ -23,6 +24,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
         "the last two are on allowed answers too", headers),
+    &parsed(at!(jitter), Kind::Percent, Value("\"0%\""),
+        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never less than the truth", jitter)
+        .shown(|jitter, _| jitter.to_string()),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,15 @@ fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
         retry_after: has(HeaderField::RetryAfter),
         ratelimit: has(HeaderField::RateLimit),
         x_ratelimit: has(HeaderField::XRateLimit),
+    })
+}
+
+fn jitter(item: &Item<'_>) -> Option<RetryJitter> {
+    item.parse("expected a whole percentage from \"0%\" to \"100%\", as in \"20%\"", |text| {
+        let digits =
+            text.strip_suffix('%').filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+        let percent = digits.and_then(|digits| digits.parse().ok());
+        percent.and_then(RetryJitter::of_percent).ok_or(Wrong::Expected)
     })
 }
 

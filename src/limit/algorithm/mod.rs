@@ -6,6 +6,7 @@
 pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
+mod ramp;
 pub mod redisson;
 mod settlement;
 mod share;

@@ -12,6 +12,7 @@ mod image;
 mod limits;
 mod logs;
 mod overrides;
+mod ramp;
 mod readme;
 mod regression;
 mod reload;

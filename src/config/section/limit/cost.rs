@@ -188,7 +188,8 @@ impl CostBounds<'_> {
 /// The most that a request can take. `None` where there is no bound, or where the bound is not known.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
-        Figures::Unlimited | Figures::Limited(Algorithm::Closed) => None,
+        // The figures of a file hold at once.
+        Figures::Unlimited | Figures::Ramp(_) | Figures::Limited(Algorithm::Closed) => None,
         // Without a rate in the file, the figures are known only to Redis.
         Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
         Figures::Limited(algorithm) => Some(algorithm.capacity()),

@@ -42,11 +42,15 @@ impl Params {
     /// About the microseconds in which an empty bucket is full again. Every request calls this, and most
     /// rates give one token at a time: a rate of that kind needs no division.
     pub(super) fn refill_micros(&self) -> u64 {
-        let steps = match self.rate.tokens() {
-            1 => self.burst.get(),
-            tokens => self.burst.get().div_ceil(tokens),
-        };
-        steps.saturating_mul(self.rate.period())
+        let (burst, period) = (self.burst.get(), self.rate.period());
+        match self.rate.tokens() {
+            1 => burst.saturating_mul(period),
+            // The product of the rest cannot overflow: it is below that of tokens and period.
+            tokens => {
+                let whole = (burst / tokens).saturating_mul(period);
+                whole.saturating_add(burst % tokens * period / tokens)
+            }
+        }
     }
 
     /// The figures for the Lua twin: tokens, period, burst, and the rate's mark.

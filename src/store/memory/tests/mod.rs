@@ -1,4 +1,5 @@
 mod lists;
+mod over;
 mod size;
 
 use std::sync::Arc;

@@ -1,0 +1,122 @@
+//! The spread of `retry-after`: many clients that were refused until one moment must not all come back in it.
+//!
+//! Each key waits a little longer than it must. Its part of the spread is a hash of the limit's name and the
+//! key. The hash has no secret, so that a key has the same part each time and on every proxy.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::time::Duration;
+
+use siphasher::sip::SipHasher13;
+
+use super::key::Key;
+use super::name::Name;
+
+/// A byte that no name of a limit has. It stands between the name and the key.
+const BETWEEN: u8 = 0xFF;
+
+/// The largest part by which a `retry-after` is longer than the wait: from 0 to 100 percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetryJitter(u8);
+
+impl RetryJitter {
+    /// `None` above 100 percent.
+    pub fn of_percent(percent: u8) -> Option<Self> {
+        (percent <= 100).then_some(Self(percent))
+    }
+
+    /// The wait that a client is told, whose key has to wait for `wait`: never less, and longer by at most
+    /// this share. The parts of different keys are spread evenly.
+    pub fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
+        if self.0 == 0 {
+            return wait;
+        }
+        let mut hasher = SipHasher13::new();
+        hasher.write(limit.as_str().as_bytes());
+        hasher.write(&[BETWEEN]);
+        hasher.write(key.as_bytes());
+        let most = wait.as_micros() * u128::from(self.0) / 100;
+        // The product cannot overflow: a duration in microseconds is below 2^84, and the half hash below 2^32.
+        let more = (most * u128::from(hasher.finish() >> 32)) >> 32;
+        wait.saturating_add(Duration::from_micros(u64::try_from(more).unwrap_or(u64::MAX)))
+    }
+}
+
+/// As in the file: `20%`.
+impl fmt::Display for RetryJitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn key(text: &str) -> Key {
+        Key::of([Some(text.as_bytes())])
+    }
+
+    fn jitter(percent: u8) -> RetryJitter {
+        RetryJitter::of_percent(percent).unwrap()
+    }
+
+    /// Another hash, in a later version or on another machine, would tell a key another time on some proxies.
+    #[test]
+    fn a_key_has_the_same_part_on_every_proxy() {
+        let hour = Duration::from_secs(3_600);
+        for (limit, client, told) in [
+            ("per-client", "192.0.2.7", 4_084_937_991),
+            ("per-client", "192.0.2.8", 3_735_210_060),
+            ("other", "192.0.2.7", 3_929_205_751),
+        ] {
+            let told = Duration::from_micros(told);
+            assert_eq!(
+                jitter(20).spread(hour, &name(limit), &key(client)),
+                told,
+                "{limit} {client}"
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_no_more_than_a_hundred_percent() {
+        assert_eq!(RetryJitter::of_percent(101), None);
+        assert_eq!(jitter(100).to_string(), "100%");
+        let longest = jitter(100).spread(Duration::MAX, &name("a"), &key("b"));
+        assert_eq!(longest, Duration::MAX);
+    }
+
+    /// A crowd of 1,000 keys that all wait for 100 s comes back over 20 s, about 50 keys in each second.
+    #[test]
+    fn a_crowd_comes_back_evenly() {
+        let mut seconds = [0_u32; 21];
+        for n in 0..1_000 {
+            let told =
+                jitter(20).spread(Duration::from_secs(100), &name("a"), &key(&n.to_string()));
+            let second = told.as_secs() - 100;
+            seconds[usize::try_from(second).unwrap()] += 1;
+        }
+        assert_eq!(seconds[20], 0, "the whole share is reached by none");
+        assert!(seconds[..20].iter().all(|keys| (25..=80).contains(keys)), "{seconds:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_is_told_is_never_too_early_and_never_beyond_the_share(
+            percent in 0..=100_u8, micros in 0..1_u64 << 53, limit in "[a-z]{1,9}", client in ".{0,9}",
+        ) {
+            let (wait, limit, client) = (Duration::from_micros(micros), name(&limit), key(&client));
+            let told = jitter(percent).spread(wait, &limit, &client);
+            prop_assert_eq!(told, jitter(percent).spread(wait, &limit, &client), "the same each time");
+            prop_assert!(told >= wait);
+            prop_assert!((told - wait).as_micros() * 100 <= wait.as_micros() * u128::from(percent));
+        }
+    }
+}
