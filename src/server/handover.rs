@@ -1,7 +1,6 @@
 //! Taking over from a predecessor, and handing over to a successor.
 
 use std::future::pending;
-use std::io::Write as _;
 
 use super::successor::{self, Successor};
 use super::{Server, service};
@@ -12,8 +11,7 @@ impl Server {
     /// manager hears of a successor from the predecessor.
     pub(super) fn tell_ready(&mut self) {
         match self.predecessor.take() {
-            // If the predecessor has ended, its sockets are here already.
-            Some(mut predecessor) => drop(predecessor.write_all(b"1")),
+            Some(predecessor) => predecessor.replace(),
             None => service::ready(),
         }
     }

@@ -14,7 +14,6 @@ mod successor;
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +27,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use self::adopt::upstreams;
 use self::handover::readiness;
 pub use self::inherited::InheritedSockets;
+use self::inherited::Predecessor;
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
@@ -108,8 +108,8 @@ struct Server {
     command: StartCommand,
     /// The process that is to take over, until it is ready.
     successor: Option<Successor>,
-    /// The socket on which a predecessor waits until this process is ready.
-    predecessor: Option<UnixStream>,
+    /// The process that waits until this one is ready, to hand over to it.
+    predecessor: Option<Predecessor>,
     reload: Reload,
     log: LogGuard,
     signals: Signals,
@@ -302,6 +302,9 @@ impl Server {
                 pid.into_iter().for_each(service::main_process);
                 // The successor answers from now on.
                 self.admin_listeners.abort_all();
+                if let Some(admin) = &self.admin {
+                    admin.end_soon();
+                }
                 self.sockets.leave();
                 Duration::ZERO
             }
