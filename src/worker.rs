@@ -28,7 +28,7 @@ use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
-use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients};
+use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -79,6 +79,19 @@ impl Process {
     /// The time of day.
     pub(crate) fn wall(&self) -> Timestamp {
         self.clock.wall().at(self.clock.now())
+    }
+
+    /// Writes the log's summaries.
+    pub(crate) fn write_summaries(&self, which: Summaries) {
+        match which {
+            Summaries::Due => self.throttled.tick(self.clock.now()),
+            Summaries::All => self.throttled.flush(self.clock.now()),
+        }
+        let now = Instant::now();
+        self.failed.write(which, now);
+        self.malformed.write(which, now);
+        self.slow.write(which, now);
+        self.slots.refused().write(which, now);
     }
 }
 

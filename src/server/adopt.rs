@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
-use super::{Server, service};
+use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
-impl Server {
+impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors.
     pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
         service::reloading();

@@ -3,10 +3,10 @@
 use std::future::pending;
 
 use super::successor::{self, Successor};
-use super::{Server, service};
+use super::{Supervisor, service};
 use crate::observe::events;
 
-impl Server {
+impl Supervisor {
     /// Says that the process takes connections: to its predecessor, or to its service manager. A service
     /// manager hears of a successor from the predecessor.
     pub(super) fn tell_ready(&mut self) {

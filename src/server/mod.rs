@@ -39,6 +39,7 @@ use crate::downstream::accept::ConnectionSlots;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
+use crate::observe::repeated::Summaries;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
@@ -86,12 +87,13 @@ pub fn run(start: Start) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start a runtime: {error}"))?;
-    let ended = runtime.block_on(async { Server::start(start)?.supervise().await });
+    let ended = runtime.block_on(async { Supervisor::start(start)?.supervise().await });
     runtime.shutdown_background();
     ended
 }
 
-struct Server {
+/// The process, as its first thread sees it: it starts the workers and keeps them going.
+struct Supervisor {
     process: Arc<Process>,
     /// The plan at the start. Settings that need a restart are compared with this plan.
     first: Arc<Plan>,
@@ -127,7 +129,7 @@ struct Server {
     admin: Option<Arc<Admin>>,
 }
 
-impl Server {
+impl Supervisor {
     /// Opens the sockets and starts the workers.
     fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
@@ -231,11 +233,7 @@ impl Server {
         let end = loop {
             tokio::select! {
                 _ = tick.tick() => {
-                    self.process.throttled.tick(self.process.clock.now());
-                    self.process.failed.tick(Instant::now());
-                    self.process.malformed.tick(Instant::now());
-                    self.process.slow.tick(Instant::now());
-                    self.process.slots.refused().tick(Instant::now());
+                    self.process.write_summaries(Summaries::Due);
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err("a worker ended unexpectedly; its panic stands above".into());
@@ -281,11 +279,7 @@ impl Server {
         };
         self.drain(end).await;
         self.export.finish().await;
-        self.process.throttled.flush(self.process.clock.now());
-        self.process.failed.flush(Instant::now());
-        self.process.malformed.flush(Instant::now());
-        self.process.slow.flush(Instant::now());
-        self.process.slots.refused().flush(Instant::now());
+        self.process.write_summaries(Summaries::All);
         events::stopped();
         Ok(())
     }
