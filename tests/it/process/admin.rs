@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
@@ -10,7 +10,7 @@ use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::program;
 use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, wait_until};
+use crate::support::{PATIENCE, now, wait_until};
 
 fn proxy(api: &Upstream) -> Proxy {
     Proxy::to(api)
@@ -56,7 +56,7 @@ fn connections_beyond_the_bound_wait() {
     let api = Upstream::echoing();
     let proxy = proxy(&api).admin().start();
     let (admin, host) = (proxy.admin(), [("host", "localhost")]);
-    let began = Instant::now();
+    let began = now();
     let mut open: Vec<_> = (0..100)
         .map(|_| {
             let mut client = Connection::open(admin);
