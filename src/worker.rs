@@ -28,7 +28,7 @@ use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
-use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients};
+use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -37,6 +37,10 @@ use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
 use crate::upstream::health::UpstreamState;
+
+/// After so many tasks the runtime looks for input and timers. Tasks of a flood are always ready to run. With the
+/// default (61), a request had to wait for 61 of their turns before it was noticed at all.
+const TASKS_BEFORE_INPUT: u32 = 8;
 
 /// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
@@ -80,6 +84,19 @@ impl Process {
     pub(crate) fn wall(&self) -> Timestamp {
         self.clock.wall().at(self.clock.now())
     }
+
+    /// Writes the log's summaries.
+    pub(crate) fn write_summaries(&self, which: Summaries) {
+        match which {
+            Summaries::Due => self.throttled.tick(self.clock.now()),
+            Summaries::All => self.throttled.flush(self.clock.now()),
+        }
+        let now = Instant::now();
+        self.failed.write(which, now);
+        self.malformed.write(which, now);
+        self.slow.write(which, now);
+        self.slots.refused().write(which, now);
+    }
 }
 
 /// A plan, as the process hands it to its workers.
@@ -112,7 +129,10 @@ pub fn start(
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .event_interval(TASKS_BEFORE_INPUT)
+        .build()?;
     Builder::new().name(format!("worker-{index}")).spawn(move || {
         let ended = runtime.block_on(run(index, listeners, process, orders));
         // Tasks that still run have had their time. They are not waited for.

@@ -16,7 +16,7 @@ impl Admin {
         let points = history.ends().len();
         let wall = self.process.clock.wall();
         let ends: Vec<_> = history.ends().map(|end| wall.at(end).as_micros() / 1_000).collect();
-        let limits = history.limits().iter().map(|(name, ring)| {
+        let limits = history.limits().map(|(name, ring)| {
             let mut limit = Map::from_iter([("name".to_owned(), name.as_str().into())]);
             for (place, decision) in DECISIONS.iter().enumerate() {
                 let counts = padded(ring, points, |counts| counts[place].into());
@@ -27,7 +27,6 @@ impl Admin {
         let requests = |ring: &Ring<u32>| padded(ring, points, |count| (*count).into());
         let routes = history
             .routes()
-            .iter()
             .map(|(name, ring)| json!({ "name": &**name, "requests": requests(ring) }));
         let store = history.store();
         json!({

@@ -3,6 +3,7 @@
 
 mod access;
 mod answer;
+mod connections;
 mod families;
 mod history;
 mod limits;
@@ -15,7 +16,6 @@ mod stream;
 mod testing;
 mod text;
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,34 +23,20 @@ use std::time::Duration;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::time::sleep;
-use tokio_io_timeout::TimeoutStream;
+use tokio::sync::{Semaphore, watch};
 
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
+pub(crate) use self::connections::listen;
 use self::families::Scrape;
 use self::limits::LimitPath;
 use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
-use crate::downstream::AsyncListener;
 use crate::limit::time::{Now, Timestamp};
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
-
-/// The timeout for a request's head. Not a setting, because only operators and their tools use the
-/// endpoint.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A client that takes nothing of an answer for this long is cut. Otherwise a reader of a stream that does
-/// not read would keep its place.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a command waits for the first connection to Redis. An operator waits at a terminal.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -68,33 +54,8 @@ pub struct Admin {
     /// When the process started, by the steady clock.
     started: Timestamp,
     pulse: Pulse,
-}
-
-/// Serves the endpoint on a listener for as long as the process runs.
-pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        tokio::spawn(serve(stream, admin.clone()));
-    }
-}
-
-/// Answers the requests of a connection, until it ends.
-async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, admin: Arc<Admin>) {
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let service = service_fn(move |request| {
-        let admin = admin.clone();
-        async move { Ok::<_, Infallible>(admin.answer(request).await) }
-    });
-    // How a connection ends is nobody's concern here.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service)
-        .await;
+    /// A permit for each further connection.
+    connections: Arc<Semaphore>,
 }
 
 impl Admin {
@@ -106,7 +67,8 @@ impl Admin {
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
         let (started, pulse) = (process.clock.now(), Pulse::new(&process));
-        Self { process, plan, dropped, first_store, store: OnceLock::new(), started, pulse }
+        let (store, connections) = (OnceLock::new(), Arc::new(Semaphore::new(connections::MOST)));
+        Self { process, plan, dropped, first_store, store, started, pulse, connections }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> AdminResponse {

@@ -30,7 +30,7 @@ pub(super) struct Pulse {
     pub(super) event: watch::Sender<Option<(Instant, Bytes)>>,
     /// A permit for each further stream.
     pub(super) streams: Arc<Semaphore>,
-    /// Whether the streams end.
+    /// Whether the streams and the connections end.
     pub(super) ending: watch::Sender<bool>,
 }
 
@@ -117,9 +117,15 @@ impl Admin {
         stream::event(&status::build(self, &last))
     }
 
+    /// Ends the streams, and closes connections that are idle. Their clients come again, and meet the process
+    /// that listens then.
+    pub(crate) fn end_soon(&self) {
+        self.pulse.ending.send_replace(true);
+    }
+
     /// Ends the streams, at the end of the process, and waits a moment until they have ended.
     pub async fn end_streams(&self) {
-        self.pulse.ending.send_replace(true);
+        self.end_soon();
         let all = u32::try_from(stream::MOST).unwrap_or_default();
         let _ = timeout(LAST_WORDS, self.pulse.streams.acquire_many(all)).await;
     }

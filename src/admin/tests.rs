@@ -1,9 +1,10 @@
-//! Streams, on a clock that the test moves.
+//! Streams and connections, on a clock that the test moves.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::connections::serve;
 use super::*;
 
 const FILE: &str = "[limits.a]\nrate = \"1/s\"\nkey = [\"ip\"]\n[[routes]]\npath = \"/\"\n\
@@ -41,7 +42,7 @@ async fn an_event_comes_at_once_and_then_each_second() {
     tokio::spawn(admin.clone().keep_pulse());
     sleep(Duration::from_millis(4_500)).await;
     assert!(admin.pulse.event.borrow().is_none(), "nobody listens, and no status is made");
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let (mut client, _serving) = listener(&admin, 1 << 20).await;
     let text = events(&mut client, 1).await;
     assert!(text.contains("content-type: text/event-stream") && text.contains("retry: 2000\ndata"));
@@ -84,4 +85,38 @@ async fn streams_end_in_order_at_the_end_of_the_process() {
         assert!(read > 0, "cut: {}", String::from_utf8_lossy(&rest));
         rest.extend_from_slice(&piece[..read]);
     }
+}
+
+/// A connection that has had an answer, and is idle.
+async fn idle(admin: &Arc<Admin>) -> DuplexStream {
+    let (mut client, server) = duplex(1 << 20);
+    tokio::spawn(serve(server, admin.clone()));
+    client.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    while !text.ends_with(b"ok\n") {
+        let read = timeout(PATIENCE, client.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "the connection ended: {}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&piece[..read]);
+    }
+    client
+}
+
+/// Otherwise idle connections would keep those that wait for a place waiting.
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_gives_its_place_back() {
+    let admin = testing::admin(FILE);
+    let mut client = idle(&admin).await;
+    let began = Instant::now();
+    assert_eq!(timeout(PATIENCE, client.read(&mut [0; 10])).await.unwrap().unwrap(), 0);
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_when_the_endpoint_ends() {
+    let admin = testing::admin(FILE);
+    let mut client = idle(&admin).await;
+    let began = Instant::now();
+    admin.end_soon();
+    assert_eq!(timeout(PATIENCE, client.read(&mut [0; 10])).await.unwrap().unwrap(), 0);
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -14,7 +14,6 @@ impl Shape {
     pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
         Self { title, fields }
     }
-    }
 }
 
 /// One field of a table.

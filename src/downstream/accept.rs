@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use super::counts::ConnectionCounts;
@@ -30,6 +30,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two log lines about failed accepts, or about too many connections. A client that holds
 /// all connections must not fill the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+
+/// How many connections of a listener the kernel completes before they are accepted. When a drain begins, at
+/// most so many are still accepted.
+pub const LONGEST_QUEUE: u16 = 4096;
+
+/// After so many of them, other tasks of the worker run.
+const ACCEPTED_AT_ONCE: u16 = 64;
 
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
@@ -190,21 +197,34 @@ pub(crate) async fn listen(
     let slots = &connections.slots;
     slots.listening.fetch_add(1, Ordering::Relaxed);
     let told = draining.clone();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            accepted = listener.accept() => accepted,
-            _ = draining.wait_for(|draining| *draining) => break,
-        };
+    while let Some(accepted) = accept(&listener, &mut draining).await {
         take(accepted, &port, (&worker, &connections, &told)).await;
     }
-    // The kernel has completed these connections already, so their clients expect an answer.
+    // The kernel has completed these connections already, so their clients expect an answer. Those that come
+    // while these are accepted may be left to a successor, which has the same queue. Therefore there is a bound.
     if let Ok(queue) = listener.into_std() {
-        while let Ok(accepted) = queue.accept_waiting() {
+        for place in 1..=LONGEST_QUEUE {
+            let Ok(accepted) = queue.accept_waiting() else { break };
             take(Ok(accepted), &port, (&worker, &connections, &told)).await;
+            if place % ACCEPTED_AT_ONCE == 0 {
+                yield_now().await;
+            }
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The next connection. `None` once the process drains, even if connections wait: in a handover a successor
+/// accepts them, and without an end to them the drain would not begin.
+async fn accept(
+    listener: &AsyncListener,
+    draining: &mut watch::Receiver<bool>,
+) -> Option<io::Result<(AcceptedStream, PeerAddress)>> {
+    tokio::select! {
+        biased;
+        _ = draining.wait_for(|draining| *draining) => None,
+        accepted = listener.accept() => Some(accepted),
+    }
 }
 
 async fn take(
@@ -235,4 +255,27 @@ fn is_serious(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A queue that is never empty must not hide the drain.
+    #[tokio::test]
+    async fn a_drain_begins_though_connections_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (listener, (drain, mut draining)) =
+            (AsyncListener::Tcp(listener), watch::channel(false));
+        let _client = TcpStream::connect(address).await.unwrap();
+        assert!(accept(&listener, &mut draining).await.unwrap().is_ok());
+        let _another = TcpStream::connect(address).await.unwrap();
+        drain.send_replace(true);
+        assert!(accept(&listener, &mut draining).await.is_none());
+        let queue = listener.into_std().unwrap();
+        assert!(queue.accept_waiting().is_ok(), "the connection still waits");
+    }
 }

@@ -2,6 +2,7 @@
 //! and the connection's task polls all of them.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub(super) async fn serve(
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
+            first_look().await;
             let mut answer = proxy.handle(request, &client).await;
             answer.body_mut().watched_by(uptake);
             Ok::<_, Infallible>(answer)
@@ -83,7 +85,7 @@ pub(super) async fn serve(
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
             // GOAWAY tells the client that no request was lost.
-            let _ = timeout(GOODBYE, std::future::poll_fn(|cx| serving.poll(cx))).await;
+            let _ = timeout(GOODBYE, poll_fn(|cx| serving.poll(cx))).await;
             Ok(())
         }
     }
@@ -123,7 +125,7 @@ where
         let uptake = spawned.uptake.take();
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(work) as Work, registration);
-        spawned.waiting.push(RunningStream { work, handle, uptake });
+        spawned.waiting.push(RunningStream { work, handle, uptake, is_new: true });
     }
 }
 
@@ -138,12 +140,25 @@ struct RunningStream {
     work: Abortable<Work>,
     handle: AbortHandle,
     uptake: Option<Arc<Uptake>>,
+    /// It was not polled yet.
+    is_new: bool,
+}
+
+/// Ends at the second poll. hyper polls a request's future before it looks whether the client has reset the
+/// stream. Without this pause each request of a flood of resets would open a connection to a server in vain.
+async fn first_look() {
+    let mut is_first = true;
+    poll_fn(|_| if mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
 impl Future for RunningStream {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // See `first_look`: nobody would wake the stream for the second poll.
+        if mem::take(&mut self.is_new) && Pin::new(&mut self.work).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
         Pin::new(&mut self.work).poll(cx).map(drop)
     }
 }

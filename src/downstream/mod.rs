@@ -1,11 +1,13 @@
 //! A client's connection from accept to close.
 //!
-//! `accept` takes connections from a listener. `proxy_header` reads a load balancer's header. `tls` makes the handshake. `http1` and `http2` speak with
-//! the client and hand each request to [`Proxy::handle`]. `watch` applies the time-outs and ends
-//! connections in a drain. `tunnel` serves connections that have changed to another protocol.
+//! `accept` takes connections from a listener. `proxy_header` reads a load balancer's header. `tls` makes the
+//! handshake. `http1` and `http2` speak with the client and hand each request to [`Proxy::handle`]. `watch`
+//! applies the time-outs and ends connections in a drain. `tunnel` serves connections that have changed to
+//! another protocol.
 
 pub mod accept;
 mod counts;
+mod handshake_fault;
 mod http1;
 mod http2;
 mod listener;
@@ -108,7 +110,7 @@ async fn serve(
             match Box::pin(tls::shake_hands(ours, certificates, patience, draining)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    refuse(reason, peer);
+                    refuse(reason.to_owned(), peer);
                     return tls::say_goodbye(socket).await;
                 }
                 Handshake::Left => return note_late(peer),

@@ -195,7 +195,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn nothing_panics(head in 0..4_usize, cut in 0..30_usize, bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        fn nothing_panics(
+            head in 0..4_usize,
+            cut in 0..30_usize,
+            bytes in proptest::collection::vec(any::<u8>(), 1..200),
+        ) {
             let begins = [vec![], V1.to_vec(), ipv4(&[]), b"PROXY UNKNOWN\r\n".to_vec()];
             let begin = &begins[head][..cut.min(begins[head].len())];
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -147,6 +147,7 @@ impl ClientStream {
             match Pin::new(&mut self.client.socket.clone()).poll_read(cx, &mut buffer) {
                 Poll::Pending => return (false, came),
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    spend_on(buffer.filled().len(), cx);
                     self.client.phase.linger();
                     came = true;
                 }

@@ -1,10 +1,8 @@
 //! The stream below HTTP: plain TCP, or TLS after its handshake.
 
-use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
-use rustls::InvalidMessage;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
@@ -12,6 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either::{self, Right};
 
+use super::handshake_fault;
 use super::watch::{LINGER, in_time};
 use crate::proxy::client::Socket;
 use crate::tls::H2;
@@ -25,7 +24,7 @@ pub(super) type ClientTransport = Either<Socket, Box<TlsStream<Socket>>>;
 pub(super) enum Handshake {
     Done(Box<TlsStream<Socket>>),
     /// The client sent no handshake, or the two sides could not agree. This is the reason.
-    Refused(String),
+    Refused(&'static str),
     /// The client has left, its time is over, or the process drains.
     Left,
 }
@@ -58,18 +57,8 @@ pub(super) async fn say_goodbye(mut socket: Socket) {
 }
 
 /// Why a handshake was refused; `None` where the connection was lost.
-fn refusal(error: &io::Error) -> Option<String> {
-    let source = error.get_ref()?;
-    let error = source.downcast_ref::<rustls::Error>()?;
-    Some(match error {
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "no TLS on a port for TLS: perhaps a plain HTTP request".to_owned()
-        }
-        _ => match error.source() {
-            Some(source) => format!("TLS handshake failed: {error}: {source}"),
-            None => format!("TLS handshake failed: {error}"),
-        },
-    })
+fn refusal(error: &io::Error) -> Option<&'static str> {
+    error.get_ref()?.downcast_ref().map(handshake_fault::reason)
 }
 
 /// Whether the handshake agreed on HTTP/2. Without TLS the client's first bytes show whether it speaks

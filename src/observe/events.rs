@@ -73,8 +73,8 @@ events! {
     pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
         warn!(%error, count, "costs not settled");
 
-    /// `count` connections since the last such line were closed because their client took too long. `client` was
-    /// the last one.
+    /// `count` connections since the last such line were closed because their client took too long. `client`
+    /// was the last one.
     pub(crate) fn slow_clients(reason: &&'static str, client: &IpAddr, count: u64) =
         info!(reason = *reason, %client, count, "slow clients");
 
@@ -179,9 +179,9 @@ pub(crate) fn spans_dropped(reason: &DropReason, details: &(String, String), cou
 }
 
 /// The collector takes spans again.
-pub(crate) fn spans_sent_again(collector: &CollectorAddress, away: Duration) {
+pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) {
     let away_ms = u64::try_from(away.as_millis()).unwrap_or(u64::MAX);
-    info!(target: TARGET, %collector, away_ms, "spans sent again");
+    info!(target: TARGET, %collector, away_ms, "collector recovered");
 }
 
 /// The configuration of the start is in force. `store` says where buckets live, without secrets.

@@ -2,7 +2,11 @@
 //!
 //! The memory is fixed: a limit takes 20 bytes for a point and a route 4, which is 14 and 3 KiB for an hour.
 //! With the most limits and routes this is less than 2 MiB.
+//!
+//! Reloads may bring new limits and routes for as long as the process runs. If there is no room for a new one, it
+//! takes the place of the one that was unused for longest. The past of that one is lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +20,20 @@ pub(crate) const STEP: Duration = Duration::from_secs(5);
 /// The points of an hour.
 const POINTS: usize = 720;
 
-/// The most limits and the most routes of which there is a history, in the order of their first use.
+/// The most limits and the most routes of which there is a history.
 const MOST: usize = 100;
+
+/// Only a series that was unused for this long gives way to a new one. Otherwise more limits than [`MOST`] that
+/// are in use would lose their past to one another.
+const UNUSED: Duration = Duration::from_secs(60);
 
 /// The history of a process.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The end of each point, by the steady clock.
     ends: Ring<Timestamp>,
-    limits: Vec<(Name, Ring<[u32; 5]>)>,
-    routes: Vec<(Arc<str>, Ring<u32>)>,
+    limits: SeriesTable<Name, [u32; 5]>,
+    routes: SeriesTable<Arc<str>, u32>,
     /// What the routes without a history of their own had.
     others: Ring<u32>,
     store: Ring<StoreLatency>,
@@ -47,37 +55,37 @@ pub(crate) struct Ring<T> {
     oldest: usize,
 }
 
+/// The series of the limits, or of the routes.
+#[derive(Debug)]
+struct SeriesTable<N, T>(Vec<Series<N, T>>);
+
+#[derive(Debug)]
+struct Series<N, T> {
+    name: N,
+    values: Ring<T>,
+    /// The end of the last point that is not zero.
+    used: Timestamp,
+}
+
 impl History {
     /// Adds a point: what was counted between two readings. `end` is the time of the second one.
     pub(crate) fn add(&mut self, before: &Reading, now: &Reading, end: Timestamp) {
         self.ends.push(end);
-        for name in now.limits.keys() {
-            if self.limits.len() < MOST && !self.limits.iter().any(|(known, _)| known == name) {
-                self.limits.push((name.clone(), Ring::default()));
-            }
-        }
-        for (name, ring) in &mut self.limits {
-            let counts = |reading: &Reading| reading.limits.get(name).copied().unwrap_or_default();
-            let (earlier, later) = (counts(before), counts(now));
-            let mut point = [0; 5];
-            for (place, count) in point.iter_mut().enumerate() {
-                *count = difference(earlier[place], later[place]);
-            }
-            ring.push(point);
-        }
-        for name in now.routes.keys() {
-            if self.routes.len() < MOST && !self.routes.iter().any(|(known, _)| known == name) {
-                self.routes.push((name.clone(), Ring::default()));
-            }
-        }
-        let mut others = difference(before.requests(), now.requests());
-        for (name, ring) in &mut self.routes {
-            let count =
-                |reading: &Reading| reading.routes.get(name).map_or(0, |it| it.iter().sum());
-            let point = difference(count(before), count(now));
-            others = others.saturating_sub(point);
-            ring.push(point);
-        }
+        let limits = now.limits.iter().map(|(name, later)| {
+            let earlier = before.limits.get(name).copied().unwrap_or_default();
+            (name, std::array::from_fn(|place| difference(earlier[place], later[place])))
+        });
+        self.limits.add(&limits.collect(), end);
+        let routes = now.routes.iter().map(|(name, later)| {
+            let earlier = before.routes.get(name).map_or(0, |it| it.iter().sum());
+            (name, difference(earlier, later.iter().sum()))
+        });
+        let routes = routes.collect();
+        self.routes.add(&routes, end);
+        let own = self.routes.iter().filter_map(|(name, _)| routes.get(name));
+        let others = own.fold(difference(before.requests(), now.requests()), |rest, own| {
+            rest.saturating_sub(*own)
+        });
         self.others.push(others);
         let store = now.store_seconds.since(&before.store_seconds);
         #[allow(clippy::cast_possible_truncation, reason = "milliseconds need no more digits")]
@@ -90,14 +98,15 @@ impl History {
         self.ends.iter().copied()
     }
 
-    /// The decisions of each limit, in the order of [`DECISIONS`](super::metrics::DECISIONS).
-    pub(crate) fn limits(&self) -> &[(Name, Ring<[u32; 5]>)] {
-        &self.limits
+    /// The decisions of each limit, in the order of [`DECISIONS`](super::metrics::DECISIONS). The limit that
+    /// was used first comes first.
+    pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = (&Name, &Ring<[u32; 5]>)> {
+        self.limits.iter()
     }
 
-    /// The requests of each route.
-    pub(crate) fn routes(&self) -> &[(Arc<str>, Ring<u32>)] {
-        &self.routes
+    /// The requests of each route. The route that was used first comes first.
+    pub(crate) fn routes(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Ring<u32>)> {
+        self.routes.iter()
     }
 
     /// The requests of the routes that have no history of their own.
@@ -107,6 +116,50 @@ impl History {
 
     pub(crate) fn store(&self) -> &Ring<StoreLatency> {
         &self.store
+    }
+}
+
+impl<N, T> Default for SeriesTable<N, T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<N: Clone + Ord, T: Copy + Default + PartialEq> SeriesTable<N, T> {
+    /// Adds a value to each series. A series begins with the first value of its name that is not zero.
+    fn add(&mut self, values: &BTreeMap<&N, T>, end: Timestamp) {
+        let is_used = |value: &T| *value != T::default();
+        for (&name, _) in values.iter().filter(|(_, value)| is_used(value)) {
+            let is_known = self.0.iter().any(|series| series.name == *name);
+            if !is_known && self.make_room(end) {
+                self.0.push(Series { name: name.clone(), values: Ring::default(), used: end });
+            }
+        }
+        for series in &mut self.0 {
+            let value = values.get(&series.name).copied().unwrap_or_default();
+            if is_used(&value) {
+                series.used = end;
+            }
+            series.values.push(value);
+        }
+    }
+
+    /// Whether there is room for one more series, if need be after the end of one that is unused.
+    fn make_room(&mut self, now: Timestamp) -> bool {
+        if self.0.len() < MOST {
+            return true;
+        }
+        let oldest = self.0.iter().enumerate().min_by_key(|(_, series)| series.used);
+        let Some((place, oldest)) = oldest else { return false };
+        let is_unused = Duration::from_micros(now.micros_since(oldest.used)) >= UNUSED;
+        if is_unused {
+            self.0.remove(place);
+        }
+        is_unused
+    }
+
+    fn iter(&self) -> impl ExactSizeIterator<Item = (&N, &Ring<T>)> {
+        self.0.iter().map(|series| (&series.name, &series.values))
     }
 }
 
@@ -168,14 +221,18 @@ mod tests {
         history.add(&first, &second, at(2));
         history.add(&second, &third, at(3));
         assert_eq!(history.ends().collect::<Vec<_>>(), [at(1), at(2), at(3)]);
-        let [(_, a), (_, b)] = history.limits() else { panic!("{history:?}") };
+        let [(_, a), (_, b)] = history.limits().collect::<Vec<_>>()[..] else {
+            panic!("{history:?}")
+        };
         assert_eq!(a.iter().collect::<Vec<_>>(), [&[5, 0, 0, 10, 0], &[2, 0, 0, 4, 0]]);
         assert_eq!(
             b.iter().collect::<Vec<_>>(),
             [&[1, 0, 0, 2, 0]],
             "it begins with its first use"
         );
-        let [(_, root), (_, x)] = history.routes() else { panic!("{history:?}") };
+        let [(_, root), (_, x)] = history.routes().collect::<Vec<_>>()[..] else {
+            panic!("{history:?}")
+        };
         assert_eq!(root.iter().collect::<Vec<_>>(), [&1, &7, &0]);
         assert_eq!(x.iter().collect::<Vec<_>>(), [&2]);
         assert_eq!(history.store().iter().next(), Some(&StoreLatency::default()));
@@ -193,7 +250,8 @@ mod tests {
         assert_eq!(history.ends().len(), POINTS);
         assert!(history.ends().is_sorted());
         assert_eq!(history.ends().next(), Some(at(10)));
-        let points: Vec<_> = history.limits()[0].1.iter().map(|point| point[0]).collect();
+        let points: Vec<_> =
+            history.limits().next().unwrap().1.iter().map(|point| point[0]).collect();
         assert_eq!((points.len(), points[0]), (POINTS, 19), "10 x 10 - 9 x 9");
         assert!(points.is_sorted());
     }
@@ -207,5 +265,38 @@ mod tests {
         history.add(&Reading::default(), &reading(&limits, &routes), at(1));
         assert_eq!((history.routes().len(), history.limits().len()), (MOST, MOST));
         assert_eq!(history.others().iter().collect::<Vec<_>>(), [&15]);
+    }
+
+    /// A name is added by each of many reloads, and the one before is used no more.
+    #[test]
+    fn new_names_come_in_after_many_reloads() {
+        let mut history = History::default();
+        let mut before = Reading::default();
+        let mut now = Reading::default();
+        for reload in 0..2 * MOST {
+            now.limits.insert(name(&format!("l{reload}")), [1, 0, 0, 0, 0]);
+            now.routes.insert(format!("/{reload}").into(), [0, 1, 0, 0, 0]);
+            history.add(&before, &now, at(20 * reload));
+            before = now.clone();
+        }
+        let limits: Vec<_> = history.limits().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((limits.len(), limits[0], limits[MOST - 1]), (MOST, "l100", "l199"));
+        assert_eq!(history.routes().last().unwrap().0.as_ref(), "/199");
+        assert!(history.others().iter().all(|count| *count == 0));
+    }
+
+    #[test]
+    fn names_in_use_do_not_lose_their_past_to_others() {
+        let mut history = History::default();
+        let (mut before, mut now) = (Reading::default(), Reading::default());
+        for step in 1..=50 {
+            for number in 0..MOST + 5 {
+                now.limits.insert(name(&format!("l{number:03}")), [step, 0, 0, 0, 0]);
+            }
+            history.add(&before, &now, at(usize::try_from(step).unwrap()));
+            before = now.clone();
+        }
+        assert_eq!(history.limits().len(), MOST);
+        assert!(history.limits().all(|(_, values)| values.iter().len() == 50));
     }
 }

@@ -32,34 +32,32 @@ pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 /// Spans that no collector got, by the reason, with the collector and the last error of each reason.
 pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
 
-impl Default for SlowClients {
-    fn default() -> Self {
-        Self::new(events::slow_clients)
-    }
+/// Which summaries are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summaries {
+    /// Those whose time has come.
+    Due,
+    /// All, as at the end of the process.
+    All,
 }
 
-impl Default for RefusedConnections {
-    fn default() -> Self {
-        Self::new(events::connections_refused)
-    }
+/// Makes each kind of events begin without counts, with the function that writes its lines.
+macro_rules! begin_without_counts {
+    ($($events:ty: $say:path,)*) => {
+        $(impl Default for $events {
+            fn default() -> Self {
+                Self::new($say)
+            }
+        })*
+    };
 }
 
-impl Default for DroppedSpans {
-    fn default() -> Self {
-        Self::new(events::spans_dropped)
-    }
-}
-
-impl Default for FailedExchanges {
-    fn default() -> Self {
-        Self::new(events::upstream_failed)
-    }
-}
-
-impl Default for MalformedRequests {
-    fn default() -> Self {
-        Self::new(events::malformed_requests)
-    }
+begin_without_counts! {
+    FailedExchanges: events::upstream_failed,
+    MalformedRequests: events::malformed_requests,
+    SlowClients: events::slow_clients,
+    RefusedConnections: events::connections_refused,
+    DroppedSpans: events::spans_dropped,
 }
 
 /// The time between two lines of the same kind.
@@ -128,14 +126,15 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Writes the counts of kinds whose last line is ten seconds old. To be called every second or so.
-    pub(crate) fn tick(&self, now: Instant) {
-        self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
-    }
-
-    /// Writes all counts that no line has told yet, as at the end of the process.
-    pub fn flush(&self, now: Instant) {
-        self.tell(|_| true, now);
+    /// Writes the counts of kinds whose last line is ten seconds old, or all that no line has told yet. To be called
+    /// every second or so.
+    pub(crate) fn write(&self, which: Summaries, now: Instant) {
+        match which {
+            Summaries::Due => {
+                self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
+            }
+            Summaries::All => self.tell(|_| true, now),
+        }
     }
 
     /// Writes the counts of kinds that are due. A kind without events since its last line is forgotten.
@@ -178,7 +177,7 @@ mod tests {
                 for (_, route, error) in failures.iter().filter(|(after, ..)| *after == second) {
                     failed.count(exchange(route, error), (), now);
                 }
-                failed.tick(now);
+                failed.write(Summaries::Due, now);
             }
         });
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -217,8 +216,8 @@ mod tests {
             for _ in 0..3 {
                 failed.count(exchange("a", "refused"), (), now);
             }
-            failed.flush(now);
-            failed.flush(now);
+            failed.write(Summaries::All, now);
+            failed.write(Summaries::All, now);
         });
         assert_eq!(lines.iter().map(|line| &line["count"]).collect::<Vec<_>>(), [1, 2]);
     }

@@ -18,10 +18,13 @@ impl LogFilter {
         &self.0
     }
 
-    /// The filter for a `tracing` subscriber.
+    /// The filter for a `tracing` subscriber. The library of HTTP/2 writes a warning for each connection that
+    /// floods it. tidegate counts these connections itself, in a summary. Therefore the library is silent unless
+    /// the filter names it.
     pub(crate) fn to_env_filter(&self) -> EnvFilter {
-        // The text was checked when it was parsed, so the lossy parser drops nothing.
-        EnvFilter::builder().parse_lossy(&self.0)
+        // The text was checked when it was parsed, so the lossy parser drops nothing. Of two parts for the same
+        // target the last one holds.
+        EnvFilter::builder().parse_lossy(format!("h2=off,{}", self.0))
     }
 }
 

@@ -17,6 +17,7 @@ use super::headers::answer::Framing;
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
+use super::request_end::RequestDetails;
 use crate::plan::{Balance, Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::key::View;
@@ -37,8 +38,8 @@ pub(super) struct Way<'r> {
     pub(super) affinity: Option<Affinity>,
     /// Which fields the request has.
     pub(super) seen: Seen,
-    /// Whether the server that answers is to be noted.
-    pub(super) wants_server: bool,
+    /// Where the request is logged or traced: the server that answers is then to be noted.
+    pub(super) details: Option<&'r RequestDetails>,
 }
 
 /// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
@@ -48,7 +49,7 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, affinity, seen, wants_server } = way;
+    let Way { plan, upstream, route, address, affinity, seen, details } = way;
     // While input behind the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
     if client.socket.has_left() {
@@ -71,6 +72,9 @@ pub(super) async fn send(
     hop::remove_hop_by_hop(sent, seen);
     write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
     hop::write_connection(sent, seen, switching.as_ref());
+    if let Some(span) = details.and_then(|details| details.span.as_deref()) {
+        span.write_traceparent(sent);
+    }
     if let Some(changes) = &route.options().request {
         headers::change(sent, changes);
     }
@@ -90,7 +94,7 @@ pub(super) async fn send(
         }
     };
     let server = || answered.lease.server().clone();
-    if wants_server {
+    if details.is_some() {
         exchange.server = Some(server());
     }
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -328,9 +328,8 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let wants_server = noted.details.is_some();
-                let way =
-                    Way { plan, upstream, route, address: &address, affinity, seen, wants_server };
+                let (address, details) = (&address, noted.details.as_deref());
+                let way = Way { plan, upstream, route, address, affinity, seen, details };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 let (at, status) = (Instant::now(), answer.status());

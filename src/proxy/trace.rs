@@ -31,8 +31,8 @@ pub(super) struct SpanNotes {
     pub(super) grpc_status: Option<u16>,
 }
 
-/// Begins the span of a request that is traced. It then writes `traceparent` for the upstream, and removes
-/// a `tracestate` that belongs to no trace. The fields of other requests stay as they are.
+/// Begins the span of a request that is traced, and removes a `tracestate` that belongs to no trace. The fields
+/// of other requests stay as they are.
 pub(super) fn begin(
     plan: &Plan,
     peer: PeerAddress,
@@ -54,7 +54,6 @@ pub(super) fn begin(
         }
     };
     let span = SpanId::from_random(fastrand::u64(..));
-    headers.insert(&TRACEPARENT, TraceParent { trace, span, is_sampled: true }.value());
     let ids = SpanIds { trace, span, parent, state: state(headers) };
     let limits = LimitAnswers::default();
     Some(Box::new(SpanNotes {
@@ -65,6 +64,15 @@ pub(super) fn begin(
         answer: None,
         grpc_status: None,
     }))
+}
+
+impl SpanNotes {
+    /// Tells the upstream of the span. To be called after the fields that `connection` names are removed: a client
+    /// must not be able to cut a trace.
+    pub(super) fn write_traceparent(&self, headers: &mut HeaderMap) {
+        let SpanIds { trace, span, .. } = self.ids;
+        headers.insert(&TRACEPARENT, TraceParent { trace, span, is_sampled: true }.value());
+    }
 }
 
 /// The request's `tracestate`, all of its fields in one. Empty where it is too long for a span.

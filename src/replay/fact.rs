@@ -83,10 +83,7 @@ impl Fact {
             Figures::Limited(Algorithm::Redisson(params)) if params.rate().is_none() => {
                 facts.push(Self::LimiterFigures);
             }
-            Figures::Limited(_)
-            | Figures::Calendar(_)
-            | Figures::Ramp(_)
-            | Figures::Unlimited => {}
+            Figures::Limited(_) | Figures::Calendar(_) | Figures::Ramp(_) | Figures::Unlimited => {}
         }
         let mut distinct: Vec<Self> = Vec::with_capacity(facts.len());
         for fact in facts {

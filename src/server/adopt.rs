@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
 use super::ramps::RunningRamps;
-use super::{Server, service};
+use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -15,7 +15,7 @@ use crate::plan::{LoweredLimit, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
-impl Server {
+impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors.
     pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
         service::reloading();
@@ -84,7 +84,7 @@ impl Server {
 /// The most lines about lowered limits after one reload.
 const MOST_LOWERED: usize = 50;
 
-impl Server {
+impl Supervisor {
     /// Logs how many keys have used more than a lowered limit allows. The requests go on meanwhile.
     fn tell_lowered(&self, mut lowered: Vec<LoweredLimit>) {
         lowered.truncate(MOST_LOWERED);

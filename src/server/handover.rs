@@ -1,19 +1,17 @@
 //! Taking over from a predecessor, and handing over to a successor.
 
 use std::future::pending;
-use std::io::Write as _;
 
 use super::successor::{self, Successor};
-use super::{Server, service};
+use super::{Supervisor, service};
 use crate::observe::events;
 
-impl Server {
+impl Supervisor {
     /// Says that the process takes connections: to its predecessor, or to its service manager. A service
     /// manager hears of a successor from the predecessor.
     pub(super) fn tell_ready(&mut self) {
         match self.predecessor.take() {
-            // If the predecessor has ended, its sockets are here already.
-            Some(mut predecessor) => drop(predecessor.write_all(b"1")),
+            Some(predecessor) => predecessor.replace(),
             None => service::ready(),
         }
     }

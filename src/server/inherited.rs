@@ -2,13 +2,14 @@
 //! predecessor (`successor`).
 
 use std::env;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
 use socket2::{Domain, SockRef, Type};
 
+use super::listen::SocketFile;
 use super::sockets::ListenSetting;
 use crate::downstream::Listener;
 use crate::plan::ListenAddress;
@@ -84,24 +85,51 @@ impl InheritedSockets {
         Some(TakenSockets { bound, sockets, is_own })
     }
 
-    /// Ends the search for sockets. Returns the socket on which a predecessor waits for a byte.
+    /// Ends the search for sockets. Returns the predecessor, if there is one.
     ///
     /// # Errors
     /// If a socket of a service manager is left: its clients would wait in vain. A predecessor may have had
     /// other settings. It still serves the clients of its other sockets.
-    pub(super) fn finish(self) -> Result<Option<UnixStream>, String> {
-        let Some(InheritedSocket { descriptor, name, address, .. }) = self.sockets.first() else {
-            return Ok(self.predecessor);
-        };
-        if self.predecessor.is_some() {
-            return Ok(self.predecessor);
+    pub(super) fn finish(self) -> Result<Option<Predecessor>, String> {
+        if let Some(waiting) = self.predecessor {
+            return Ok(Some(Predecessor { waiting, left: self.sockets }));
         }
+        let Some(InheritedSocket { descriptor, name, address, .. }) = self.sockets.first() else {
+            return Ok(None);
+        };
         let name = if name.is_empty() { String::new() } else { format!(", {name}") };
         let settings = ListenSetting::ALL.map(ListenSetting::name).join(", ");
         Err(format!(
             "a socket for {address} was handed over (descriptor {descriptor}{name}), and no setting names \
              this address: write \"{address}\" into one of {settings}, or do not hand the socket over"
         ))
+    }
+}
+
+/// The process that hands over to this one when this one is ready.
+#[derive(Debug)]
+pub(super) struct Predecessor {
+    /// The socket on which it waits for a byte.
+    waiting: UnixStream,
+    /// Its sockets that this process does not use.
+    left: Vec<InheritedSocket>,
+}
+
+impl Predecessor {
+    /// Takes over. The predecessor leaves the files of its Unix sockets to this process. Those that no setting
+    /// names any more are removed.
+    pub(super) fn replace(mut self) {
+        // If the predecessor has ended, its sockets are here already.
+        let _ = self.waiting.write_all(b"1");
+        let own = |socket: &&InheritedSocket| {
+            ListenSetting::ALL.iter().any(|setting| setting.name() == socket.name)
+        };
+        for socket in self.left.iter().filter(own) {
+            // A file that is gone needs no removal.
+            if let Ok(Some(file)) = SocketFile::of(&socket.address) {
+                file.remove();
+            }
+        }
     }
 }
 

@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::downstream::Listener;
+use crate::downstream::accept::LONGEST_QUEUE;
 use crate::plan::ListenAddress;
-
-/// How many connections the kernel completes before they are accepted.
-const BACKLOG: i32 = 4096;
 
 /// The rights of a Unix socket's file: the user and the group of this process may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -39,7 +37,7 @@ fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Liste
     let first = tcp_socket(address)?;
     first.bind(&address.into())?;
     first.set_reuse_port(true)?;
-    first.listen(BACKLOG)?;
+    first.listen(LONGEST_QUEUE.into())?;
     let first: std::net::TcpListener = first.into();
     let bound = first.local_addr()?;
     let mut sockets = vec![Listener::Tcp(first)];
@@ -47,7 +45,7 @@ fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Liste
         let next = tcp_socket(bound)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
-        next.listen(BACKLOG)?;
+        next.listen(LONGEST_QUEUE.into())?;
         sockets.push(Listener::Tcp(next.into()));
     }
     Ok((bound, sockets))
@@ -74,7 +72,7 @@ fn unix(path: &Path) -> io::Result<Listener> {
     }
     // Nobody can connect before `listen`.
     fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-    socket.listen(BACKLOG)?;
+    socket.listen(LONGEST_QUEUE.into())?;
     Ok(Listener::Unix(socket.into()))
 }
 

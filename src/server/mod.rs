@@ -15,7 +15,6 @@ mod successor;
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +28,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use self::adopt::upstreams;
 use self::handover::readiness;
 pub use self::inherited::InheritedSockets;
+use self::inherited::Predecessor;
 use self::open_files::OpenFiles;
 use self::ramps::RunningRamps;
 use self::signals::{Instruction, Signals};
@@ -42,6 +42,7 @@ use crate::observe::candidates::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
+use crate::observe::repeated::Summaries;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
@@ -89,12 +90,13 @@ pub fn run(start: Start) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start a runtime: {error}"))?;
-    let ended = runtime.block_on(async { Server::start(start)?.supervise().await });
+    let ended = runtime.block_on(async { Supervisor::start(start)?.supervise().await });
     runtime.shutdown_background();
     ended
 }
 
-struct Server {
+/// The process, as its first thread sees it: it starts the workers and keeps them going.
+struct Supervisor {
     process: Arc<Process>,
     /// The plan at the start. Settings that need a restart are compared with this plan.
     first: Arc<Plan>,
@@ -111,8 +113,8 @@ struct Server {
     command: StartCommand,
     /// The process that is to take over, until it is ready.
     successor: Option<Successor>,
-    /// The socket on which a predecessor waits until this process is ready.
-    predecessor: Option<UnixStream>,
+    /// The process that waits until this one is ready, to hand over to it.
+    predecessor: Option<Predecessor>,
     reload: Reload,
     log: LogGuard,
     signals: Signals,
@@ -134,7 +136,7 @@ struct Server {
     admin: Option<Arc<Admin>>,
 }
 
-impl Server {
+impl Supervisor {
     /// Opens the sockets and starts the workers.
     fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
@@ -241,13 +243,9 @@ impl Server {
         let end = loop {
             tokio::select! {
                 _ = tick.tick() => {
+                    self.process.write_summaries(Summaries::Due);
                     let now = self.process.clock.now();
-                    self.process.throttled.tick(now);
                     self.candidates.tick(&self.published.borrow().plan, now);
-                    self.process.failed.tick(Instant::now());
-                    self.process.malformed.tick(Instant::now());
-                    self.process.slow.tick(Instant::now());
-                    self.process.slots.refused().tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err("a worker ended unexpectedly; its panic stands above".into());
@@ -295,13 +293,9 @@ impl Server {
         };
         self.drain(end).await;
         self.export.finish().await;
+        self.process.write_summaries(Summaries::All);
         let now = self.process.clock.now();
-        self.process.throttled.flush(now);
         self.candidates.flush(&self.published.borrow().plan, now);
-        self.process.failed.flush(Instant::now());
-        self.process.malformed.flush(Instant::now());
-        self.process.slow.flush(Instant::now());
-        self.process.slots.refused().flush(Instant::now());
         events::stopped();
         Ok(())
     }
@@ -318,6 +312,9 @@ impl Server {
                 pid.into_iter().for_each(service::main_process);
                 // The successor answers from now on.
                 self.admin_listeners.abort_all();
+                if let Some(admin) = &self.admin {
+                    admin.end_soon();
+                }
                 self.sockets.leave();
                 Duration::ZERO
             }

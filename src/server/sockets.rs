@@ -1,10 +1,9 @@
 //! The listening sockets of the process, by its plan.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use super::inherited::{InheritedSockets, TakenSockets};
+use super::inherited::{InheritedSockets, Predecessor, TakenSockets};
 use super::listen::{self, SocketFile};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
@@ -41,8 +40,8 @@ pub(super) struct OpenedSockets {
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
     /// What the process keeps of its sockets until its end.
     pub(super) kept: KeptSockets,
-    /// The socket on which a predecessor waits for a byte, until this process is ready.
-    pub(super) predecessor: Option<UnixStream>,
+    /// The process that waits until this one is ready, to hand over to it.
+    pub(super) predecessor: Option<Predecessor>,
 }
 
 /// What the process keeps of its sockets until its end.

@@ -1,8 +1,8 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
-//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates
-//! that apply (each a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until
-//! its response ends, and `usage` reads a response's cost. `store` decides.
+//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates that apply (each
+//! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response
+//! ends, and `usage` reads a response's cost. `store` decides.
 
 mod gather;
 mod permit;
@@ -104,8 +104,8 @@ pub enum Refused<'p> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
-    /// `quotas` gets what the client is told of the limits, and `traced` what the request's span tells of them, if
-    /// the request has one.
+    /// `quotas` gets what the client is told of the limits. `traced` gets what the request's span tells of them,
+    /// if the request has one.
     ///
     /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
     /// passed, what it took is spent whatever happens next. Only the returned permit may change that. The

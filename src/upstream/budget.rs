@@ -4,8 +4,9 @@ use std::task::{Context, Poll};
 
 use tokio::task::coop::poll_proceed;
 
-/// The bytes that one unit of tokio's budget pays for. A task has 128 units at a time.
-const BYTES_PER_UNIT: usize = 16 * 1024;
+/// The bytes that one unit of tokio's budget pays for. A task has 128 units at a time, so it moves half a MiB
+/// before others have their turn.
+const BYTES_PER_UNIT: usize = 4 * 1024;
 
 /// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk
 /// framing is parsed byte by byte. A peer that sends nothing but chunk framing could hold up all other

@@ -85,7 +85,7 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         && !has_local_proxies
     {
         item.fault(
-            "`proxy_protocol` has nobody to read a PROXY header from",
+            "`proxy_protocol` is on, but no client may send a PROXY header",
             "expected `trusted_proxies` with the load balancers' networks beside it",
         )
         .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");

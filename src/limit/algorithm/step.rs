@@ -44,8 +44,8 @@ pub struct Step {
 
 impl Step {
     /// The step of a request that could go `wait` microseconds after its earliest moment, in a bucket with this
-    /// many `untouched` tokens at present. With no `wait` the request can never go. With no `taken` the request is
-    /// refused, however long it may be held.
+    /// many `untouched` tokens at present. With no `wait` the request can never go. With no `taken` the request
+    /// is refused, however long it may be held.
     pub(super) fn of(
         want: Want,
         untouched: u64,

@@ -11,19 +11,19 @@ const BOUNDS: [u64; 20] = [
 ];
 
 /// One count for each bound, and one for longer durations.
-type Counts<C> = [C; BOUNDS.len() + 1];
+type BoundCounts<C> = [C; BOUNDS.len() + 1];
 
 /// Durations, counted by how long they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    counts: Counts<u64>,
+    counts: BoundCounts<u64>,
     sum: Duration,
 }
 
 /// Durations that several workers count. None of them waits for another one.
 #[derive(Debug, Default)]
 pub(crate) struct SharedHistogram {
-    counts: Counts<AtomicU64>,
+    counts: BoundCounts<AtomicU64>,
     /// In nanoseconds.
     sum: AtomicU64,
 }

@@ -34,11 +34,17 @@ const NEAR_PART: u64 = 4;
 /// The most limits of which a worker counts keys.
 const LIMITS: usize = 128;
 
+/// The shortest time between two searches for a limit that gives way to a new one.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Only a limit of which no key was noted for this long gives way to a new one.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// The keys of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct TopKeys {
-    /// By the fingerprint of the limit's name. Only a reader takes this lock besides the worker.
-    limits: Mutex<HashMap<u64, LimitKeys>>,
+    /// Only a reader takes this lock besides the worker.
+    limits: Mutex<LimitTable>,
     /// The time of the last note of a key near its limit, in milliseconds.
     last_near: AtomicU64,
     /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All
@@ -69,7 +75,17 @@ pub(crate) struct NearKey {
 }
 
 #[derive(Debug, Default)]
+struct LimitTable {
+    /// By the fingerprint of the limit's name.
+    keys: HashMap<u64, LimitKeys>,
+    /// When a limit that gives way was last looked for.
+    swept: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
 struct LimitKeys {
+    /// When a key was last noted.
+    noted: Option<Timestamp>,
     /// The number of the running period.
     period: u64,
     rejected: KeySketch,
@@ -128,13 +144,11 @@ impl TopKeys {
     fn of(&self, limit: &Name, now: Timestamp, change: impl FnOnce(&mut LimitKeys)) {
         let mut limits = self.limits.lock();
         let fingerprint = limit.fingerprint();
-        if limits.len() >= LIMITS && !limits.contains_key(&fingerprint) {
-            limits.retain(|_, keys| keys.is_used(now));
-            if limits.len() >= LIMITS {
-                return;
-            }
+        if !limits.keys.contains_key(&fingerprint) && !limits.make_room(now) {
+            return;
         }
-        let keys = limits.entry(fingerprint).or_default();
+        let keys = limits.keys.entry(fingerprint).or_default();
+        keys.noted = Some(now);
         keys.turn(now);
         change(keys);
     }
@@ -150,7 +164,7 @@ pub(crate) fn read<'w>(
     let (mut sketches, mut near) = (Vec::new(), Vec::<NearKey>::new());
     for worker in workers {
         let mut limits = worker.limits.lock();
-        let Some(keys) = limits.get_mut(&limit.fingerprint()) else { continue };
+        let Some(keys) = limits.keys.get_mut(&limit.fingerprint()) else { continue };
         keys.turn(now);
         sketches.extend([keys.rejected.clone(), keys.rejected_before.clone()]);
         for key in keys.near.iter().filter(|key| key.is_fresh(now)) {
@@ -166,6 +180,30 @@ pub(crate) fn read<'w>(
     near.sort_by(|a, b| a.share().total_cmp(&b.share()).then(b.seen.cmp(&a.seen)));
     near.truncate(most);
     ReadKeys { rejected, near }
+}
+
+impl LimitTable {
+    /// Whether there is room for one more limit. Where there is none, the limits end whose keys a reader does not
+    /// see any more. Otherwise the limit that was quiet for longest ends, so that limits of a new configuration
+    /// come in.
+    fn make_room(&mut self, now: Timestamp) -> bool {
+        if self.keys.len() < LIMITS {
+            return true;
+        }
+        if self.swept.is_some_and(|swept| is_within(SWEEP, swept, now)) {
+            return false;
+        }
+        self.swept = Some(now);
+        self.keys.retain(|_, keys| keys.is_used(now));
+        if self.keys.len() >= LIMITS
+            && let Some((limit, keys)) = self.keys.iter().min_by_key(|(_, keys)| keys.noted)
+            && !keys.noted.is_some_and(|noted| is_within(QUIET, noted, now))
+        {
+            let limit = *limit;
+            self.keys.remove(&limit);
+        }
+        self.keys.len() < LIMITS
+    }
 }
 
 impl LimitKeys {
@@ -221,8 +259,13 @@ impl NearKey {
     }
 
     fn is_fresh(&self, now: Timestamp) -> bool {
-        Duration::from_micros(now.micros_since(self.seen)) <= NEAR_FOR
+        is_within(NEAR_FOR, self.seen, now)
     }
+}
+
+/// Whether `now` is at most this long after `then`.
+fn is_within(span: Duration, then: Timestamp, now: Timestamp) -> bool {
+    Duration::from_micros(now.micros_since(then)) <= span
 }
 
 fn period_micros() -> u64 {

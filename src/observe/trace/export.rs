@@ -12,7 +12,7 @@ use super::collector::{CollectorConnection, ExportError, PartialRefusal};
 use super::{BATCH, RequestSpan, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
-use crate::observe::repeated::DroppedSpans;
+use crate::observe::repeated::{DroppedSpans, Summaries};
 use crate::plan::CollectorAddress;
 
 /// Spans are sent after this time at the latest. After a failure, this is the time to the next try.
@@ -99,10 +99,10 @@ impl Exporter {
             let now = Instant::now();
             if is_end {
                 self.lose_rest();
-                self.lost.flush(now);
+                self.lost.write(Summaries::All, now);
                 return;
             }
-            self.lost.tick(now);
+            self.lost.write(Summaries::Due, now);
         }
     }
 
@@ -146,8 +146,8 @@ impl Exporter {
             Ok(refused) => {
                 if let Some(since) = self.failing_since.take() {
                     let away = now.saturating_duration_since(since);
-                    self.lost.flush(now);
-                    events::spans_sent_again(&collector, away);
+                    self.lost.write(Summaries::All, now);
+                    events::collector_recovered(&collector, away);
                 }
                 if let Some(PartialRefusal { spans, message }) = refused {
                     let error = format!("it did not take all: {message}");

@@ -27,7 +27,7 @@ pub(super) struct SimulatedNode {
 }
 
 /// What a node says about a request without a question.
-pub(super) enum Answer {
+pub(super) enum NodeAnswer {
     /// Tokens that are held let the request pass. These batches are to be fetched now.
     Passes(Vec<Fetch>),
     /// The refusal is known.
@@ -48,25 +48,25 @@ impl SimulatedNode {
         Self { mode, shared, known, busy, count: ProcessCount::begin(now) }
     }
 
-    pub(super) fn ask(&mut self, limit: &Limit, key: usize, moment: Moment) -> Answer {
+    pub(super) fn ask(&mut self, limit: &Limit, key: usize, moment: Moment) -> NodeAnswer {
         let mut claim = limit.claim(key);
         if self.fetches(&claim)
             && let Some(to_fetch) =
                 self.busy.spend(&self.shared, &mut [&mut claim], moment, moment.at)
         {
-            return Answer::Passes(to_fetch.into_vec());
+            return NodeAnswer::Passes(to_fetch.into_vec());
         }
         let memory = &self.shared.memory;
         if self.mode != Strategy::Exact && self.known.refuse(memory, &mut [&mut claim], moment.time)
         {
             match claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after: Some(retry_after) }) => {
-                    return Answer::Refuses { retry_after };
+                    return NodeAnswer::Refuses { retry_after };
                 }
                 told => panic!("a known refusal is {told:?}"),
             }
         }
-        Answer::Asks
+        NodeAnswer::Asks
     }
 
     /// The server's answer to a request that came at `moment`. Returns the batches that are to be fetched.

@@ -9,7 +9,7 @@ use crate::limit::rate::Cost;
 use crate::store::reserve::LEASE;
 
 /// The shared buckets, by the numbers of their keys.
-pub(super) struct Server {
+pub(super) struct SimulatedServer {
     /// As Redis is asked: without the reserve, where tokens are fetched.
     asked: Ask,
     /// As the limit is written. Settlements have these figures.
@@ -19,7 +19,7 @@ pub(super) struct Server {
     slots: Vec<(u64, u64)>,
 }
 
-impl Server {
+impl SimulatedServer {
     pub(super) fn new(asked: Ask, written: Ask, keys: usize) -> Self {
         Self { asked, written, buckets: vec![None; keys], slots: Vec::new() }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::bound::Bound;
-use super::node::{Answer, Returned, SimulatedNode, number};
+use super::node::{NodeAnswer, Returned, SimulatedNode, number};
 use super::random::Random;
-use super::server::Server;
+use super::server::SimulatedServer;
 use super::traffic::{Arrival, Traffic};
 use super::{Limit, Scenario, Strategy, Tally, micros, time};
 use crate::limit::algorithm::Receipt;
@@ -29,7 +29,7 @@ pub(super) fn play(setting: &Scenario) -> Tally {
 }
 
 /// A node's place, with its process and whether it runs.
-struct Place {
+struct NodePlace {
     node: Option<SimulatedNode>,
     /// The number of its process. What was meant for an earlier process is thrown away.
     process: u64,
@@ -46,7 +46,7 @@ enum Question {
     Announcement,
 }
 
-enum Reply {
+enum ServerReply {
     Decision(Decision, Option<Receipt>),
     Processes(u64),
     None,
@@ -63,7 +63,7 @@ struct Message {
 enum WorldEvent {
     /// With the time at which the node hears the answer. `None` where it never does.
     AtServer(Message, Option<u64>),
-    AtNode(Message, Reply),
+    AtNode(Message, ServerReply),
     Sweep(usize, u64),
     Announce(usize, u64),
     Failure(usize),
@@ -73,9 +73,9 @@ enum WorldEvent {
 struct World<'s> {
     setting: &'s Scenario,
     limit: Limit,
-    server: Server,
+    server: SimulatedServer,
     bounds: Vec<Bound>,
-    places: Vec<Place>,
+    places: Vec<NodePlace>,
     /// What happens, by its time and a running number.
     events: BTreeMap<(u64, u64), WorldEvent>,
     numbers: u64,
@@ -93,8 +93,8 @@ impl<'s> World<'s> {
         let base = Instant::now();
         let keys = limit.keys.len();
         let asked = SimulatedNode::start(setting.mode, base).shared.asked(&limit.spec, &limit.ask);
-        let server = Server::new(asked, limit.ask, keys);
-        let place = || Place { node: None, process: 0, stopped_until: 0 };
+        let server = SimulatedServer::new(asked, limit.ask, keys);
+        let place = || NodePlace { node: None, process: 0, stopped_until: 0 };
         let mut world = Self {
             bounds: vec![server.bound(); keys],
             places: (0..setting.nodes).map(|_| place()).collect(),
@@ -171,17 +171,17 @@ impl<'s> World<'s> {
         }
         let Some(node) = &mut self.places[place].node else { return };
         match node.ask(&self.limit, key, moment) {
-            Answer::Passes(to_fetch) => {
+            NodeAnswer::Passes(to_fetch) => {
                 self.admit(key);
                 self.count_admitted(self.now, hot);
                 self.figures.spent += u64::from(counts);
                 to_fetch.into_iter().for_each(|fetch| self.fetch(place, fetch));
             }
-            Answer::Refuses { retry_after } => {
+            NodeAnswer::Refuses { retry_after } => {
                 self.figures.known_refusals += u64::from(counts);
                 self.check_refusal(key, micros(retry_after));
             }
-            Answer::Asks => self.send(place, Question::Request { key, hot }),
+            NodeAnswer::Asks => self.send(place, Question::Request { key, hot }),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'s> World<'s> {
             self.put(self.now + there, WorldEvent::AtServer(message.clone(), answered));
         }
         if answered.is_none() {
-            self.put(self.now + TIMEOUT, WorldEvent::AtNode(message, Reply::None));
+            self.put(self.now + TIMEOUT, WorldEvent::AtNode(message, ServerReply::None));
         }
     }
 
@@ -284,7 +284,7 @@ impl<'s> World<'s> {
         let node = SimulatedNode::start(self.setting.mode, self.at(self.now));
         self.numbers += 1;
         let process = self.numbers;
-        self.places[place] = Place { node: Some(node), process, stopped_until: 0 };
+        self.places[place] = NodePlace { node: Some(node), process, stopped_until: 0 };
         self.put(self.now, WorldEvent::Announce(place, process));
         if self.setting.mode == Strategy::Prefetch {
             self.put(self.now + micros(WINDOW), WorldEvent::Sweep(place, process));
@@ -322,30 +322,32 @@ impl<'s> World<'s> {
                 if answered.is_some() && decision.outcome.passes() {
                     self.admit(*key);
                 }
-                Reply::Decision(decision, receipt)
+                ServerReply::Decision(decision, receipt)
             }
             Question::Batch(fetch) => {
                 let ask = fetch.question();
                 let (decision, receipt) = self.server.take(number(ask.key), ask.ask.cost, now);
-                Reply::Decision(decision, receipt)
+                ServerReply::Decision(decision, receipt)
             }
             Question::Return((key, tokens, receipt)) => {
                 self.server.give_back(*key, *tokens, *receipt, now);
-                Reply::None
+                ServerReply::None
             }
-            Question::Announcement => Reply::Processes(self.server.announce(message.process, now)),
+            Question::Announcement => {
+                ServerReply::Processes(self.server.announce(message.process, now))
+            }
         };
         if let Some(at) = answered {
             self.put(at, WorldEvent::AtNode(message, reply));
         }
     }
 
-    fn hear(&mut self, message: &Message, reply: Reply) {
+    fn hear(&mut self, message: &Message, reply: ServerReply) {
         let (place, sent, counts) = (message.place, message.sent, self.counts(message.sent));
         let (moment, now) = (self.moment(sent), self.at(self.now));
         let Some(node) = &mut self.places[place].node else { return };
         match (&message.question, reply) {
-            (Question::Request { key, hot }, Reply::Decision(decision, _)) => {
+            (Question::Request { key, hot }, ServerReply::Decision(decision, _)) => {
                 let to_fetch = node.hear(&self.limit, *key, decision, moment, now);
                 if decision.outcome.passes() {
                     self.count_admitted(sent, *hot);
@@ -358,7 +360,7 @@ impl<'s> World<'s> {
             }
             (Question::Batch(fetch), reply) => {
                 let given = match reply {
-                    Reply::Decision(Decision { remaining, .. }, receipt) => {
+                    ServerReply::Decision(Decision { remaining, .. }, receipt) => {
                         receipt.map(|receipt| Fetched { remaining, receipt })
                     }
                     _ => None,
@@ -369,7 +371,7 @@ impl<'s> World<'s> {
                 back.into_iter().for_each(|returned| self.give_back(place, returned));
             }
             (Question::Announcement, reply) => {
-                if let Reply::Processes(held) = reply {
+                if let ServerReply::Processes(held) = reply {
                     node.count(held, moment.at, now);
                 }
                 self.put(self.now + SECOND, WorldEvent::Announce(place, message.process));

@@ -1,6 +1,8 @@
 //! The admin endpoint.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
@@ -8,7 +10,7 @@ use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::program;
 use crate::support::upstream::Upstream;
-use crate::support::wait_until;
+use crate::support::{PATIENCE, now, wait_until};
 
 fn proxy(api: &Upstream) -> Proxy {
     Proxy::to(api)
@@ -46,6 +48,33 @@ fn it_is_ready_until_it_drains_and_lives_on() {
     assert_eq!(proxy.log.count("draining"), 1);
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0), "the second signal ends it at once");
+}
+
+/// More than the endpoint serves at once wait, and are answered as soon as another one has left.
+#[test]
+fn connections_beyond_the_bound_wait() {
+    let api = Upstream::echoing();
+    let proxy = proxy(&api).admin().start();
+    let (admin, host) = (proxy.admin(), [("host", "localhost")]);
+    let began = now();
+    let mut open: Vec<_> = (0..100)
+        .map(|_| {
+            let mut client = Connection::open(admin);
+            assert_eq!(client.get("/healthz", &host).status, 200);
+            client
+        })
+        .collect();
+    let mut late = Connection::open(admin);
+    late.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    late.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let waited = late.stream.peek(&mut [0]).map_err(|error| error.kind());
+    // After ten seconds the first ones are closed because they are idle.
+    if began.elapsed() < Duration::from_secs(9) {
+        assert_eq!(waited, Err(ErrorKind::WouldBlock));
+    }
+    late.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    open.pop();
+    assert_eq!(late.reply("GET").text(), "ok\n");
 }
 
 #[test]

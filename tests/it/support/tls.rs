@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair,
+    Issuer, KeyPair, date_time_ymd,
 };
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
@@ -83,10 +83,19 @@ impl Folder {
 
     /// The same for a client; its subject is `CN=COMMON_NAME`.
     pub(crate) fn write_client(&self, name: &str, common_name: &str) -> IdentityFiles {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        self.sign(name, client_params(common_name))
+    }
+
+    /// The same, valid from `years.0` to `years.1` (the first of January of each).
+    pub(crate) fn write_client_of(
+        &self,
+        name: &str,
+        common_name: &str,
+        years: (i32, i32),
+    ) -> IdentityFiles {
+        let mut params = client_params(common_name);
+        params.not_before = date_time_ymd(years.0, 1, 1);
+        params.not_after = date_time_ymd(years.1, 1, 1);
         self.sign(name, params)
     }
 
@@ -148,4 +157,12 @@ impl Folder {
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
     }
+}
+
+fn client_params(common_name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    params
 }

@@ -5,9 +5,9 @@ use std::io::{Read as _, Write as _};
 use tidegate::tls::HTTP_1_1;
 
 use crate::support::client::{Connection, raw};
-use crate::support::front::Front;
 use crate::support::http2::frames::{Frames, Outcome, SETTINGS, asking, frame};
 use crate::support::metrics::Metrics;
+use crate::support::peer_server::PeerServer;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::{Folder, shake_hands_on};
@@ -224,7 +224,7 @@ fn haproxy_stands_in_front() {
     for options in
         ["send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id"]
     {
-        let Some(front) = Front::haproxy(&proxy.address.to_string(), options) else { return };
+        let Some(front) = PeerServer::haproxy(&proxy.address.to_string(), options) else { return };
         let mut client = Connection::open_from([127, 0, 0, 9], front.address());
         assert_eq!(client.get("/", &[]).status, 200, "{options}");
         assert_eq!(forwarded_for(&api), "127.0.0.9", "{options}");
@@ -235,7 +235,7 @@ fn haproxy_stands_in_front() {
 fn nginx_stands_in_front() {
     let api = Upstream::echoing();
     let proxy = proxy(&api).start();
-    let Some(front) = Front::nginx(&proxy.address.to_string()) else { return };
+    let Some(front) = PeerServer::nginx(&proxy.address.to_string()) else { return };
     let mut client = Connection::open_from([127, 0, 0, 9], front.address());
     assert_eq!(client.get("/", &[]).status, 200);
     assert_eq!(forwarded_for(&api), "127.0.0.9");

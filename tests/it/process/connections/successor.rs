@@ -59,9 +59,9 @@ impl Heir {
     fn of(proxy: &Tidegate) -> Self {
         let before = proxy.log.count("handed over");
         proxy.signal("USR2");
-        let heir = Self::started_by(proxy);
         wait_until("the proxy hands over", || proxy.log.count("handed over") > before);
-        heir
+        // Another process may have been started before, and have failed.
+        Self(proxy.log.with("handed over").pop().unwrap()["pid"].to_string())
     }
 
     /// The process that was started last.
@@ -247,6 +247,67 @@ fn a_unix_socket_is_handed_over_with_its_file() {
     assert_eq!(status(&path), 200);
     heir.stop();
     assert!(!path.exists());
+}
+
+/// A path that the file does not name any more.
+#[test]
+fn a_successor_removes_the_socket_file_that_nobody_names() {
+    let (program, folder) = (Program::new(), tempfile::tempdir().unwrap());
+    let [old, kept] = ["old.sock", "kept.sock"].map(|name| folder.path().join(name));
+    let unix = |path: &Path| format!("\"unix:{}\"", path.display());
+    let file = |listen: &str| Proxy::answering().server(&format!("listen = [{listen}]"));
+    let both = format!("\"LISTEN\", {}, {}", unix(&old), unix(&kept));
+    let mut proxy = program.start(&file(&both));
+    let text = file(&format!("\"{}\", {}", proxy.address, unix(&kept))).text();
+    // A successor that fails must leave the file.
+    fs::write(proxy.config_file(), format!("{text}nonsense")).unwrap();
+    proxy.signal("USR2");
+    proxy.log.wait("handover failed", |_| true);
+    assert!(UnixStream::connect(&old).is_ok());
+    fs::write(proxy.config_file(), text).unwrap();
+    let heir = Heir::of(&proxy);
+    wait_until("the old file is removed", || !old.exists());
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(Connection::of(UnixStream::connect(&kept).unwrap()).get("/", &[]).status, 200);
+    heir.stop();
+    assert!(!kept.exists());
+}
+
+/// Whoever looks at the page must see the new process, and not the old one until its last request is over.
+#[test]
+fn the_admin_clients_of_the_old_process_are_sent_to_the_new_one() {
+    let (tell, told) = channel();
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let api = Upstream::answering(move |got| {
+        if got.path() == "/slow" {
+            let _ = tell.send(());
+            let _ = wait.lock().unwrap().recv();
+        }
+        ok(got.path())
+    });
+    let program = Program::new();
+    let mut proxy = program.start(&Proxy::to(&api).admin());
+    let admin = proxy.admin();
+    let host = [("host", "localhost")];
+    let mut slow = Connection::open(proxy.address);
+    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    let (mut kept, mut stream) = (Connection::open(admin), Connection::open(admin));
+    assert_eq!(kept.get("/healthz", &host).status, 200);
+    stream.send("GET /api/stream HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.until(b"data: ");
+    let heir = Heir::of(&proxy);
+    assert!(kept.is_closed());
+    let (rest, end) = stream.rest_with_end();
+    assert!(end.is_ok() && rest.ends_with(b"0\r\n\r\n"), "{end:?}");
+    let status = get(admin, "/api/status", &host).json();
+    assert_eq!((&status["draining"], &status["requests"]["total"]), (&false.into(), &0.into()));
+    assert_eq!(get(admin, "/readyz", &host).status, 200);
+    go.send(()).unwrap();
+    assert_eq!(slow.reply("GET").text(), "/slow", "the old process was there until now");
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    heir.stop();
 }
 
 /// With the file of a process `listen` needs a restart, and this is one.

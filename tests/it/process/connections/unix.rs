@@ -7,8 +7,8 @@ use std::process::Output;
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
-use crate::support::front::Front;
 use crate::support::http2::frames::{SETTINGS, frame};
+use crate::support::peer_server::PeerServer;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::{Tidegate, program};
 use crate::support::upstream::Upstream;
@@ -151,7 +151,7 @@ fn haproxy_stands_in_front_of_a_socket() {
     let server = format!("{}\nproxy_protocol = true", sockets.listen());
     let _proxy = Proxy::to(&api).server(&server).start();
     let behind = format!("unix@{}", sockets.path().display());
-    let Some(front) = Front::haproxy(&behind, "send-proxy-v2") else { return };
+    let Some(front) = PeerServer::haproxy(&behind, "send-proxy-v2") else { return };
     let mut client = Connection::open_from([127, 0, 0, 9], front.address());
     assert_eq!(client.get("/", &[]).status, 200);
     assert_eq!(api.last().header("x-forwarded-for").as_deref(), Some("127.0.0.9"));

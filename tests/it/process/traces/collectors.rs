@@ -34,7 +34,7 @@ fn a_collector_that_is_away_costs_the_spans_alone() {
         get(proxy.address, "/back", &[]);
         !collector.spans().is_empty()
     });
-    let line = proxy.log.wait("spans sent again", |_| true);
+    let line = proxy.log.wait("collector recovered", |_| true);
     assert!(line["away_ms"].as_u64().is_some(), "{line}");
     assert!(proxy.stop().success());
     let lines = proxy.log.with("spans dropped");

@@ -98,6 +98,20 @@ fn a_traceparent_that_cannot_be_read_begins_a_new_trace() {
     }
 }
 
+/// `connection` names fields that end here. What the proxy itself writes is not among them.
+#[test]
+fn a_client_cannot_cut_a_trace() {
+    let parent = sampled();
+    let headers =
+        [("connection", "traceparent, x-own"), ("traceparent", parent.as_str()), ("x-own", "1")];
+    let traced = trace(1, true, &headers);
+    let span = traced.span.unwrap();
+    assert_eq!(hex(&span.parent_span_id), PARENT);
+    assert_eq!(traced.traceparent, Some(format!("00-{TRACE}-{}-01", hex(&span.span_id))));
+    let untraced = trace(0, false, &headers);
+    assert_eq!(untraced.traceparent, None, "the client's own field ends here");
+}
+
 #[test]
 fn without_a_collector_nothing_is_changed() {
     let api = Upstream::echoing();

@@ -6,6 +6,7 @@ mod h2c;
 mod h2c_breaks;
 mod https;
 mod many;
+mod peers;
 mod places;
 
 use std::io::{BufReader, Write as _};

@@ -3,6 +3,8 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::logged;
 use crate::support::client::get;
@@ -61,6 +63,53 @@ fn requests_that_are_reset_at_once_end_the_connection() {
     proxy.stop();
     let line = proxy.log.find("malformed requests").expect("a line");
     assert_eq!((&line["client"], &line["count"]), (&"127.0.0.1".into(), &1.into()));
+}
+
+/// The library of HTTP/2 would write a line for each connection.
+#[test]
+fn many_connections_that_reset_do_not_fill_the_log() {
+    let mut proxy = Proxy::answering().server("workers = 1").start();
+    let pairs = (0..200_u32).flat_map(|n| {
+        let head = request(2 * n + 1, END_STREAM, &asking("GET", "/reset"));
+        [head, frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat()
+    });
+    let pairs: Vec<_> = pairs.collect();
+    for _ in 0..50 {
+        let mut client = Frames::open(proxy.address, &[]);
+        client.send(&pairs);
+        assert_eq!(client.end(), ENHANCE_YOUR_CALM);
+    }
+    proxy.stop();
+    let lines = proxy.log.with("malformed requests");
+    assert_eq!(lines.iter().map(|line| line["count"].as_u64().unwrap()).sum::<u64>(), 50);
+    let foreign: Vec<_> =
+        proxy.log.lines().into_iter().filter(|line| line["target"] != "tidegate").collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+/// Not even a connection to the API is opened for a request that was reset before it was looked at.
+#[test]
+fn requests_that_were_reset_already_reach_no_server() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    let api = Upstream::raw(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut proxy = Proxy::of_one_worker(&api).start();
+    for _ in 0..20 {
+        let mut client = Frames::open(proxy.address, &[]);
+        // So that all of it is there at once.
+        proxy.pause();
+        let pairs = (0..60_u32).flat_map(|n| {
+            let head = request(2 * n + 1, END_STREAM, &asking("GET", "/reset"));
+            [head, frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat()
+        });
+        client.send(pairs.chain(frame(PING, 0, 0, &[0; 8])).collect::<Vec<_>>());
+        proxy.signal("CONT");
+        client.find(|frame| frame.kind == PING).expect("an answer to the ping");
+    }
+    proxy.stop();
+    assert_eq!(connections.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -197,6 +246,30 @@ fn one_field_referred_to_many_times_makes_a_head_too_large() {
         assert_eq!(client.outcome(stream), outcome, "{times}");
     }
     assert_unharmed(&proxy, before);
+}
+
+/// hyper has no hook for these heads: they are no request, and no metric counts them. What they cost is bounded.
+#[test]
+fn heads_of_many_fields_are_refused_one_by_one() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = acquainted(proxy.address);
+    let before = proxy.memory();
+    // A field counts 32 bytes and its text (RFC 9113, 6.5.2): 32 KiB have room for some 900 of these.
+    let head = |fields: usize| {
+        asking("GET", "/").into_iter().chain(vec![("x", &b"y"[..]); fields]).collect::<Vec<_>>()
+    };
+    assert_eq!(client.ask(3, &head(900)), Outcome::Status(200));
+    for stream in 2..200 {
+        assert_eq!(client.ask(2 * stream + 1, &head(1_500)), Outcome::Status(431));
+    }
+    assert_unharmed(&proxy, before);
+    assert_eq!(
+        client.ask(999, &asking("GET", "/")),
+        Outcome::Status(200),
+        "the connection is kept"
+    );
+    assert_eq!(api.requests().len(), 4);
 }
 
 #[test]
