@@ -110,9 +110,12 @@ impl Fact {
             KeySource::Header(name) => Some(Self::Header(name.clone())),
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
-            KeySource::Path | KeySource::Method | KeySource::Route | KeySource::Param(_) => None,
-            // Its alternatives are asked for one by one.
-            KeySource::FirstOf(_) => None,
+            // The alternatives of the last one are asked for one by one.
+            KeySource::Path
+            | KeySource::Method
+            | KeySource::Route
+            | KeySource::Param(_)
+            | KeySource::FirstOf(_) => None,
         }
     }
 

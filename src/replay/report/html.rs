@@ -166,14 +166,9 @@ fn beside(
     page.push_str("<section class=\"card\">\n<h3>Side by side</h3>\n");
     head(page, &["", &old.file, &new.file])?;
     let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
-    let rows: [(&str, fn(&FileReport) -> (u64, u64)); 4] = [
-        ("requests rejected", |it| (it.all.rejected, it.all.requests)),
-        ("requests held", |it| (it.all.delayed, it.all.requests)),
-        ("clients rejected", |it| (it.clients.rejected as u64, it.clients.seen as u64)),
-        ("clients held", |it| (it.clients.delayed as u64, it.clients.seen as u64)),
-    ];
-    for (what, of) in rows {
-        let cells = [of(old), of(new)].map(|(count, all)| cell(count, all));
+    for ((what, count, of), (_, before, of_before)) in new.figures().into_iter().zip(old.figures())
+    {
+        let cells = [cell(before, of_before), cell(count, of)];
         row(page, what, &cells, false)?;
     }
     let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));

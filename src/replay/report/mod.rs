@@ -198,6 +198,17 @@ impl FileReport {
         }
     }
 
+    /// What two files are compared by: a name, how many are hit, and how many there are.
+    fn figures(&self) -> [(&'static str, u64, u64); 4] {
+        let Self { all, clients, .. } = self;
+        [
+            ("requests rejected", all.rejected, all.requests),
+            ("requests held", all.delayed, all.requests),
+            ("clients rejected", clients.rejected as u64, clients.seen as u64),
+            ("clients held", clients.delayed as u64, clients.seen as u64),
+        ]
+    }
+
     /// The share of requests that are rejected, from 0 to 1.
     pub fn rejected_share(&self) -> f64 {
         share(self.all.rejected, self.all.requests)

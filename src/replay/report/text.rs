@@ -226,14 +226,9 @@ fn entries(
 fn beside(new: &FileReport, old: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "\n  {:<18} {:>22} {:>22}", "", clipped(&old.file, 22), clipped(&new.file, 22))?;
     let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
-    let rows: [(&str, fn(&FileReport) -> (u64, u64)); 4] = [
-        ("requests rejected", |it| (it.all.rejected, it.all.requests)),
-        ("requests held", |it| (it.all.delayed, it.all.requests)),
-        ("clients rejected", |it| (it.clients.rejected as u64, it.clients.seen as u64)),
-        ("clients held", |it| (it.clients.delayed as u64, it.clients.seen as u64)),
-    ];
-    for (what, of) in rows {
-        let [old, new] = [of(old), of(new)].map(|(count, all)| cell(count, all));
+    for ((what, count, of), (_, before, of_before)) in new.figures().into_iter().zip(old.figures())
+    {
+        let (new, old) = (cell(count, of), cell(before, of_before));
         writeln!(f, "  {what:<18} {old:>22} {new:>22}")?;
     }
     Ok(())
