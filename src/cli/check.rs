@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, load, print};
 use crate::config::{Problems, Severity};
+use crate::plan::NO_ROUTE;
 use crate::replay::cases::{self, CaseResult};
+use crate::replay::report::printable;
 
 /// Say `ok`, or everything that is wrong with the file, and try its `[[tests]]`.
 #[derive(Args, Clone, Debug)]
@@ -82,6 +84,7 @@ fn case_as_json(result: &CaseResult<'_>) -> Value {
         "line": case.line,
         "ok": differences.is_empty(),
         "differences": differences,
+        "not_tried": came.left_out.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         "came": {
             "allowed": came.allowed,
             "rejected": came.rejected,
@@ -102,10 +105,20 @@ struct CaseReport<'r> {
 impl Display for CaseReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CaseResult { case, came, differences } = self.result;
+        let name = printable(&case.name);
+        let left_out = |f: &mut fmt::Formatter<'_>| {
+            if came.route == NO_ROUTE && case.expect.route.is_none() {
+                write!(f, "\n    no route takes its requests: the answer is 404")?;
+            }
+            came.left_out.iter().try_for_each(|(name, fact)| {
+                write!(f, "\n    {name} was not tried, because a test does not have {fact}")
+            })
+        };
         if differences.is_empty() {
-            return write!(f, "test {} ... ok", case.name);
+            write!(f, "test {name} ... ok")?;
+            return left_out(f);
         }
-        write!(f, "test {} ... FAILED ({}:{})", case.name, self.file.display(), case.line)?;
+        write!(f, "test {name} ... FAILED ({}:{})", self.file.display(), case.line)?;
         for difference in differences {
             write!(f, "\n    {difference}")?;
         }
@@ -121,9 +134,6 @@ impl Display for CaseReport<'_> {
         if let Some(seconds) = came.retry_after {
             write!(f, ", retry_after = \"{seconds}s\"")?;
         }
-        for (name, fact) in &came.left_out {
-            write!(f, "\n    {name} was not tried, because a test does not have {fact}")?;
-        }
-        Ok(())
+        left_out(f)
     }
 }

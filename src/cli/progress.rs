@@ -10,7 +10,7 @@ use crate::replay::report::number;
 
 /// Nothing is shown before this time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks of the eye.
+/// Between two updates of the line.
 const BETWEEN: Duration = Duration::from_millis(200);
 /// The time is read only so often, by lines.
 const LINES: u64 = 1 << 12;

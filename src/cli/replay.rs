@@ -11,13 +11,16 @@ use super::progress::ProgressBar;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::plan::Plan;
 use crate::replay::Replay;
-use crate::replay::fact::Assumption;
+use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
 use crate::replay::report::text::Text;
-use crate::replay::report::{LineCounts, Report, html, json, percent};
+use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, printable};
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
+
+/// The lines among which the first request of a log must be, to order several logs.
+const FIRST_LINES: usize = 1_000;
 
 /// The broken lines that a report shows.
 const EXAMPLES: usize = 5;
@@ -65,7 +68,7 @@ pub(super) struct LogArgs {
     format: Format,
 }
 
-/// A share of all, as in `1%`.
+/// A share of all in percent, from 0 to 100, as in `1%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Share(pub(super) f64);
 
@@ -77,17 +80,15 @@ impl FromStr for Share {
         let percent = number.parse::<f64>().ok().filter(|it| (0.0..=100.0).contains(it));
         // Without the sign nobody can tell whether 0.5 is a half or the two-hundredth part.
         let percent = percent.filter(|it| text.ends_with('%') || *it == 0.0);
-        percent
-            .map(|percent| Self(percent / 100.0))
-            .ok_or_else(|| "expected a share in percent, as in 1% or 0.1%".to_owned())
+        percent.map(Self).ok_or_else(|| "expected a share in percent, as in 1% or 0.1%".to_owned())
     }
 }
 
 impl LogArgs {
     /// Hands each request of the logs to `take`. Returns what the lines were.
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
-        let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
-        let mut reader = LogReader::open(&inputs, self.format.clone()).map_err(Failure::run)?;
+        let mut reader =
+            LogReader::open(&self.in_order()?, self.format.clone()).map_err(Failure::run)?;
         let mut bar = ProgressBar::new();
         let mut lines = LineCounts::default();
         loop {
@@ -107,20 +108,93 @@ impl LogArgs {
             bar.show(lines.read, || reader.progress());
         }
         bar.end();
-        Ok(lines)
+        if lines.read > lines.broken + lines.no_request {
+            return Ok(lines);
+        }
+        let LineCounts { read, broken, ref examples, .. } = lines;
+        Err(Failure::run(match examples.first() {
+            _ if read == 0 => "the log has no lines".to_owned(),
+            Some((file, line, why)) => format!(
+                "none of {read} lines is a request, and {broken} cannot be read. Is it another --format? \
+                 {}:{line}: {why}",
+                printable(file)
+            ),
+            None => format!("none of {read} lines shows an HTTP request"),
+        }))
+    }
+
+    /// The logs, the oldest first: rotated files often come in another order. Their first requests tell. Nothing
+    /// is moved where one of them cannot be read twice.
+    fn in_order(&self) -> Result<Vec<LogInput>, Failure> {
+        let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
+        if inputs.len() < 2 || !inputs.iter().all(LogInput::is_regular) {
+            return Ok(inputs);
+        }
+        let mut begun = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let one = std::slice::from_ref(&input);
+            let mut reader = LogReader::open(one, self.format.clone()).map_err(Failure::run)?;
+            let mut first = None;
+            for _ in 0..FIRST_LINES {
+                match reader.next_record().map_err(Failure::run)? {
+                    Some(Ok(record)) => first = Some(record.time),
+                    Some(Err(_)) => continue,
+                    None => {}
+                }
+                break;
+            }
+            begun.push((first, input));
+        }
+        if begun.iter().all(|(first, _)| first.is_some()) {
+            begun.sort_by_key(|(first, _)| *first);
+        }
+        Ok(begun.into_iter().map(|(_, input)| input).collect())
+    }
+
+    /// Whether this file is one of the logs.
+    fn have(&self, file: &Path) -> bool {
+        self.logs.iter().any(|log| is_same(Path::new(log), file))
+    }
+}
+
+/// Whether both names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Refuses assumptions of what nothing reads: they are probably typing errors.
+pub(super) fn check_assumptions(
+    assumptions: &[Assumption],
+    reads: impl Fn(&Fact) -> bool,
+) -> CommandResult {
+    match assumptions.iter().find(|assumption| !reads(&assumption.fact)) {
+        Some(Assumption { fact, .. }) => Err(Failure::usage(format!(
+            "no limit and no route reads {fact}, of which --assume speaks"
+        ))),
+        None => Ok(()),
     }
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
+    let configs = || std::iter::once(&args.file.config).chain(&args.against);
+    if let Some(page) = &args.html
+        && (args.logs.have(page) || configs().any(|config| is_same(config, page)))
+    {
+        let page = page.display();
+        return Err(Failure::usage(format!("--html {page} would overwrite a file that is read")));
+    }
     let plan = load(&args.file.config)?.plan;
     let against = args.against.as_deref().map(load).transpose()?.map(|loaded| loaded.plan);
     let plans: Vec<&Plan> = std::iter::once(&plan).chain(&against).collect();
     let mut replay = Replay::new(plans, &args.assumptions);
+    check_assumptions(&args.assumptions, |fact| {
+        replay.sides().iter().any(|side| side.judge.reads(fact))
+    })?;
     let lines = args.logs.read(|record| replay.request(record))?;
-    let name = |path: &Path| path.display().to_string();
-    let files: Vec<_> =
-        std::iter::once(&args.file.config).chain(&args.against).map(|path| name(path)).collect();
-    let (read, broken) = (lines.read, lines.broken);
+    let files: Vec<_> = configs().map(|path| printable(&path.display().to_string())).collect();
     let Some(report) = Report::of(&replay, lines, &files) else { return Ok(()) };
     if let Some(path) = &args.html {
         let page = html::page(&report);
@@ -131,22 +205,21 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
         true => print(json::json(&report))?,
         false => print(Text(&report).to_string().trim_end())?,
     }
-    let all = report.now.all.requests;
-    if all == 0 && read > 0 {
-        let why = if broken > 0 {
-            "they cannot be read: name their form with --format"
-        } else {
-            "they show no HTTP requests"
-        };
-        return Err(Failure::run(format!("none of {read} lines is a request: {why}")));
-    }
     match args.fail_above {
-        Some(Share(most)) if report.now.rejected_share() > most => {
-            let (share, most) = (percent(report.now.rejected_share()), percent(most));
-            let message =
-                format!("error: {share} of the requests would be rejected, more than {most}");
-            Err(Failure { code: ABOVE, message: Some(message) })
+        Some(Share(most)) if report.now.may_exceed(most) => {
+            Err(Failure { code: ABOVE, message: Some(above(&report.now, most)) })
         }
         _ => Ok(()),
     }
+}
+
+/// Why a replay fails by `--fail-above`.
+fn above(report: &FileReport, most: f64) -> String {
+    let of = |count| format!("{} of {} requests", number(count), number(report.all.requests));
+    let rejected = of(report.all.rejected);
+    let undecided = match report.undecided {
+        0 => String::new(),
+        count => format!(", and {} might be: a limit was left out for them", number(count)),
+    };
+    format!("error: {rejected} would be rejected{undecided}; --fail-above allows {most} %")
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::replay::{LogArgs, Share};
+use super::replay::{LogArgs, Share, check_assumptions};
 use super::{CommandResult, Failure, complain, print};
 use crate::replay::fact::Assumption;
 use crate::replay::suggest::{Suggest, WantedLimits};
@@ -39,15 +39,12 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
         keys: args.keys.iter().map(sources).collect(),
         touch: args.touch.0,
     };
-    let plan = wanted.plan()?;
+    let plan = wanted.plan().map_err(Failure::usage)?;
     let mut suggest = Suggest::new(&plan, &args.assumptions);
+    check_assumptions(&args.assumptions, |fact| suggest.reads(fact))?;
     let lines = args.logs.read(|record| suggest.request(record))?;
     if lines.broken > 0 {
         complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
-    }
-    if lines.read == lines.broken + lines.no_request {
-        let why = format!("none of {} lines is a request: is it another --format?", lines.read);
-        return Err(Failure::run(why));
     }
     print(suggest.file(&wanted).trim_end())
 }

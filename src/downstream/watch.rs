@@ -110,6 +110,7 @@ impl<'c> ConnectionWatch<'c> {
                 if self.client.phase.is_busy() && self.is_last_now() {
                     serving.end_soon();
                 }
+                self.client.phase.next_turn();
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(WatchEnd::Ended(end));
                 }

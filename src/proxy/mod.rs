@@ -30,6 +30,7 @@ use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 pub use self::active::Active;
@@ -129,7 +130,7 @@ impl Proxy {
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let began = Instant::now();
-        client.phase.begin(began);
+        let is_pipelined = client.phase.begin(began) && !client.phase.is_multiplexed();
         let seen = Seen::of(&exchange.head.headers);
         let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
@@ -137,6 +138,10 @@ impl Proxy {
         let headers = &mut exchange.head.headers;
         ended.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
+            if is_pipelined {
+                // hyper answers 16 such requests before other connections have their turn.
+                yield_now().await;
+            }
             let head = &exchange.head;
             let patience = match protocol {
                 Protocol::Grpc if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),

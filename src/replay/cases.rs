@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::judge::{BadRequest, Judge, Untold};
-use super::log::{LogRecord, Logged, LoggedHeaders};
+use super::log::{ClientOrigin, LogRecord, Logged, LoggedHeaders};
 use crate::limit::decision::Verdict;
 use crate::limit::time::Timestamp;
 use crate::plan::{Expectation, Plan, TestCase};
@@ -32,7 +32,7 @@ pub struct CaseResult<'p> {
     /// What came.
     pub came: CaseCounts,
     /// What differs from what was expected. Empty where the test passes.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<Mismatch>,
 }
 
 /// What came of a test's requests.
@@ -59,7 +59,7 @@ pub struct CaseCounts {
 
 /// Something that was expected, and what came instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     /// The field of `expect`.
     pub field: &'static str,
     /// Its value.
@@ -68,7 +68,7 @@ pub struct Difference {
     pub came: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: expected {}, came {}", self.field, self.expected, self.came)
     }
@@ -76,9 +76,9 @@ impl fmt::Display for Difference {
 
 /// Tries all tests of a file, in its order.
 pub fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
-    // No test has a certificate, and no answer names its use: then the estimate counts.
+    // No test has a certificate, and no answer names its use or has a size: then the estimate counts.
     let absent = |fact| Assumption { fact, assumed: Assumed::Absent };
-    let assumptions = [absent(Fact::Certificate), absent(Fact::Use)];
+    let assumptions = [absent(Fact::Certificate), absent(Fact::Use), absent(Fact::Bytes)];
     let mut judge = Judge::new(plan, &assumptions);
     let mut now = Timestamp::MIN.plus_micros(BEGIN);
     let mut results = Vec::with_capacity(plan.tests.len());
@@ -88,7 +88,7 @@ pub fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
         }
         now = now.plus(case.after);
         let came = send(&mut judge, case, now);
-        // The requests of this test have ended when the next one begins.
+        // The requests of this test have ended when the next one begins, unless they are held for longer.
         now = now.plus(case.within).plus(ANSWER);
         let differences = differences(&case.expect, &came);
         results.push(CaseResult { case, came, differences });
@@ -157,6 +157,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
     LogRecord {
         time,
         client: Some(case.from),
+        client_is: ClientOrigin::Peer,
         method: case.method.as_str().into(),
         path: case.target.path().into(),
         query: case.target.query().map_or(Logged::Absent, |query| Logged::Value(query.into())),
@@ -177,14 +178,14 @@ fn described(judge: &Judge<'_>, untold: Untold) -> (String, String) {
     (name, judge.fact(fact).to_string())
 }
 
-fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Difference> {
+fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {
     let mut differences = Vec::new();
     let mut compare = |field, expected: Option<String>, came: Option<String>| {
         if let Some(expected) = expected
             && came.as_ref() != Some(&expected)
         {
             let came = came.unwrap_or_else(|| "none".to_owned());
-            differences.push(Difference { field, expected, came });
+            differences.push(Mismatch { field, expected, came });
         }
     };
     let count = |count: u64| Some(count.to_string());
@@ -196,7 +197,7 @@ fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Difference> {
     let seconds = |seconds: u64| format!("{seconds}s");
     compare("retry_after", expect.retry_after.map(seconds), came.retry_after.map(seconds));
     if let Some((bad, count)) = came.bad {
-        differences.push(Difference {
+        differences.push(Mismatch {
             field: "requests",
             expected: "requests that reach the limits".to_owned(),
             came: format!("{count} with a wrong {}", bad.as_str()),
@@ -309,7 +310,7 @@ mod tests {
         let tests = "[[tests]]\nsend = \"GET /login\"\ntimes = 10\n\
              expect = { allowed = 9, rejected = 1, delayed = 1, limit = \"even\", \
              route = \"/even\", retry_after = \"7s\" }\n\
-             [[tests]]\nsend = \"GET /a%2Fb\"\nexpect = {}\n\
+             [[tests]]\nsend = \"GET /a%2Fb\"\nexpect = { allowed = 0 }\n\
              [[tests]]\nsend = \"GET /even\"\nexpect = { limit = \"even\", retry_after = \"1s\" }\n";
         let expected = [
             vec![

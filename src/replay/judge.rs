@@ -3,17 +3,18 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::log::{LogRecord, Logged};
+use super::log::{ClientOrigin, LogRecord, Logged, OtherHeaders};
 use crate::limit::time::Timestamp;
 use crate::plan::{Action, CostSpec, Plan};
 use crate::proxy;
-use crate::request::client::PeerAddress;
+use crate::request::client::{Client, PeerAddress};
 use crate::request::host::Host;
 use crate::request::key::{KeySource, View};
 use crate::request::method;
@@ -38,7 +39,7 @@ pub struct Judge<'p> {
 }
 
 /// What becomes of a request.
-pub struct Judged<'p> {
+pub struct JudgedRequest<'p> {
     /// The client, where the log tells it.
     pub client: Option<IpAddr>,
     /// The route's place in the plan; `None` without a route.
@@ -105,7 +106,9 @@ impl<'p> Judge<'p> {
             conditions.headers.iter().for_each(|(name, _)| judge.note_header(name));
         }
         if !plan.server.trust.networks.is_empty() {
-            judge.note_header(&plan.server.trust.header.name());
+            let header = plan.server.trust.header.name();
+            judge.note_header(&header);
+            judge.place(Fact::Header(header));
         }
         judge.assumed = judge.facts.iter().map(|fact| assumed(fact, assumptions)).collect();
         judge
@@ -140,6 +143,11 @@ impl<'p> Judge<'p> {
         self.plan
     }
 
+    /// Whether a limit or a route reads this fact.
+    pub fn reads(&self, fact: &Fact) -> bool {
+        self.facts.contains(fact)
+    }
+
     /// A fact by its place, as `untold` of [`Judge::judge`] gets it.
     pub fn fact(&self, place: usize) -> &Fact {
         &self.facts[place]
@@ -153,19 +161,21 @@ impl<'p> Judge<'p> {
         record: &LogRecord<'_>,
         now: Timestamp,
         mut untold: impl FnMut(Untold),
-    ) -> Judged<'p> {
+    ) -> JudgedRequest<'p> {
+        let headers = self.headers(record);
+        let client = self.client(record, &headers);
         let told: SmallVec<[bool; 16]> = self
             .facts
             .iter()
             .zip(&self.assumed)
-            .map(|(fact, assumed)| assumed.is_some() || fact.is_told(record))
+            .map(|(fact, assumed)| match fact {
+                Fact::Client => client.is_some(),
+                fact => assumed.is_some() || fact.is_told(record),
+            })
             .collect();
-        let headers = self.headers(record);
-        let trust = &self.plan.server.trust;
-        let client = record
-            .client
-            .map(|client| trust.client(PeerAddress::Network(client), &headers).address);
-        let refused = |why| Judged { client, route: None, answer: Err(why) };
+        let headers = self.forwarded(headers, client.as_ref());
+        let client = client.map(|client| client.address);
+        let refused = |why| JudgedRequest { client, route: None, answer: Err(why) };
         let Some(method) = Method::from_bytes(record.method.as_bytes())
             .ok()
             .filter(|method| method::check(method).is_ok() && !proxy::is_never_served(method))
@@ -220,22 +230,28 @@ impl<'p> Judge<'p> {
                 None => plan.limits.get(place),
             }
         });
-        let own = match (&spec.action, &found) {
-            (_, Err(NoRoute::MethodNotAllowed(_))) => Some(StatusCode::METHOD_NOT_ALLOWED),
-            (Action::Respond { status, .. }, _) => Some(*status),
-            (Action::Forward { .. }, _) => None,
-        };
-        let answer = RehearsedAnswer {
-            status: own.or(record.status),
-            bytes: record.bytes,
-            lasts: record.duration.unwrap_or_default(),
+        let answer = match (&spec.action, &found) {
+            (_, Err(NoRoute::NotFound)) => RehearsedAnswer::Refusal(StatusCode::NOT_FOUND),
+            (_, Err(NoRoute::MethodNotAllowed(_))) => {
+                RehearsedAnswer::Refusal(StatusCode::METHOD_NOT_ALLOWED)
+            }
+            (Action::Respond { status, body }, Ok(_)) => {
+                let bytes = if method == Method::HEAD { 0 } else { body.len() as u64 };
+                let (status, bytes) = (Some(*status), Some(bytes));
+                RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
+            }
+            (Action::Forward { .. }, Ok(_)) => {
+                let LogRecord { status, bytes, .. } = *record;
+                let lasts = record.duration.unwrap_or_default();
+                RehearsedAnswer::Given { status, bytes, lasts }
+            }
         };
         let answer = self.rehearsal.decide(known, &view, answer, now);
         let answer = answer.map_err(|refused| match refused {
             Refused::Cost { .. } => BadRequest::Cost,
             _ => BadRequest::Key,
         });
-        Judged { client, route, answer }
+        JudgedRequest { client, route, answer }
     }
 
     /// Gives back the memory of buckets that are like new. To be called now and then.
@@ -243,13 +259,62 @@ impl<'p> Judge<'p> {
         self.rehearsal.sweep(now);
     }
 
-    /// The headers that limits and routes read, as the log tells them or as they are assumed.
+    /// The client, by the rules of `server.trusted_proxies`. `None` where the log names no address, or only that
+    /// of a trusted proxy.
+    fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
+        let trust = &self.plan.server.trust;
+        let address = record.client?.to_canonical();
+        let itself = || Client { address, via: Vec::new(), peer_trusted: false };
+        let is_named = || headers.contains_key(trust.header.name());
+        match record.client_is {
+            ClientOrigin::Client => Some(itself()),
+            ClientOrigin::Peer if !trust.trusts(address) => Some(itself()),
+            ClientOrigin::Peer if is_named() => {
+                Some(trust.client(PeerAddress::Network(address), headers))
+            }
+            // A proxy that names no client asks for itself. Of other logs nobody knows.
+            ClientOrigin::Peer => {
+                (record.headers.get(&trust.header.name()) == Logged::Absent).then(itself)
+            }
+            ClientOrigin::Forwarded if trust.networks.is_empty() || !is_named() => Some(itself()),
+            // The end of the list is the word of a trusted proxy.
+            ClientOrigin::Forwarded => Some(trust.client(PeerAddress::UnixSocket, headers)),
+        }
+    }
+
+    /// The headers that the API would get. Routes and limits read no others.
+    fn forwarded(&self, headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
+        let Some(client) = client.filter(|_| !headers.is_empty()) else { return headers };
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.headers = headers;
+        proxy::strip_unforwarded(&mut head, client, &self.plan.server.trust);
+        head.headers
+    }
+
+    /// The headers of a request: all of them where the log names all, or else those that limits and routes
+    /// read, as the log tells them or as they are assumed.
     fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
+        if self.headers.is_empty() {
+            return headers;
+        }
+        let is_complete = record.headers.others() == OtherHeaders::Absent;
+        if is_complete {
+            for (name, value) in record.headers.named() {
+                let name = HeaderName::from_bytes(name.as_bytes()).ok();
+                if let (Some(name), Logged::Value(value)) = (name, value)
+                    && let Ok(value) = HeaderValue::from_bytes(value.as_bytes())
+                {
+                    headers.append(name, value);
+                }
+            }
+        }
         for name in &self.headers {
             let value = match record.headers.get(name) {
-                Logged::Value(value) => HeaderValue::from_bytes(value.as_bytes()).ok(),
-                Logged::Absent => None,
+                Logged::Value(value) if !is_complete => {
+                    HeaderValue::from_bytes(value.as_bytes()).ok()
+                }
+                Logged::Value(_) | Logged::Absent => None,
                 Logged::Untold if *name == COOKIE => self.cookies(record.client),
                 Logged::Untold => {
                     let value = self.assumed_text(&Fact::Header(name.clone()), record.client);

@@ -20,10 +20,9 @@ use self::log::LogRecord;
 use self::tally::Tally;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
-use crate::store::SWEEP_STEPS;
 
-/// Buckets are swept after so many requests. A sweep visits a part of them.
-const SWEEP_AFTER: u64 = 16_384;
+/// After so many requests some of the buckets are swept.
+const SWEEP_EVERY: u64 = 1_024;
 
 /// The requests of a log on their way through the limits of one file, or of two.
 pub struct Replay<'p> {
@@ -48,6 +47,8 @@ pub struct LogClock {
     pub span: Option<(Timestamp, Timestamp)>,
     /// The lines that are earlier than the line right before them.
     pub steps_back: u64,
+    /// The lines that are earlier than the latest time, and count at that time.
+    pub late: u64,
     /// How far a line is behind the latest time at most, in microseconds.
     pub furthest_back: u64,
     /// The time of the line before.
@@ -56,7 +57,7 @@ pub struct LogClock {
 
 impl Default for LogClock {
     fn default() -> Self {
-        Self { span: None, steps_back: 0, furthest_back: 0, previous: Timestamp::MIN }
+        Self { span: None, steps_back: 0, late: 0, furthest_back: 0, previous: Timestamp::MIN }
     }
 }
 
@@ -65,6 +66,7 @@ impl LogClock {
     pub fn at(&mut self, time: Timestamp) -> Timestamp {
         let (_, latest) = self.span.get_or_insert((time, time));
         self.steps_back += u64::from(time < self.previous);
+        self.late += u64::from(time < *latest);
         self.previous = time;
         self.furthest_back = self.furthest_back.max(latest.micros_since(time));
         *latest = time.max(*latest);
@@ -84,10 +86,14 @@ impl<'p> Replay<'p> {
     pub fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
         self.requests += 1;
-        let sweeps = self.requests.is_multiple_of(SWEEP_AFTER / SWEEP_STEPS as u64);
+        let sweeps = self.requests.is_multiple_of(SWEEP_EVERY);
         for Side { judge, tally } in &mut self.sides {
-            let judged = judge.judge(record, now, |untold| tally.untold(untold));
-            tally.count(&judged, now);
+            let mut is_whole = true;
+            let judged = judge.judge(record, now, |untold| {
+                is_whole = false;
+                tally.untold(untold);
+            });
+            tally.count(&judged, is_whole, now);
             if sweeps {
                 judge.sweep(now);
             }

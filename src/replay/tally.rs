@@ -1,5 +1,5 @@
 //! What a replay counts: of the requests, their clients, limits, keys and routes.
-//! [`Replay`](super::Replay) hands each [`Judged`] request to [`Tally::count`].
+//! [`Replay`](super::Replay) hands each [`JudgedRequest`] request to [`Tally::count`].
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::judge::{BadRequest, Judged, Untold};
+use super::judge::{BadRequest, JudgedRequest, Untold};
 use super::timeline::{Slice, Timeline};
 use crate::limit::Mode;
 use crate::limit::decision::{Outcome, Verdict};
@@ -39,6 +39,8 @@ pub struct Tally<'p> {
     pub limits: Vec<LimitTally<'p>>,
     /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
     pub routes: Vec<Slice>,
+    /// Requests that are not rejected, but might be if the log told more.
+    pub undecided: u64,
     /// Requests for which a limit was left out or a route may have been missed, because of a missing fact.
     pub untold: BTreeMap<Untold, u64>,
     places: HashMap<Name, usize>,
@@ -130,6 +132,11 @@ impl<K: Hash + Eq + Clone> Counts<K> {
         self.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
+    /// Those of which a request was rejected or held.
+    pub fn hit(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+        self.iter().filter(|(_, count)| count.hit.is_some())
+    }
+
     /// Those of which a request was held.
     pub fn delayed(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
         self.iter().filter(|(_, count)| count.counts.delayed > 0)
@@ -155,6 +162,7 @@ impl<'p> Tally<'p> {
             clients: Counts::default(),
             limits,
             routes: vec![Slice::default(); plan.routes.len() + 1],
+            undecided: 0,
             untold: BTreeMap::new(),
             places,
         }
@@ -165,8 +173,8 @@ impl<'p> Tally<'p> {
         *self.untold.entry(untold).or_default() += 1;
     }
 
-    /// Counts a request.
-    pub fn count(&mut self, judged: &Judged<'p>, now: Timestamp) {
+    /// Counts a request. `is_whole` says whether the log told all that its limits read.
+    pub fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.begin(now);
         match &judged.answer {
@@ -186,6 +194,7 @@ impl<'p> Tally<'p> {
                 }
             }
         }
+        self.undecided += u64::from(!is_whole && counted.rejected == 0);
         self.all.add(&counted);
         self.timeline.add(now, &counted);
         self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);

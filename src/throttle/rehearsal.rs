@@ -34,14 +34,19 @@ pub struct Rehearsal {
 }
 
 /// The answer that a request gets when it passes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RehearsedAnswer {
-    /// The status. `None` where nobody knows it: then every limit counts the request.
-    pub status: Option<StatusCode>,
-    /// The bytes of the body. `None` where nobody knows them: then the limit's estimate counts.
-    pub bytes: Option<u64>,
-    /// The time from the moment when the request passes to the end of the answer.
-    pub lasts: Duration,
+#[derive(Clone, Copy, Debug)]
+pub enum RehearsedAnswer {
+    /// An answer of the API, or of the file.
+    Given {
+        /// The status. `None` where nobody knows it: then every limit counts the request.
+        status: Option<StatusCode>,
+        /// The bytes of the body. `None` where nobody knows them: then the limit's estimate counts.
+        bytes: Option<u64>,
+        /// The time from the moment when the request passes to the end of the answer.
+        lasts: Duration,
+    },
+    /// An error of the proxy itself with this status, at once. The request has used what it took.
+    Refusal(StatusCode),
 }
 
 /// What the limits say to one request.
@@ -135,9 +140,18 @@ impl Rehearsal {
             self.leave_open(goes, End::Wait { _places: places });
         }
         let mut permit = permit(limits);
-        if !permit.is_empty() {
-            permit.answered_with(answer.status, answer.bytes);
-            self.leave_open(goes.plus(answer.lasts), End::Answer(permit));
+        if permit.is_empty() {
+            return;
+        }
+        match answer {
+            RehearsedAnswer::Given { status, bytes, lasts } => {
+                permit.answered_with(status, bytes);
+                self.leave_open(goes.plus(lasts), End::Answer(permit));
+            }
+            RehearsedAnswer::Refusal(status) => {
+                permit.refused(status);
+                self.leave_open(goes, End::Answer(permit));
+            }
         }
     }
 

@@ -119,6 +119,10 @@ fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
         }
         Some(duration.as_secs())
     });
+    let expectation = Expectation { allowed, rejected, delayed, limit, route, retry_after };
+    if expectation == Expectation::default() && !section.has(|_| true) {
+        section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
+    }
     section.finish();
-    Some(Expectation { allowed, rejected, delayed, limit, route, retry_after })
+    Some(expectation)
 }

@@ -54,7 +54,8 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "health" => vec![inline("path = \"/a\"")],
-        "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = {}")],
+        "expect" => vec![inline("allowed = 1")],
+        "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = { allowed = 1 }")],
         "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {

@@ -8,7 +8,8 @@ use http::StatusCode;
 use http::header::USER_AGENT;
 
 use super::address;
-use super::field::{ClientRank, DurationUnit, LogField, LogPlace, TimeRank};
+use super::field::{DurationUnit, LogField, LogPlace, TimeRank};
+use super::record::ClientOrigin;
 use super::record::{LineFault, LogRecord, Logged, LoggedHeaders, OtherHeaders};
 use super::request_line::{self, RequestTarget};
 use super::time;
@@ -88,7 +89,7 @@ pub(super) enum LineShape {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordDraft<'l> {
     time: Option<(TimeRank, Timestamp)>,
-    client: Option<(ClientRank, IpAddr)>,
+    client: Option<(ClientOrigin, IpAddr)>,
     request: Option<Cow<'l, str>>,
     method: Option<Cow<'l, str>>,
     target: Option<Cow<'l, str>>,
@@ -140,7 +141,7 @@ impl<'l> RecordDraft<'l> {
             LogField::ForwardedFor => {
                 if let PlaceValue::Text(list) = &value {
                     let found = address::left_most(list);
-                    set_ranked(&mut self.client, ClientRank::Forwarded, found);
+                    set_ranked(&mut self.client, ClientOrigin::Forwarded, found);
                 }
                 self.set_header(Cow::Borrowed("x-forwarded-for"), value);
             }
@@ -187,7 +188,7 @@ impl<'l> RecordDraft<'l> {
         let (second, rest) = first_word(rest);
         let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
-        set_ranked(&mut self.client, ClientRank::Peer, address::parse(client));
+        set_ranked(&mut self.client, ClientOrigin::Peer, address::parse(client));
         if has_host {
             self.host = Logged::Value(Cow::Borrowed(first));
         }
@@ -237,6 +238,7 @@ impl<'l> RecordDraft<'l> {
         Ok(LogRecord {
             time,
             client: self.client.map(|(_, address)| address),
+            client_is: self.client.map_or(ClientOrigin::default(), |(origin, _)| origin),
             method,
             path,
             query,

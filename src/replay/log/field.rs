@@ -1,5 +1,7 @@
 //! What a place of a log line means, and the one table of the names that servers give to such places.
 
+use super::record::ClientOrigin;
+
 /// A place of a log line. `N` is a header's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogPlace<N> {
@@ -24,7 +26,7 @@ pub(super) enum LogField {
     /// The time. Of several, the one of the highest rank counts.
     Time(TimeRank),
     /// The client's address. Of several, the one of the highest rank counts.
-    Client(ClientRank),
+    Client(ClientOrigin),
     /// `x-forwarded-for`: a header, and the client where the line has no other.
     ForwardedFor,
     /// What stands in front of the time in the combined format.
@@ -66,17 +68,6 @@ pub(super) enum TimeRank {
     Began,
 }
 
-/// Which address of a line counts: that of the last variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ClientRank {
-    /// The left-most address of `x-forwarded-for`, which strangers can write.
-    Forwarded,
-    /// The other end of the connection.
-    Peer,
-    /// The client that the server made out.
-    Client,
-}
-
 /// The unit of a duration without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DurationUnit {
@@ -97,7 +88,7 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
         // Nginx's variables. Caddy nests the request.
-        "remote_addr" | "realip_remote_addr" => Client(ClientRank::Peer),
+        "remote_addr" | "realip_remote_addr" => Client(ClientOrigin::Peer),
         "time_local" | "time_iso8601" | "time" | "@timestamp" => Time(TimeRank::Written),
         "msec" => Time(TimeRank::Precise),
         "request" => Request,
@@ -111,13 +102,13 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
         "host" | "http_host" => Host,
         // Caddy.
         "ts" => Time(TimeRank::Precise),
-        "client_ip" => Client(ClientRank::Client),
-        "remote_ip" => Client(ClientRank::Peer),
+        "client_ip" => Client(ClientOrigin::Client),
+        "remote_ip" => Client(ClientOrigin::Peer),
         "size" => Bytes,
         "duration" => Duration(DurationUnit::OfProducer),
         // Envoy, and what Istio and Envoy Gateway write with it.
         "start_time" => Time(TimeRank::Began),
-        "downstream_remote_address" => Client(ClientRank::Client),
+        "downstream_remote_address" => Client(ClientOrigin::Client),
         "x_forwarded_for" | "x-forwarded-for" | "http_x_forwarded_for" => ForwardedFor,
         "method" | ":method" => Method,
         "path" | ":path" | "x-envoy-origin-path" => Target,
@@ -125,8 +116,8 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
         "response_code" => Status,
         // Traefik.
         "StartUTC" | "StartLocal" => Time(TimeRank::Began),
-        "ClientHost" => Client(ClientRank::Client),
-        "ClientAddr" => Client(ClientRank::Peer),
+        "ClientHost" => Client(ClientOrigin::Client),
+        "ClientAddr" => Client(ClientOrigin::Peer),
         "RequestMethod" => Method,
         "RequestPath" => Target,
         "RequestHost" => Host,
@@ -142,7 +133,7 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
         }
         // tidegate.
         "timestamp" => Time(TimeRank::Precise),
-        "client" => Client(ClientRank::Client),
+        "client" => Client(ClientOrigin::Client),
         "bytes" => Bytes,
         "duration_ms" => Duration(DurationUnit::Milliseconds),
         "message" => Message,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::{SmallVec, smallvec};
 
 use super::draft::{LineShape, PlaceValue, RecordDraft};
 use super::field::{self, LogField, LogPlace};
@@ -167,13 +168,74 @@ impl<'l> Visitor<'l> for HeadersSeed<'_, 'l> {
 
     fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key_seed(ValueSeed)? {
-            let value = map.next_value_seed(ValueSeed)?;
-            if let (Some(PlaceValue::Text(name)), Some(value)) = (name, value) {
-                self.draft.set_header(name, value);
+            let values = map.next_value_seed(HeaderValuesSeed)?;
+            let Some(PlaceValue::Text(name)) = name else { continue };
+            for value in values {
+                self.draft.set_header(name.clone(), value);
             }
         }
         self.draft.has_all_headers();
         Ok(())
+    }
+}
+
+/// The values of a header, each by itself: a header that comes twice is another request than one with a list.
+struct HeaderValuesSeed;
+
+impl<'l> DeserializeSeed<'l> for HeaderValuesSeed {
+    type Value = SmallVec<[PlaceValue<'l>; 1]>;
+
+    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'l> Visitor<'l> for HeaderValuesSeed {
+    type Value = SmallVec<[PlaceValue<'l>; 1]>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of values")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
+        Ok(smallvec![PlaceValue::Text(Cow::Borrowed(text))])
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(smallvec![PlaceValue::Text(Cow::Owned(text.to_owned()))])
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(SmallVec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut values = SmallVec::new();
+        while let Some(value) = list.next_element_seed(ValueSeed)? {
+            values.extend(value);
+        }
+        Ok(values)
+    }
+
+    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(SmallVec::new())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(SmallVec::new())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(SmallVec::new())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(SmallVec::new())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(SmallVec::new())
     }
 }
 

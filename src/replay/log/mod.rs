@@ -22,7 +22,7 @@ mod time;
 
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogProgress, LogReader};
-pub use self::record::{LineFault, LogRecord, Logged, LoggedHeaders};
+pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders, OtherHeaders};
 
 #[cfg(test)]
 mod producer_tests;

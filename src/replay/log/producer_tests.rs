@@ -59,7 +59,7 @@ fn combined() {
         ),
         (
             r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 20"#,
-            "broken: it does not have the form of the template",
+            "broken: it is not in the expected format",
         ),
         (
             r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "-" 408 0 "-" "-""#,
@@ -73,7 +73,7 @@ fn combined() {
             r#"203.0.113.7 - - [yesterday] "GET / HTTP/1.1" 200 5"#,
             "broken: it has no time that can be read",
         ),
-        ("Starting up.", "broken: it does not have the form of the template"),
+        ("Starting up.", "broken: it is not in the expected format"),
         ("\r", "no request: it is empty"),
         (
             "\0\0\x00203.0.113.7 - - [17/May/2015:10:05:03 +0000] \"GET /x HTTP/1.1\" 200 5\r",
@@ -88,7 +88,7 @@ fn caddy() {
         (
             r#"{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"41342","client_ip":"203.0.113.7","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a%20b?x=1","headers":{"User-Agent":["curl/7.82.0"],"Accept":["*/*","text/html"],"Cookie":["REDACTED"]},"tls":{"resumed":false,"version":772,"server_name":"example.com"}},"bytes_read":0,"user_id":"","duration":0.000929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Type":["text/html"]}}"#,
             "2022-03-09T21:30:01.524103Z 203.0.113.7 GET /a%20b query=x=1 host=localhost 200 10900B 929.675µs \
-             User-Agent=curl/7.82.0 Accept=*/*, text/html Cookie=? host=localhost no others",
+             User-Agent=curl/7.82.0 Accept=*/* Accept=text/html Cookie=? host=localhost no others",
         ),
         // Older, with times as text.
         (

@@ -13,7 +13,7 @@ use super::record::{LineFault, LogRecord};
 
 /// A log that cannot be read: not a line that is no record, but a file that is not there or is corrupt.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read {file}{}: {source}", behind(*.lines))]
+#[error("cannot read {file}{}", behind(*.lines))]
 pub struct ReadError {
     /// The file's name.
     pub file: String,

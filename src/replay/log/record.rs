@@ -84,7 +84,7 @@ impl<'l> LoggedHeaders<'l> {
     }
 
     /// The log has named all headers of the request.
-    pub(crate) fn are_all(&mut self) {
+    pub fn are_all(&mut self) {
         self.others = OtherHeaders::Absent;
     }
 }
@@ -97,6 +97,19 @@ fn is_same_name(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
 }
 
+/// What a log says that the client's address is. Where a line has several addresses, that of the last variant
+/// counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientOrigin {
+    /// The left-most address of `x-forwarded-for`, which strangers can write.
+    Forwarded,
+    /// The other end of the connection, which may be a proxy in front.
+    #[default]
+    Peer,
+    /// The client that the server made out.
+    Client,
+}
+
 /// One request of an access log, as far as the log tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord<'l> {
@@ -104,6 +117,8 @@ pub struct LogRecord<'l> {
     pub time: Timestamp,
     /// The client's address, an IPv4-mapped one as IPv4. `None`: the log does not tell, or names no address.
     pub client: Option<IpAddr>,
+    /// What that address is.
+    pub client_is: ClientOrigin,
     /// The method, as sent.
     pub method: Cow<'l, str>,
     /// The path, as sent: not decoded, without query.

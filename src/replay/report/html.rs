@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::words::{counted, length, number, percent, time};
+use super::text::FAR_BACK;
+use super::words::{counted, length, number, percent, printable, time};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOutName, LimitReport, Report, share};
 use crate::limit::Mode;
 use crate::replay::timeline::{Slice, Timeline};
@@ -37,11 +38,18 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
     writeln!(page, "<p class=\"soft\">{read}</p>")?;
     if clock.steps_back > 0 {
         let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
+        let late = counted(clock.late, "request");
         writeln!(
             page,
-            "<p class=\"soft\">The log steps back {steps}, by at most {most}. Its clock stands \
-             meanwhile.</p>"
+            "<p class=\"soft\">The log steps back {steps}, by at most {most}. {late} count at the latest \
+             time before.</p>"
         )?;
+    }
+    if clock.furthest_back > FAR_BACK {
+        page.push_str(
+            "<p class=\"note\">The log is not in order of time, so its clock runs ahead. Give the oldest \
+             file first, and look for a line with a wrong date.</p>\n",
+        );
     }
     if lines.no_request > 0 {
         let skipped = counted(lines.no_request, "line");
@@ -68,7 +76,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 
 /// What one file's limits would have done.
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
-    let FileReport { file, all, bad, timeline, clients, limits, routes, left_out } = report;
+    let FileReport { file, all, bad, timeline, clients, limits, routes, left_out, .. } = report;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", Escaped(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
@@ -80,6 +88,7 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     let told = format!("held: {}, {}", number(all.delayed), of_clients(clients.delayed));
     tile(page, "held", &held, "", &told)?;
     page.push_str("</div>\n");
+    untracked(page, clients, "client")?;
     for left in left_out {
         let requests = counted(left.requests, "request");
         let what = match &left.what {
@@ -92,7 +101,10 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     if !bad.is_empty() {
         let bad = bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
         let bad = bad.collect::<Vec<_>>().join(", ");
-        writeln!(page, "<p class=\"note\">Requests that are no good requests: {bad}.</p>")?;
+        writeln!(
+            page,
+            "<p class=\"note\">Not judged are requests that the proxy answers with an error because of: {bad}.</p>"
+        )?;
     }
     page.push_str("<section class=\"card\">\n<h3>All requests</h3>\n");
     plot(page, timeline, "")?;
@@ -147,6 +159,7 @@ fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
         writeln!(page, " Holds {held}, for at most {most}.")?;
     }
     page.push_str("</p>\n");
+    untracked(page, keys, "key")?;
     if counts.rejected + counts.delayed > 0 {
         plot(page, timeline, "small")?;
     }
@@ -175,7 +188,7 @@ fn beside(
     let (new, old) = (Escaped(&new.file), Escaped(&old.file));
     writeln!(
         page,
-        "</tbody></table></div>\n<p>{by_new} rejected by {new} alone, {by_old} by {old} alone.</p>"
+        "</tbody></table></div>\n<p>{by_new} hit by {new} alone, {by_old} by {old} alone.</p>"
     )?;
     entries(page, "newly hit", newly_hardest)?;
     page.push_str("</section>\n");
@@ -190,12 +203,27 @@ fn tile(page: &mut String, hue: &str, figure: &str, unit: &str, told: &str) -> f
     )
 }
 
+/// What was not counted one by one.
+fn untracked(page: &mut String, hit: &Hit, what: &str) -> fmt::Result {
+    if hit.untracked == 0 {
+        return Ok(());
+    }
+    let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
+    writeln!(
+        page,
+        "<p class=\"note\">Only the first {seen} are counted one by one; {rest} requests are of others.</p>"
+    )
+}
+
 /// The clients or keys that are hit hardest.
 fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result {
     if entries.is_empty() {
         return Ok(());
     }
-    head(page, &[title, "requests", "rejected", "share", "held", "first (UTC)", "last (UTC)"])?;
+    head(
+        page,
+        &[title, "requests", "rejected", "share", "held", "first hit (UTC)", "last hit (UTC)"],
+    )?;
     for HitEntry { name, count } in entries {
         let Slice { requests, delayed, rejected } = count.counts;
         let (first, last) =
@@ -295,18 +323,13 @@ struct Escaped<'t>(&'t str);
 
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
+        for c in printable(self.0).chars() {
             match c {
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '&' => f.write_str("&amp;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // What could turn the direction of the text, or hide.
-                '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    f.write_char('·')?;
-                }
-                c if c.is_control() => f.write_char('·')?,
                 c => f.write_char(c)?,
             }
         }

@@ -24,6 +24,7 @@ pub fn json(report: &Report) -> Value {
             "broken": lines.broken,
             "broken_examples": examples,
             "steps_back": clock.steps_back,
+            "late": clock.late,
             "furthest_back_ms": clock.furthest_back / 1_000,
         },
         "from": clock.span.map(|(from, _)| iso(from)),
@@ -33,9 +34,9 @@ pub fn json(report: &Report) -> Value {
     if let Some((old, Comparison { newly, newly_hardest, no_longer })) = against {
         object["against"] = file(old);
         object["comparison"] = json!({
-            "newly_rejected_clients": newly,
-            "newly_rejected_hardest": newly_hardest.iter().map(entry).collect::<Vec<_>>(),
-            "no_longer_rejected_clients": no_longer,
+            "newly_hit_clients": newly,
+            "newly_hit_hardest": newly_hardest.iter().map(entry).collect::<Vec<_>>(),
+            "no_longer_hit_clients": no_longer,
         });
     }
     object
@@ -51,6 +52,7 @@ fn file(report: &FileReport) -> Value {
     let mut object = slice(&report.all);
     object["file"] = json!(report.file);
     object["rejected_share"] = json!(report.rejected_share());
+    object["undecided"] = json!(report.undecided);
     object["bad_requests"] = Value::Object(bad.collect());
     object["clients"] = hit(&report.clients);
     object["limits"] = report.limits.iter().map(limit).collect();
@@ -81,6 +83,7 @@ fn hit(hit: &Hit) -> Value {
     json!({
         "seen": hit.seen,
         "untracked_requests": hit.untracked,
+        "hit": hit.hit,
         "rejected": hit.rejected,
         "delayed": hit.delayed,
         "requests_of_rejected": hit.requests_of_rejected,

@@ -1,15 +1,14 @@
 //! The answer of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs, `html` as a page.
-//! `words` has the
-//! numbers and times as people read them.
+//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs, `html` as a
+//! page. `words` has the numbers and times as people read them.
 
 pub mod html;
 pub mod json;
 pub mod text;
 mod words;
 
-pub(crate) use self::words::{number, percent, time};
+pub(crate) use self::words::{number, percent, printable, time};
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -60,6 +59,8 @@ pub struct FileReport {
     pub file: String,
     /// All requests.
     pub all: Slice,
+    /// Requests that are not rejected, but might be if the log told more.
+    pub undecided: u64,
     /// Requests that get an error because of what they are, in place of a decision.
     pub bad: Vec<(BadRequest, u64)>,
     /// All requests over the log's time.
@@ -102,6 +103,8 @@ pub struct Hit {
     pub seen: usize,
     /// The requests of further ones, which were not counted one by one.
     pub untracked: u64,
+    /// Those of which a request is rejected or held.
+    pub hit: usize,
     /// Those of which a request is rejected.
     pub rejected: usize,
     /// Those of which a request is held.
@@ -146,11 +149,11 @@ pub enum LeftOutName {
 /// The clients that only one of two files hits.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Those that the new file rejects and the old one does not.
+    /// Those that the new file rejects or holds and the old one does not.
     pub newly: usize,
-    /// Those of them with the most rejected requests; at most 20.
+    /// Those of them that are hit hardest; at most 20.
     pub newly_hardest: Vec<HitEntry>,
-    /// Those that the old file rejects and the new one does not.
+    /// Those that the old file rejects or holds and the new one does not.
     pub no_longer: usize,
 }
 
@@ -189,6 +192,7 @@ impl FileReport {
         Self {
             file: file.to_owned(),
             all: tally.all,
+            undecided: tally.undecided,
             bad: tally.bad.iter().map(|(bad, count)| (*bad, *count)).collect(),
             timeline: tally.timeline.clone(),
             clients: Hit::of(&tally.clients, IpAddr::to_string),
@@ -207,6 +211,11 @@ impl FileReport {
             ("clients rejected", clients.rejected as u64, clients.seen as u64),
             ("clients held", clients.delayed as u64, clients.seen as u64),
         ]
+    }
+
+    /// Whether more than this percentage of the requests is rejected, or might be if the log told more.
+    pub fn may_exceed(&self, percent: f64) -> bool {
+        float(self.all.rejected + self.undecided) * 100.0 > percent * float(self.all.requests)
     }
 
     /// The share of requests that are rejected, from 0 to 1.
@@ -242,6 +251,7 @@ impl Hit {
         Self {
             seen: counts.len(),
             untracked: counts.untracked.requests,
+            hit: counts.hit().count(),
             rejected: shares.len(),
             delayed: counts.delayed().count(),
             requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
@@ -265,10 +275,10 @@ fn hardest<'c, K: Ord + 'c>(
 
 fn compare(new: &Counts<IpAddr>, old: &Counts<IpAddr>) -> Comparison {
     let by = |counts: &Counts<IpAddr>| -> HashSet<IpAddr> {
-        counts.rejected().map(|(client, _)| *client).collect()
+        counts.hit().map(|(client, _)| *client).collect()
     };
     let (by_new, by_old) = (by(new), by(old));
-    let newly = || new.rejected().filter(|(client, _)| !by_old.contains(*client));
+    let newly = || new.hit().filter(|(client, _)| !by_old.contains(*client));
     Comparison {
         newly: newly().count(),
         newly_hardest: hardest(newly(), IpAddr::to_string),
@@ -289,7 +299,11 @@ pub(crate) fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String 
 }
 
 /// A part of a whole, from 0 to 1; 0 of nothing.
-#[allow(clippy::cast_precision_loss, reason = "for people")]
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 { 0.0 } else { float(part) / float(whole) }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "53 bits are enough for every count")]
+fn float(number: u64) -> f64 {
+    number as f64
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::words::{counted, length, number, percent, plot, time, values_each};
+use super::words::{counted, length, number, percent, plot, printable, time, values_each};
 use super::{
     Comparison, FileReport, Hit, HitEntry, LeftOut, LeftOutName, LimitReport, Report, share,
 };
@@ -14,6 +14,9 @@ const PLOT: usize = 60;
 
 /// The keys that are listed of each limit. The clients are listed in full.
 const KEYS: usize = 5;
+
+/// A log of one server does not step back so far, in microseconds.
+pub(super) const FAR_BACK: u64 = 3_600_000_000;
 
 /// A report that is written as text.
 pub struct Text<'r>(pub &'r Report);
@@ -27,6 +30,10 @@ impl Display for Text<'_> {
             Some((old, comparison)) => {
                 beside(now, old, f)?;
                 newly(now, old, comparison, f)?;
+                if !old.left_out.is_empty() || !old.bad.is_empty() {
+                    write!(f, "\nby {}", old.file)?;
+                    notes(old, f)?;
+                }
                 file(now, f)
             }
         }
@@ -49,9 +56,17 @@ impl Text<'_> {
         f.write_char('\n')?;
         if clock.steps_back > 0 {
             let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
+            let late = counted(clock.late, "request");
+            if clock.furthest_back > FAR_BACK {
+                writeln!(
+                    f,
+                    "WARNING: the log is not in order of time, so {late} count too late: give the oldest \
+                     file first, and look for a line with a wrong date"
+                )?;
+            }
             writeln!(
                 f,
-                "the log steps back {steps}, by at most {most}: its clock stands meanwhile"
+                "the log steps back {steps}, by at most {most}: {late} count at the latest time before"
             )?;
         }
         if lines.no_request > 0 {
@@ -63,15 +78,20 @@ impl Text<'_> {
                 writeln!(f, "    {file}:{line}: {why}")?;
             }
         }
-        if now.clients.untracked > 0 {
-            let (seen, rest) = (number(now.clients.seen as u64), number(now.clients.untracked));
-            writeln!(
-                f,
-                "only the first {seen} clients are counted apart; {rest} requests are of others"
-            )?;
-        }
-        Ok(())
+        untracked(&now.clients, "client", "", f)
     }
+}
+
+/// What was not counted one by one.
+fn untracked(hit: &Hit, what: &str, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if hit.untracked == 0 {
+        return Ok(());
+    }
+    let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
+    writeln!(
+        f,
+        "{indent}only the first {seen} are counted one by one; {rest} requests are of others"
+    )
 }
 
 /// What one file's limits would have done.
@@ -85,20 +105,6 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, hit) = (counted(count, "request"), counted(hit as u64, "client"));
         writeln!(f, "  {what:<9} {count:>21}  {share:>9}  {hit:>17}")?;
     }
-    let bad: u64 = report.bad.iter().map(|(_, count)| count).sum();
-    if bad > 0 {
-        let why: Vec<_> = report
-            .bad
-            .iter()
-            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)))
-            .collect();
-        writeln!(
-            f,
-            "  refused   {:>12} requests are no good requests: {}",
-            number(bad),
-            why.join(", ")
-        )?;
-    }
     if clients.rejected > 0 {
         let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
         let median = percent(clients.median_share);
@@ -108,9 +114,15 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
     }
     plots(&report.timeline, true, "  ", f)?;
-    entries("client", &clients.hardest, clients.rejected + clients.delayed, "  ", f)?;
-    for limit in &report.limits {
+    entries("client", &clients.hardest, clients.hit, "  ", f)?;
+    let (met, unmet): (Vec<_>, Vec<_>) =
+        report.limits.iter().partition(|limit| limit.counts.requests > 0);
+    for limit in met {
         self::limit(limit, clients, f)?;
+    }
+    if !unmet.is_empty() {
+        let names: Vec<_> = unmet.iter().map(|limit| limit.name.as_str()).collect();
+        writeln!(f, "\n  no request met these limits: {}", names.join(", "))?;
     }
     if report.routes.len() > 1 {
         writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
@@ -125,10 +137,27 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             )?;
         }
     }
-    for left_out in &report.left_out {
-        self::left_out(left_out, f)?;
-    }
+    notes(report, f)?;
     Ok(())
+}
+
+/// The requests on which the limits did not decide, or not all of them.
+fn notes(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let bad: u64 = report.bad.iter().map(|(_, count)| count).sum();
+    if bad > 0 {
+        let why: Vec<_> = report
+            .bad
+            .iter()
+            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)))
+            .collect();
+        writeln!(
+            f,
+            "\n  not judged: {}, which the proxy answers with an error because of: {}",
+            counted(bad, "request"),
+            why.join(", ")
+        )?;
+    }
+    report.left_out.iter().try_for_each(|it| left_out(it, f))
 }
 
 fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,6 +178,7 @@ fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt:
         number(*rejected as u64),
         counted(*seen as u64, "key"),
     )?;
+    untracked(keys, "key", "    ", f)?;
     if counts.delayed > 0 {
         let micros = u64::try_from(longest_wait.as_micros()).unwrap_or(u64::MAX);
         let held = counted(counts.delayed, "request");
@@ -160,7 +190,7 @@ fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt:
         return Ok(());
     }
     let shown = &keys.hardest[..keys.hardest.len().min(KEYS)];
-    entries("key", shown, keys.rejected + keys.delayed, "    ", f)
+    entries("key", shown, keys.hit, "    ", f)
 }
 
 /// Plots of what happened over the time of the log.
@@ -189,7 +219,7 @@ fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_
 fn entries(
     what: &str,
     entries: &[HitEntry],
-    all: usize,
+    hit: usize,
     indent: &str,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
@@ -201,8 +231,8 @@ fn entries(
     let width = width.clamp(title.len(), 44);
     writeln!(
         f,
-        "{indent}{title:<width$} {:>9} {:>9} {:>7} {:>9}  {:<19}  last (UTC)",
-        "requests", "rejected", "share", "held", "first"
+        "{indent}{title:<width$} {:>9} {:>9} {:>7} {:>9}  {:<19}  last hit (UTC)",
+        "requests", "rejected", "share", "held", "first hit"
     )?;
     for HitEntry { name, count } in entries {
         let Slice { requests, delayed, rejected } = count.counts;
@@ -210,14 +240,14 @@ fn entries(
         let (first, last) =
             count.hit.map(|(first, last)| (time(first), time(last))).unwrap_or_default();
         let (requests, rejected, delayed) = (number(requests), number(rejected), number(delayed));
-        let name = safe(name);
+        let name = printable(name);
         writeln!(
             f,
             "{indent}{name:<width$} {requests:>9} {rejected:>9} {share:>7} {delayed:>9}  {first}  {last}"
         )?;
     }
-    if all > entries.len() {
-        writeln!(f, "{indent}and {} more", number((all - entries.len()) as u64))?;
+    if hit > entries.len() {
+        writeln!(f, "{indent}and {} more", number((hit - entries.len()) as u64))?;
     }
     Ok(())
 }
@@ -243,7 +273,7 @@ fn newly(
 ) -> fmt::Result {
     let Comparison { newly, newly_hardest, no_longer } = comparison;
     let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
-    writeln!(f, "  {by_new} rejected by {} alone, {by_old} by {} alone", new.file, old.file)?;
+    writeln!(f, "  {by_new} hit by {} alone, {by_old} by {} alone", new.file, old.file)?;
     entries("newly", newly_hardest, *newly, "  ", f)
 }
 
@@ -271,9 +301,4 @@ fn clipped(text: &str, width: usize) -> String {
         None | Some(0) => text.to_owned(),
         Some(more) => std::iter::once('…').chain(text.chars().skip(more + 1)).collect(),
     }
-}
-
-/// A name without characters that would move a terminal's cursor.
-fn safe(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
 }

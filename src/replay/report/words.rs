@@ -70,6 +70,15 @@ pub(crate) fn time(at: Timestamp) -> String {
     at.unwrap_or_default().strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// A text of strangers without characters that would move a terminal's cursor or turn the direction of the text.
+pub(crate) fn printable(text: &str) -> String {
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if is_hidden(c) { '·' } else { c }).collect()
+}
+
 /// A plot of one line with at most `columns` columns. A column is empty where nothing happened. The highest
 /// column is the highest bar.
 pub(super) fn plot(values: &[u64], columns: usize) -> String {

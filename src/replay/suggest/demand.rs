@@ -1,9 +1,10 @@
 //! What the keys of a log demand of a limit, and the limits that suffice. [`Suggest`](super::Suggest) adds each
 //! request.
 
-use std::hash::BuildHasher as _;
+use std::hash::{Hash as _, Hasher as _};
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
 
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
@@ -49,7 +50,6 @@ const PERIOD: u64 = 10 * MINUTE;
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    hasher: DefaultHashBuilder,
     /// Keys are kept whose hashes end with so many zeros.
     pub(super) sampling: u32,
     pub(super) requests: u64,
@@ -111,7 +111,7 @@ impl Demands {
         if let Some(demand) = self.keys.get_mut(key) {
             return demand.add(now);
         }
-        if self.hasher.hash_one(key).trailing_zeros() < self.sampling {
+        if zeros(key) < self.sampling {
             return;
         }
         let mut demand = Demand::new(now);
@@ -119,21 +119,21 @@ impl Demands {
         self.keys.insert(key.clone(), demand);
         if self.keys.len() > MOST_KEYS {
             self.sampling += 1;
-            let (hasher, sampling) = (&self.hasher, self.sampling);
-            self.keys.retain(|key, _| hasher.hash_one(key).trailing_zeros() >= sampling);
+            let sampling = self.sampling;
+            self.keys.retain(|key, _| zeros(key) >= sampling);
         }
     }
 
     /// The keys that may be touched at most.
-    pub(super) fn allowed(&self, touch: f64) -> usize {
-        // The share is from 0 to 1, so the number is at most that of the keys.
+    pub(super) fn allowed(&self, percent: f64) -> usize {
+        // The percentage is from 0 to 100, so the number is at most that of the keys.
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             clippy::cast_precision_loss,
             reason = "rounded down on purpose"
         )]
-        let allowed = (self.keys.len() as f64 * touch) as usize;
+        let allowed = (self.keys.len() as f64 * percent / 100.0) as usize;
         allowed.min(self.keys.len())
     }
 
@@ -186,4 +186,11 @@ impl Choice {
         };
         format!("{tokens}/{unit}")
     }
+}
+
+/// The zeros at the end of a key's hash. The hash is the same each time, so a log gives one answer.
+fn zeros(key: &Key) -> u32 {
+    let mut hasher = SipHasher13::new();
+    key.hash(&mut hasher);
+    hasher.finish().trailing_zeros()
 }

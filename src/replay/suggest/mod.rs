@@ -8,22 +8,21 @@ mod demand;
 
 use std::fmt::{self, Display, Write as _};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use self::demand::{Choice, Demands};
-use super::LogClock;
-use super::fact::Assumption;
+use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
-use super::report::{number, percent, shown};
-use crate::config::{self, Overrides, Problems};
+use super::report::{number, percent, printable, shown};
+use super::{LogClock, SWEEP_EVERY};
+use crate::config::{self, Overrides};
 use crate::plan::{KeyDisplay, Plan};
+use crate::request::key::KeySource;
+use crate::request::route::Pattern;
 
 /// The keys above a limit that are named.
 const NAMED: usize = 5;
-
-/// Buckets of the search are swept after so many requests.
-const SWEEP_AFTER: u64 = 1_024;
 
 /// For which routes and keys limits are wanted, and how many keys they may touch.
 #[derive(Clone, Debug)]
@@ -32,7 +31,7 @@ pub struct WantedLimits {
     pub routes: Vec<String>,
     /// The keys. Each is a list of sources.
     pub keys: Vec<Vec<String>>,
-    /// The share of keys that may be touched, from 0 to 1.
+    /// The percentage of keys that may be touched, from 0 to 100.
     pub touch: f64,
 }
 
@@ -40,25 +39,36 @@ impl WantedLimits {
     /// A plan with a limit in shadow for each route and key. The limits never refuse: they find the keys.
     ///
     /// # Errors
-    /// Where a path or a source is none.
-    pub fn plan(&self) -> Result<Plan, Problems> {
+    /// Where a path or a source is none, or a path comes twice. The text says which.
+    pub fn plan(&self) -> Result<Plan, String> {
+        for (place, route) in self.routes.iter().enumerate() {
+            route.parse::<Pattern>().map_err(|error| format!("--route `{route}`: {error}"))?;
+            if self.routes[..place].contains(route) {
+                return Err(format!("--route `{route}` is there twice"));
+            }
+        }
+        for source in self.keys.iter().flatten() {
+            source.parse::<KeySource>().map_err(|error| format!("--key: {error}"))?;
+        }
         let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
         let text = self.file(|_| figures.to_owned());
-        Ok(config::parse("the suggestion", &text, &|_| None, &Overrides::default())?.plan)
+        let parsed = config::parse("the suggestion", &text, &|_| None, &Overrides::default());
+        Ok(parsed.map_err(|problems| problems.to_string())?.plan)
     }
 
     /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit.
     fn file(&self, figures: impl Fn(&str) -> String) -> String {
         let mut file =
             "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"] # your API\n".to_owned();
-        for (_, key, name) in self.limits() {
+        let names = self.names();
+        let limits = names.iter().zip(self.keys.iter().cycle());
+        for (name, key) in limits {
             let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
-            let (key, figures) = (key.join(", "), figures(&name));
+            let (key, figures) = (key.join(", "), figures(name));
             file.push_str(&format!("\n[limits.{name}]\nkey = [{key}]\n{figures}"));
         }
-        for (place, route) in self.routes.iter().enumerate() {
-            let names = self.limits().into_iter().filter(|(of, ..)| *of == place);
-            let names: Vec<_> = names.map(|(.., name)| quoted(&name)).collect();
+        for (route, names) in self.routes.iter().zip(names.chunks(self.keys.len().max(1))) {
+            let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
             let (path, names) = (quoted(route), names.join(", "));
             file.push_str(&format!(
                 "\n[[routes]]\npath = {path}\nupstream = \"api\"\nlimits = [{names}]\n"
@@ -67,18 +77,20 @@ impl WantedLimits {
         file
     }
 
-    /// Each limit: the place of its route, its key, and its name.
-    fn limits(&self) -> Vec<(usize, &[String], String)> {
-        let mut limits: Vec<(usize, &[String], String)> = Vec::new();
-        for (place, route) in self.routes.iter().enumerate() {
-            for key in &self.keys {
-                let name = limit_name(route, key);
-                let same = limits.iter().filter(|(.., other)| other.starts_with(&name)).count();
-                let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
-                limits.push((place, key, name));
-            }
+    /// The names of the limits: for each route, one for each key.
+    fn names(&self) -> Vec<String> {
+        let (mut names, mut taken) = (Vec::new(), HashSet::new());
+        for (route, key) in
+            self.routes.iter().flat_map(|it| self.keys.iter().map(move |key| (it, key)))
+        {
+            let name = limit_name(route, key);
+            let numbered = (2..).map(|number: u64| format!("{name}-{number}"));
+            let free = std::iter::once(name.clone()).chain(numbered).find(|it| !taken.contains(it));
+            let free = free.unwrap_or(name);
+            taken.insert(free.clone());
+            names.push(free);
         }
-        limits
+        names
     }
 }
 
@@ -88,6 +100,8 @@ pub struct Suggest<'p> {
     clock: LogClock,
     /// By the limit's place in the plan.
     limits: Vec<Demands>,
+    /// The places by the limits' names.
+    places: HashMap<String, usize>,
     untold: HashMap<Untold, u64>,
     requests: u64,
 }
@@ -99,36 +113,39 @@ impl<'p> Suggest<'p> {
             judge: Judge::new(plan, assumptions),
             clock: LogClock::default(),
             limits: plan.limits.iter().map(|_| Demands::default()).collect(),
+            places: plan.limits.iter().map(|it| it.name.to_string()).zip(0..).collect(),
             untold: HashMap::new(),
             requests: 0,
         }
     }
 
+    /// Whether a limit or a route reads this fact.
+    pub fn reads(&self, fact: &Fact) -> bool {
+        self.judge.reads(fact)
+    }
+
     /// Adds the log's next request.
     pub fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
-        let Self { judge, limits, untold, .. } = self;
+        let Self { judge, limits, untold, places, .. } = self;
         let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
-        let plan = judge.plan();
         for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
-            let place = plan.limits.iter().position(|spec| std::ptr::eq(&**spec, &**limit.spec));
-            if let Some(demands) = place.and_then(|place| limits.get_mut(place)) {
+            let place = places.get(limit.spec.name.as_str()).copied();
+            if let Some(demands) = place.and_then(|place: usize| limits.get_mut(place)) {
                 demands.add(limit.key, now);
             }
         }
         self.requests += 1;
-        if self.requests.is_multiple_of(SWEEP_AFTER) {
+        if self.requests.is_multiple_of(SWEEP_EVERY) {
             self.judge.sweep(now);
         }
     }
 
     /// The suggestion, as a file that can be run, with the reasons in comments.
     pub fn file(&self, wanted: &WantedLimits) -> String {
-        let plan = self.judge.plan();
         let figures = |name: &str| {
-            let place = plan.limits.iter().position(|spec| spec.name.as_str() == name);
             let mut text = String::new();
-            if let Some(place) = place {
+            if let Some(place) = self.places.get(name).copied() {
                 // A text takes all that is written.
                 let _ = self.write_limit(&mut text, place, wanted.touch);
             }
@@ -140,7 +157,7 @@ impl<'p> Suggest<'p> {
             let (from, to) = (super::report::time(from), super::report::time(to));
             let _ = writeln!(head, "# From {requests} requests, {from} to {to} UTC.");
         }
-        let share = percent(wanted.touch);
+        let share = percent(wanted.touch / 100.0);
         let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
         head + &wanted.file(figures)
     }
@@ -148,6 +165,7 @@ impl<'p> Suggest<'p> {
     fn write_limit(&self, text: &mut String, place: usize, touch: f64) -> fmt::Result {
         let plan = self.judge.plan();
         let (spec, demands) = (&plan.limits[place], &self.limits[place]);
+        let mut is_told = true;
         for (untold, requests) in &self.untold {
             if let Untold::Limit(of, fact) = untold
                 && *of == place
@@ -157,12 +175,16 @@ impl<'p> Suggest<'p> {
                     text,
                     "# {requests} requests are left out: the log does not tell {fact}."
                 )?;
+                is_told = false;
             }
         }
         let keys = demands.keys.len();
         if keys == 0 {
-            writeln!(text, "# No request of the log came here: this limit is a guess.")?;
-            return writeln!(text, "rate = \"100/s\"");
+            if is_told {
+                writeln!(text, "# No request of the log came here.")?;
+            }
+            writeln!(text, "# So nothing can be suggested, and the limit rejects nothing.")?;
+            return writeln!(text, "rate = \"unlimited\"");
         }
         let choices = demands.choices(demands.allowed(touch));
         let Some(choice) = choices.iter().copied().min_by_key(Choice::within_period) else {
@@ -171,7 +193,9 @@ impl<'p> Suggest<'p> {
         let requests = number(demands.requests);
         let sampled = match demands.sampling {
             0 => String::new(),
-            bits => format!(" (one of {} was looked at)", number(1 << bits)),
+            bits => {
+                format!(", which are one of {}: the share of all is an estimate", number(1 << bits))
+            }
         };
         writeln!(text, "# {requests} requests of {} keys{sampled}.", number(keys as u64))?;
         let minutes = demands.largest_first(|demand| demand.within_minute.1);
@@ -194,7 +218,7 @@ impl<'p> Suggest<'p> {
         above.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         for (burst, key, requests) in above.into_iter().take(NAMED) {
             let key = shown(spec, key, KeyDisplay::Hashed);
-            let key: String = key.chars().map(|c| if c.is_control() { '·' } else { c }).collect();
+            let key = printable(&key);
             writeln!(
                 text,
                 "#   {key}: a burst of {}, {} requests",
@@ -243,8 +267,8 @@ fn limit_name(route: &str, key: &[String]) -> String {
         let part: String = part
             .chars()
             .filter_map(|c| match c {
-                c if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') => Some(c),
-                ':' => Some('-'),
+                c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') => Some(c),
+                ':' | '.' => Some('-'),
                 _ => None,
             })
             .collect();
@@ -260,7 +284,8 @@ fn limit_name(route: &str, key: &[String]) -> String {
 
 /// A text as TOML writes it.
 fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
+    // `${` would be a variable of the environment.
+    toml::Value::String(text.replace("${", "$${")).to_string()
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use crate::cli::{CommandResult, ConfigFile, Failure, candidate, print};
 use crate::config::{self, Overrides};
 use crate::file;
 use crate::plan::{LimitSpec, Plan};
+use crate::replay::cases;
+use crate::replay::report::printable;
 
 /// How long the admin endpoint may take to say what the candidate would have rejected.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,16 +58,23 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let before = String::from_utf8(before).map_err(Failure::usage)?;
     let after = edit::promoted(&before, limit.name.as_str(), &config::candidate_fields());
     let after = after.ok_or_else(|| by_hand(&name, limit, candidate))?;
-    let new = config::parse(&name, &after, environment, &none).ok();
-    if !new.is_some_and(|new| is_promoted(&old, &new.plan, limit, candidate)) {
+    let new = config::parse(&name, &after, environment, &none).ok().map(|loaded| loaded.plan);
+    let Some(new) = new.filter(|new| is_promoted(&old, new, limit, candidate)) else {
         return Err(by_hand(&name, limit, candidate));
-    }
+    };
     if let Some(sentence) = told(&old, limit, candidate) {
         print(format_args!("the candidate of `{}` {sentence}\n", limit.name))?;
     }
     let diff = TextDiff::from_lines(&before, &after);
     let shown = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
     print(shown.trim_end())?;
+    for failed in cases::run(&new).iter().filter(|result| !result.differences.is_empty()) {
+        let case = failed.case;
+        print(format_args!(
+            "the test `{}` of the file fails with these figures",
+            printable(&case.name)
+        ))?;
+    }
     if !promote.yes {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return print(format_args!("\n{name} is as it was; --yes applies this"));

@@ -41,6 +41,8 @@ pub struct Phase {
     requests: AtomicU32,
     /// Whether the protocol carries many requests at once.
     multiplexed: AtomicBool,
+    /// A request has begun since the connection's task was polled.
+    begun_this_turn: AtomicBool,
     lingers: AtomicBool,
     /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
@@ -111,6 +113,7 @@ impl Phase {
             write_waits_since: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             multiplexed: AtomicBool::new(false),
+            begun_this_turn: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             switched: AtomicBool::new(false),
             discards: AtomicBool::new(false),
@@ -198,8 +201,14 @@ impl Phase {
         self.multiplexed.load(Ordering::Relaxed)
     }
 
-    /// A request's head is complete at `now`.
-    pub fn begin(&self, now: Instant) {
+    /// The connection's task is polled again.
+    pub(crate) fn next_turn(&self) {
+        self.begun_this_turn.store(false, Ordering::Relaxed);
+    }
+
+    /// A request's head is complete at `now`. Returns whether another request has begun in the same turn of the
+    /// connection's task: then the client did not wait for its answer.
+    pub fn begin(&self, now: Instant) -> bool {
         let others = self.requests.load(Ordering::Relaxed);
         self.requests.store(others + 1, Ordering::Relaxed);
         // While other requests are under way, this one must not put off the next [`DueAction::Look`].
@@ -209,6 +218,9 @@ impl Phase {
         self.doing.store(BUSY, Ordering::Relaxed);
         self.discards.store(false, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
+        let is_second = self.begun_this_turn.load(Ordering::Relaxed);
+        self.begun_this_turn.store(true, Ordering::Relaxed);
+        is_second
     }
 
     /// When the response ends, a part of the exchange will be left: the rest of the request, or the

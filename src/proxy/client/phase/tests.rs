@@ -122,3 +122,13 @@ async fn many_requests_end_with_the_last() {
         "a ping is no head"
     );
 }
+
+#[test]
+fn a_second_request_of_one_turn_was_not_waited_for() {
+    let phase = Phase::new(TIMES);
+    let now = Instant::now();
+    assert!(!phase.begin(now));
+    assert!(phase.begin(now), "no turn came between");
+    phase.next_turn();
+    assert!(!phase.begin(now));
+}

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use self::words::TemplateWord;
 use super::draft::{PlaceValue, RecordDraft};
 use super::escape;
-use super::field::{ClientRank, LogField, LogPlace, TimeRank};
+use super::field::{LogField, LogPlace, TimeRank};
+use super::record::ClientOrigin;
 use super::record::LineFault;
 
 /// How lines are written.
@@ -147,7 +148,7 @@ impl LineTemplate {
         line: &'l str,
         draft: &mut RecordDraft<'l>,
     ) -> Result<(), LineFault> {
-        let no_match = LineFault::Broken("it does not have the form of the template");
+        let no_match = LineFault::Broken("it is not in the expected format");
         let before = self.places.first().map_or("", |place| &place.before);
         let mut rest = line.strip_prefix(before).ok_or(no_match)?;
         for (number, place) in self.places.iter().enumerate() {

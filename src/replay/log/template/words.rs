@@ -1,6 +1,6 @@
 //! The words of templates: nginx's variables, and Apache's directives.
 
-use super::{ClientRank, LineTemplateError, LogField, LogPlace, TimeRank};
+use super::{ClientOrigin, LineTemplateError, LogField, LogPlace, TimeRank};
 use crate::replay::log::field::{self, DurationUnit};
 
 /// A part of a template.
@@ -110,8 +110,8 @@ fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
 impl Directive<'_> {
     fn meaning(self) -> Option<LogPlace<Box<str>>> {
         let field = match (self.letter, self.argument) {
-            ('a', None) => LogField::Client(ClientRank::Client),
-            ('h', None) | ('a', Some("c")) => LogField::Client(ClientRank::Peer),
+            ('a', None) => LogField::Client(ClientOrigin::Client),
+            ('h', None) | ('a', Some("c")) => LogField::Client(ClientOrigin::Peer),
             ('t', None) => LogField::Time(TimeRank::Began),
             ('t', Some(format)) if !format.ends_with("_frac") => LogField::Time(TimeRank::Began),
             ('r', None) => LogField::Request,

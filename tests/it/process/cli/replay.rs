@@ -51,6 +51,11 @@ fn a_real_log_gives_what_an_independent_count_gives() {
     for (lines, rejected, clients) in [
         ("rate = \"30/h\"", 456, 31),
         ("rate = \"30/30d\"\nalgorithm = \"fixed-window\"", 2_160, 52),
+        (
+            "rate = \"30/d\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"",
+            1_389,
+            43,
+        ),
         // One token comes back each day.
         ("rate = \"30/30d\"", 2_117, 52),
     ] {
@@ -107,13 +112,13 @@ fn two_files_stand_side_by_side() {
     for part in [
         "old.toml             proxy.toml",
         "requests rejected               1 (6.7 %)               5 (33 %)",
-        "1 client rejected by proxy.toml alone, 0 clients by old.toml alone",
+        "1 client hit by proxy.toml alone, 0 clients by old.toml alone",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
     let report = json(folder.path(), &arguments);
-    assert_eq!(report["comparison"]["newly_rejected_clients"], 1);
-    assert_eq!(report["comparison"]["newly_rejected_hardest"][0]["name"], "192.0.2.2");
+    assert_eq!(report["comparison"]["newly_hit_clients"], 1);
+    assert_eq!(report["comparison"]["newly_hit_hardest"][0]["name"], "192.0.2.2");
     assert_eq!([&report["result"]["rejected"], &report["against"]["rejected"]], [5, 1]);
 }
 
@@ -137,6 +142,10 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     };
     assert_eq!(replay("header:x-api-key=ip"), 3);
     assert_eq!(replay("header:x-api-key=none"), 3, "requests without the header share a bucket");
+    let arguments = ["replay", "access.log", "--assume", "header:x-apikey=ip"];
+    let (code, _, errors) = told(folder.path(), &arguments);
+    assert_eq!(code, 2);
+    assert!(errors.contains("no limit and no route reads the header x-apikey"), "{errors}");
     let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--assume", "path=ip"]);
     assert_eq!(code, 2);
     assert!(errors.contains("nothing can be assumed of `path`"), "{errors}");
@@ -173,9 +182,22 @@ fn a_share_that_is_exceeded_is_3() {
     let (code, said, errors) = fail_above("49.9%");
     assert_eq!(code, 3);
     assert!(said.contains("rejects 2 of 4 requests"), "{said}");
-    assert_eq!(errors, "error: 50 % of the requests would be rejected, more than 50 %\n");
+    assert_eq!(errors, "error: 2 of 4 requests would be rejected; --fail-above allows 49.9 %\n");
     assert_eq!(fail_above("50%").0, 0);
+    write(
+        folder.path(),
+        "access.log",
+        &format!("{}{}", lines("192.0.2.1", 0, 9), lines("192.0.2.2", 1, 1)),
+    );
+    // As a binary fraction it is a little less than seven tenths.
+    assert_eq!((fail_above("70%").0, fail_above("69.9%").0), (0, 3));
     assert_eq!(fail_above("0.5").0, 2, "a half, or the two-hundredth part?");
+    // Nobody knows what a limit that was left out would have done.
+    let by_key = ONE.replace("[\"ip\"]", "[\"header:x-api-key\"]");
+    write(folder.path(), "proxy.toml", &by_key);
+    let (code, _, errors) = fail_above("99%");
+    assert_eq!(code, 3);
+    assert!(errors.contains("10 might be: a limit was left out for them"), "{errors}");
 }
 
 #[test]
@@ -236,7 +258,7 @@ fn what_is_suggested_holds_when_it_is_replayed() {
     }
     let (code, _, errors) = told(folder.path(), &["suggest", &real_log(), "--route", "/a/{"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("`path` cannot be"), "{errors}");
+    assert!(errors.contains("--route `/a/{`"), "{errors}");
 }
 
 #[test]
@@ -269,6 +291,13 @@ fn check_tries_the_tests_of_a_file() {
 fn a_report_that_cannot_be_written_is_a_failure() {
     let folder = folder(Some(ONE));
     write(folder.path(), "access.log", &lines("192.0.2.1", 0, 1));
+    for read in ["access.log", "./proxy.toml"] {
+        let before = fs::read(folder.path().join(read)).unwrap();
+        let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--html", read]);
+        assert_eq!(code, 2);
+        assert!(errors.contains("would overwrite"), "{errors}");
+        assert_eq!(fs::read(folder.path().join(read)).unwrap(), before);
+    }
     let arguments = ["replay", "access.log", "--html", "no/such/folder.html"];
     let (code, _, errors) = told(folder.path(), &arguments);
     assert_eq!(code, 1);
@@ -278,4 +307,43 @@ fn a_report_that_cannot_be_written_is_a_failure() {
     let status =
         program().args(arguments).current_dir(folder.path()).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn rotated_logs_are_read_in_the_order_of_their_time() {
+    let folder = folder(Some(&limited("rate = \"3/h\"")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 30, 3));
+    write(folder.path(), "access.log.1", &lines("192.0.2.1", 0, 3));
+    let report = json(folder.path(), &["replay", "access.log", "access.log.1"]);
+    assert_eq!([&report["lines"]["late"], &report["result"]["rejected"]], [0, 2]);
+    let both = format!("{}{}", lines("192.0.2.1", 30, 3), lines("192.0.2.1", 0, 3))
+        .replace("13:30", "15:30");
+    write(folder.path(), "wrong.log", &both);
+    let (_, said, _) = told(folder.path(), &["replay", "wrong.log"]);
+    assert!(
+        said.contains("WARNING: the log is not in order of time, so 3 requests count too late"),
+        "{said}"
+    );
+}
+
+/// Behind a load balancer the log has the balancer's address: then nobody knows the clients.
+#[test]
+fn the_address_of_a_trusted_proxy_is_no_client() {
+    let trusted =
+        format!("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n{}", limited("rate = \"3/h\""));
+    let folder = folder(Some(&trusted));
+    write(folder.path(), "access.log", &lines("10.0.0.1", 0, 5));
+    let report = json(folder.path(), &["replay", "access.log"]);
+    assert_eq!(report["result"]["rejected"], 0);
+    assert_eq!(report["result"]["left_out"][0]["fact"], "the client's address");
+    let of_client = |n: u32| {
+        format!(
+            "1790000000.{n}00 10.0.0.1 \"GET /a HTTP/1.1\" 200 \"6.6.6.{n}, 203.0.113.7, 10.0.0.2\"\n"
+        )
+    };
+    write(folder.path(), "access.log", &(0..5).map(of_client).collect::<String>());
+    let template = "$msec $remote_addr \"$request\" $status \"$http_x_forwarded_for\"";
+    let report = json(folder.path(), &["replay", "access.log", "--format", template]);
+    assert_eq!(report["result"]["clients"]["hardest"][0]["name"], "203.0.113.7");
+    assert_eq!(report["result"]["rejected"], 2);
 }
