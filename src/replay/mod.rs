@@ -15,9 +15,10 @@ pub mod tally;
 pub mod timeline;
 
 use self::fact::Assumption;
-use self::judge::Judge;
+use self::judge::{Judge, Untold};
 use self::log::LogRecord;
 use self::tally::Tally;
+use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
@@ -88,9 +89,12 @@ impl<'p> Replay<'p> {
         self.requests += 1;
         let sweeps = self.requests.is_multiple_of(SWEEP_EVERY);
         for Side { judge, tally } in &mut self.sides {
-            let mut is_whole = true;
+            let (mut is_whole, plan) = (true, judge.plan());
             let judged = judge.judge(record, now, |untold| {
-                is_whole = false;
+                is_whole &= match untold {
+                    Untold::Limit(limit, _) => plan.limits[limit].mode != Mode::Enforce,
+                    Untold::Route(..) => false,
+                };
                 tally.untold(untold);
             });
             tally.count(&judged, is_whole, now);
