@@ -58,8 +58,10 @@ def run(command):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     timed = ["/usr/bin/env", "taskset", "-c", str(CORE), *command]
     began = datetime.datetime.now()
-    child = subprocess.Popen(timed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(child.pid, 0)
+    # Not /dev/null: there grep ends at the first line that it finds.
+    with tempfile.TemporaryFile() as out:
+        child = subprocess.Popen(timed, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
     wall = (datetime.datetime.now() - began).total_seconds()
     if status != 0:
         sys.exit(f"{command[0]} failed")

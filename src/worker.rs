@@ -38,10 +38,6 @@ use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
 use crate::upstream::health::UpstreamState;
 
-/// After so many tasks the runtime looks for input and timers. Tasks of a flood are always ready to run. With the
-/// default (61), a request had to wait for 61 of their turns before it was noticed at all.
-const TASKS_BEFORE_INPUT: u32 = 8;
-
 /// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
 
@@ -129,10 +125,7 @@ pub fn start(
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .event_interval(TASKS_BEFORE_INPUT)
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name(format!("worker-{index}")).spawn(move || {
         let ended = runtime.block_on(run(index, listeners, process, orders));
         // Tasks that still run have had their time. They are not waited for.
