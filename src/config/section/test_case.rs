@@ -98,6 +98,9 @@ fn address(item: &Item<'_>) -> Option<IpAddr> {
 
 fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
     let mut section = item.section(&EXPECT, "expect")?;
+    if !section.has(|_| true) {
+        section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
+    }
     let mut count = |name| section.take(name).and_then(|item| item.whole(0..=MOST));
     let (allowed, rejected, delayed) = (count("allowed"), count("rejected"), count("delayed"));
     let mut name = |field, names: &[&str], kind| {
@@ -119,10 +122,6 @@ fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
         }
         Some(duration.as_secs())
     });
-    let expectation = Expectation { allowed, rejected, delayed, limit, route, retry_after };
-    if expectation == Expectation::default() && !section.has(|_| true) {
-        section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
-    }
     section.finish();
-    Some(expectation)
+    Some(Expectation { allowed, rejected, delayed, limit, route, retry_after })
 }
