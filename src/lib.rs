@@ -12,7 +12,7 @@
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
 //! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
-//! - [`replay`]: logs and the tests of a file, by the limits and the clock of their own.
+//! - [`replay`]: tries the limits of a file on the requests of logs and on the tests in the file.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
-use crate::replay::report::text::Text;
+use crate::replay::report::text::TerminalReport;
 use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, printable};
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
@@ -203,7 +203,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     match args.json {
         true => print(json::json(&report))?,
-        false => print(Text(&report).to_string().trim_end())?,
+        false => print(TerminalReport(&report).to_string().trim_end())?,
     }
     match args.fail_above {
         Some(Share(most)) if report.now.may_exceed(most) => {

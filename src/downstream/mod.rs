@@ -84,7 +84,7 @@ async fn serve(
     let refuse = |reason: String, peer: PeerAddress| {
         worker.malformed.count(reason, peer.as_client(), Instant::now());
     };
-    // A client that took too long over a handshake. One that has left, or that a drain has cut, did not.
+    // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.header {
             worker.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());

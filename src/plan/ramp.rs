@@ -74,7 +74,7 @@ pub(crate) struct LoweredLimit {
 }
 
 impl Figures {
-    /// The figures as the file has them: where a way leads down, those at its end.
+    /// The figures as the file has them. During a ramp these are the figures at its end.
     pub fn of_file(&self) -> &Self {
         match self {
             Self::Ramp(ramp) => ramp.end(),

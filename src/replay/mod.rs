@@ -17,7 +17,7 @@ pub mod timeline;
 use self::fact::Assumption;
 use self::judge::{Judge, Untold};
 use self::log::LogRecord;
-use self::tally::Tally;
+use self::tally::ReplayTally;
 use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
@@ -37,7 +37,7 @@ pub struct Side<'p> {
     /// The file's limits, with buckets of their own.
     pub judge: Judge<'p>,
     /// What they said.
-    pub tally: Tally<'p>,
+    pub tally: ReplayTally<'p>,
 }
 
 /// The time of a log: the latest time that was seen so far. A line that is earlier than a line before it
@@ -78,7 +78,8 @@ impl LogClock {
 impl<'p> Replay<'p> {
     /// A replay with new buckets, through the limits of each of these plans apart.
     pub fn new(plans: impl IntoIterator<Item = &'p Plan>, assumptions: &[Assumption]) -> Self {
-        let side = |plan| Side { judge: Judge::new(plan, assumptions), tally: Tally::new(plan) };
+        let side =
+            |plan| Side { judge: Judge::new(plan, assumptions), tally: ReplayTally::new(plan) };
         let sides = plans.into_iter().map(side).collect();
         Self { sides, clock: LogClock::default(), requests: 0 }
     }

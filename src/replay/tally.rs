@@ -1,5 +1,5 @@
 //! What a replay counts: of the requests, their clients, limits, keys and routes.
-//! [`Replay`](super::Replay) hands each [`JudgedRequest`] request to [`Tally::count`].
+//! [`Replay`](super::Replay) hands each [`JudgedRequest`] request to [`ReplayTally::count`].
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -25,7 +25,7 @@ use crate::throttle::RehearsedLimit;
 pub const MOST_TRACKED: usize = 1_000_000;
 
 /// The counts of one replay.
-pub struct Tally<'p> {
+pub struct ReplayTally<'p> {
     plan: &'p Plan,
     /// All requests.
     pub all: Slice,
@@ -34,7 +34,7 @@ pub struct Tally<'p> {
     /// All requests over the log's time.
     pub timeline: Timeline,
     /// The clients by address.
-    pub clients: Counts<IpAddr>,
+    pub clients: HitTable<IpAddr>,
     /// Each limit, and right behind it its candidate.
     pub limits: Vec<LimitTally<'p>>,
     /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
@@ -57,28 +57,28 @@ pub struct LimitTally<'p> {
     /// The longest time for which it holds a request.
     pub longest_wait: Duration,
     /// Its keys.
-    pub keys: Counts<Key>,
-    /// The same counts over the log's time.
+    pub keys: HitTable<Key>,
+    /// The counts of each slice of the log's time.
     pub timeline: Timeline,
 }
 
 /// What happened to each client, or to each key of a limit.
-pub struct Counts<K> {
-    table: HashMap<K, KeyCount>,
+pub struct HitTable<K> {
+    table: HashMap<K, HitCount>,
     /// The requests of those that are not in the table, because it is full.
     pub untracked: Slice,
 }
 
 /// What happened to one client or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyCount {
+pub struct HitCount {
     /// Its requests, and those that are held and rejected.
     pub counts: Slice,
     /// When its first request was held or rejected, and its last one.
     pub hit: Option<(Timestamp, Timestamp)>,
 }
 
-impl KeyCount {
+impl HitCount {
     fn add(&mut self, counted: &Slice, now: Timestamp) {
         self.counts.add(counted);
         if counted.rejected + counted.delayed > 0 {
@@ -87,20 +87,20 @@ impl KeyCount {
     }
 }
 
-impl<K> Default for Counts<K> {
+impl<K> Default for HitTable<K> {
     fn default() -> Self {
         Self { table: HashMap::new(), untracked: Slice::default() }
     }
 }
 
-impl<K: Hash + Eq + Clone> Counts<K> {
+impl<K: Hash + Eq + Clone> HitTable<K> {
     fn add(&mut self, key: &K, counted: &Slice, now: Timestamp) {
         let is_full = self.table.len() >= MOST_TRACKED;
         match self.table.get_mut(key) {
             Some(count) => count.add(counted, now),
             None if is_full => self.untracked.add(counted),
             None => {
-                let mut count = KeyCount::default();
+                let mut count = HitCount::default();
                 count.add(counted, now);
                 self.table.insert(key.clone(), count);
             }
@@ -118,32 +118,32 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     /// What happened to this client or key.
-    pub fn get(&self, key: &K) -> Option<&KeyCount> {
+    pub fn get(&self, key: &K) -> Option<&HitCount> {
         self.table.get(key)
     }
 
     /// All that are counted one by one, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.table.iter()
     }
 
     /// Those of which a request was rejected.
-    pub fn rejected(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+    pub fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
     /// Those of which a request was rejected or held.
-    pub fn hit(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+    pub fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.hit.is_some())
     }
 
     /// Those of which a request was held.
-    pub fn delayed(&self) -> impl Iterator<Item = (&K, &KeyCount)> {
+    pub fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.delayed > 0)
     }
 }
 
-impl<'p> Tally<'p> {
+impl<'p> ReplayTally<'p> {
     /// Nothing counted yet.
     pub fn new(plan: &'p Plan) -> Self {
         let limits: Vec<_> = plan
@@ -159,7 +159,7 @@ impl<'p> Tally<'p> {
             all: Slice::default(),
             bad: BTreeMap::new(),
             timeline: Timeline::default(),
-            clients: Counts::default(),
+            clients: HitTable::default(),
             limits,
             routes: vec![Slice::default(); plan.routes.len() + 1],
             undecided: 0,
@@ -168,12 +168,12 @@ impl<'p> Tally<'p> {
         }
     }
 
-    /// Counts a request for which the log tells too little.
+    /// HitTable a request for which the log tells too little.
     pub fn untold(&mut self, untold: Untold) {
         *self.untold.entry(untold).or_default() += 1;
     }
 
-    /// Counts a request. `is_whole` says whether the log told all that its limits read.
+    /// HitTable a request. `is_whole` says whether the log told all that its limits read.
     pub fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.begin(now);
@@ -212,7 +212,7 @@ impl<'p> LimitTally<'p> {
             mode: spec.mode,
             counts: Slice::default(),
             longest_wait: Duration::ZERO,
-            keys: Counts::default(),
+            keys: HitTable::default(),
             timeline: Timeline::default(),
         }
     }

@@ -156,12 +156,12 @@ impl CandidateTally {
         self.keys.count()
     }
 
-    /// Of the [`keys`](Self::keys) those of which the candidate would have rejected a request.
+    /// The keys that had a request which the candidate would have rejected.
     pub(crate) fn keys_rejected(&self) -> u64 {
         self.keys_rejected.count()
     }
 
-    /// Of the [`keys`](Self::keys) those of which the limit rejected a request.
+    /// The keys that had a request which the limit rejected.
     pub(crate) fn limit_keys_rejected(&self) -> u64 {
         self.limit_keys_rejected.count()
     }

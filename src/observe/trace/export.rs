@@ -216,7 +216,7 @@ impl Exporter {
 async fn out_of_time(mut orders: watch::Receiver<ExportOrders>) {
     let end = async {
         let told = orders.wait_for(|orders| orders.end.is_some()).await;
-        // If the sender is gone, the process has ended, and nobody waits for the spans.
+        // If the sender is gone, the process has ended. Then the spans are not needed.
         let end = told.ok().and_then(|orders| orders.end);
         sleep_until(end.unwrap_or_else(Instant::now)).await;
     };

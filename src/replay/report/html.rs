@@ -27,7 +27,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
          <h1>What the limits would have done</h1>\n",
-        Escaped(&now.file),
+        HtmlText(&now.file),
         include_str!("page.css")
     )?;
     let mut read = counted(now.all.requests, "request");
@@ -58,7 +58,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
     if lines.broken > 0 {
         writeln!(page, "<p class=\"note\">{} that cannot be read", counted(lines.broken, "line"))?;
         for (file, line, why) in &lines.examples {
-            writeln!(page, "<br><code>{}:{line}</code> {}", Escaped(file), Escaped(why))?;
+            writeln!(page, "<br><code>{}:{line}</code> {}", HtmlText(file), HtmlText(why))?;
         }
         page.push_str("</p>\n");
     }
@@ -77,7 +77,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 /// What one file's limits would have done.
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     let FileReport { file, all, bad, timeline, clients, limits, routes, left_out, .. } = report;
-    writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", Escaped(file))?;
+    writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
     let share_of = |count| percent(share(count, all.requests));
@@ -95,8 +95,8 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
             LeftOutName::Limit(name) => format!("The limit {name} is left out for {requests}"),
             LeftOutName::Route(name) => format!("The route {name} may be missed by {requests}"),
         };
-        let fact = Escaped(&left.fact);
-        writeln!(page, "<p class=\"note\">{}: the log does not tell {fact}.</p>", Escaped(&what))?;
+        let fact = HtmlText(&left.fact);
+        writeln!(page, "<p class=\"note\">{}: the log does not tell {fact}.</p>", HtmlText(&what))?;
     }
     if !bad.is_empty() {
         let bad = bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
@@ -144,9 +144,9 @@ fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
         page,
         "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>\n\
          <p>Rejects {} of {} ({}), {} of {}.",
-        Escaped(name),
-        Escaped(figures),
-        Escaped(&by),
+        HtmlText(name),
+        HtmlText(figures),
+        HtmlText(&by),
         number(counts.rejected),
         counted(counts.requests, "request"),
         percent(share(counts.rejected, counts.requests)),
@@ -185,7 +185,7 @@ fn beside(
         row(page, what, &cells, false)?;
     }
     let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
-    let (new, old) = (Escaped(&new.file), Escaped(&old.file));
+    let (new, old) = (HtmlText(&new.file), HtmlText(&old.file));
     writeln!(
         page,
         "</tbody></table></div>\n<p>{by_new} hit by {new} alone, {by_old} by {old} alone.</p>"
@@ -196,7 +196,7 @@ fn beside(
 }
 
 fn tile(page: &mut String, hue: &str, figure: &str, unit: &str, told: &str) -> fmt::Result {
-    let told = Escaped(told);
+    let told = HtmlText(told);
     writeln!(
         page,
         "<div class=\"tile\" style=\"--hue: var(--{hue})\"><strong>{figure} {unit}</strong><p>{told}</p></div>"
@@ -240,7 +240,7 @@ fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
     page.push_str("<div class=\"scroll\"><table><thead><tr>");
     for (place, title) in titles.iter().enumerate() {
         let class = if place == 0 { "" } else { " class=\"n\"" };
-        write!(page, "<th{class}>{}</th>", Escaped(title))?;
+        write!(page, "<th{class}>{}</th>", HtmlText(title))?;
     }
     page.push_str("</tr></thead><tbody>\n");
     Ok(())
@@ -248,10 +248,10 @@ fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
 
 /// A row. The second number is marked where `is_hot`.
 fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Result {
-    write!(page, "<tr><td><code>{}</code></td>", Escaped(name))?;
+    write!(page, "<tr><td><code>{}</code></td>", HtmlText(name))?;
     for (place, cell) in cells.iter().enumerate() {
         let hot = if is_hot && place == 1 { " hot" } else { "" };
-        write!(page, "<td class=\"n{hot}\">{}</td>", Escaped(cell))?;
+        write!(page, "<td class=\"n{hot}\">{}</td>", HtmlText(cell))?;
     }
     page.push_str("</tr>\n");
     Ok(())
@@ -319,9 +319,9 @@ fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> f
 }
 
 /// A text without what HTML would read as a tag, an entity or the end of an attribute.
-struct Escaped<'t>(&'t str);
+struct HtmlText<'t>(&'t str);
 
-impl Display for Escaped<'_> {
+impl Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in printable(self.0).chars() {
             match c {

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::judge::{BadRequest, Untold};
-use super::tally::{Counts, KeyCount, LimitTally};
+use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
 use crate::limit::Mode;
@@ -92,7 +92,7 @@ pub struct LimitReport {
     pub longest_wait: Duration,
     /// Its keys.
     pub keys: Hit,
-    /// The same counts over the log's time, in the slices of the file's timeline.
+    /// The counts of each slice of time. The slices are those of the file's timeline.
     pub timeline: Timeline,
 }
 
@@ -123,7 +123,7 @@ pub struct HitEntry {
     /// The client's address, or the key as the log shows it.
     pub name: String,
     /// What happened to it.
-    pub count: KeyCount,
+    pub count: HitCount,
 }
 
 /// A limit that was left out, or a route that may have been missed, for some requests.
@@ -242,7 +242,7 @@ impl LimitReport {
 }
 
 impl Hit {
-    fn of<K: Hash + Ord + Clone>(counts: &Counts<K>, name: impl Fn(&K) -> String) -> Self {
+    fn of<K: Hash + Ord + Clone>(counts: &HitTable<K>, name: impl Fn(&K) -> String) -> Self {
         let mut shares: Vec<f64> = counts
             .rejected()
             .map(|(_, count)| share(count.counts.rejected, count.counts.requests))
@@ -263,18 +263,18 @@ impl Hit {
 
 /// Those with the most rejected requests, then the most held ones. At most 20, and none that is not hit.
 fn hardest<'c, K: Ord + 'c>(
-    counts: impl Iterator<Item = (&'c K, &'c KeyCount)>,
+    counts: impl Iterator<Item = (&'c K, &'c HitCount)>,
     name: impl Fn(&K) -> String,
 ) -> Vec<HitEntry> {
     let mut hit: Vec<_> = counts.filter(|(_, count)| count.hit.is_some()).collect();
-    let weight = |count: &KeyCount| (count.counts.rejected, count.counts.delayed);
+    let weight = |count: &HitCount| (count.counts.rejected, count.counts.delayed);
     hit.sort_unstable_by(|(key, a), (other, b)| weight(b).cmp(&weight(a)).then(key.cmp(other)));
     hit.truncate(HARDEST);
     hit.into_iter().map(|(key, count)| HitEntry { name: name(key), count: *count }).collect()
 }
 
-fn compare(new: &Counts<IpAddr>, old: &Counts<IpAddr>) -> Comparison {
-    let by = |counts: &Counts<IpAddr>| -> HashSet<IpAddr> {
+fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
+    let by = |counts: &HitTable<IpAddr>| -> HashSet<IpAddr> {
         counts.hit().map(|(client, _)| *client).collect()
     };
     let (by_new, by_old) = (by(new), by(old));

@@ -19,9 +19,9 @@ const KEYS: usize = 5;
 pub(super) const FAR_BACK: u64 = 3_600_000_000;
 
 /// A report that is written as text.
-pub struct Text<'r>(pub &'r Report);
+pub struct TerminalReport<'r>(pub &'r Report);
 
-impl Display for Text<'_> {
+impl Display for TerminalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { now, against, .. } = self.0;
         self.log(f)?;
@@ -40,7 +40,7 @@ impl Display for Text<'_> {
     }
 }
 
-impl Text<'_> {
+impl TerminalReport<'_> {
     /// What was read.
     fn log(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { lines, clock, now, .. } = self.0;

@@ -24,7 +24,7 @@ use crate::request::route::Pattern;
 /// The keys above a limit that are named.
 const NAMED: usize = 5;
 
-/// For which routes and keys limits are wanted, and how many keys they may touch.
+/// What `tidegate suggest` is asked for: the routes, the keys, and how many keys a limit may touch.
 #[derive(Clone, Debug)]
 pub struct WantedLimits {
     /// The routes' paths, as in the file.

@@ -24,13 +24,13 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
 }
 
 /// The table of a limit.
-struct LimitTable<'d> {
+struct LimitPlaces<'d> {
     fields: &'d dyn TableLike,
     /// Whether its fields stand between braces, and not each in a line.
     is_inline: bool,
 }
 
-impl<'d> LimitTable<'d> {
+impl<'d> LimitPlaces<'d> {
     fn find(document: &'d Document<&str>, limit: &str) -> Option<Self> {
         let limits = document.as_item().get("limits")?;
         let item = limits.as_table_like()?.get(limit)?;
@@ -54,7 +54,8 @@ impl<'d> LimitTable<'d> {
 /// The candidate's values as they are spelled. `None` for a field that it does not have.
 fn candidate_values(text: &str, limit: &str, fields: &[&str]) -> Option<Vec<Option<String>>> {
     let document = Document::parse(text).ok()?;
-    let candidate = LimitTable::find(&document, limit)?.fields.get("candidate")?.as_table_like()?;
+    let candidate =
+        LimitPlaces::find(&document, limit)?.fields.get("candidate")?.as_table_like()?;
     let value = |field: &&str| Some(text.get(candidate.get(field)?.span()?)?.to_owned());
     Some(fields.iter().map(value).collect())
 }
@@ -63,7 +64,7 @@ fn candidate_values(text: &str, limit: &str, fields: &[&str]) -> Option<Vec<Opti
 /// it is left.
 fn candidate_part(text: &str, limit: &str) -> Option<Range<usize>> {
     let document = Document::parse(text).ok()?;
-    let limit = LimitTable::find(&document, limit)?;
+    let limit = LimitPlaces::find(&document, limit)?;
     let candidate = limit.fields.get("candidate")?;
     let is_dotted = match candidate {
         Item::Table(table) if !table.is_dotted() => return section(text, table),
@@ -103,7 +104,7 @@ fn field_edit(
     value: Option<&str>,
 ) -> Option<(Range<usize>, String)> {
     let document = Document::parse(text).ok()?;
-    let limit = LimitTable::find(&document, limit)?;
+    let limit = LimitPlaces::find(&document, limit)?;
     let known = limit.fields.get(field);
     let Some(value) = value else {
         let entry = known.and_then(|_| limit.entry(text, limit.fields, field));
