@@ -199,6 +199,9 @@ pub(crate) async fn listen(
     let told = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
         take(accepted, &port, (&worker, &connections, &told)).await;
+        // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
+        // would wait until all connections of a flood are accepted and served.
+        yield_now().await;
     }
     // The kernel has completed these connections already, so their clients expect an answer. Those that come
     // while these are accepted may be left to a successor, which has the same queue. Therefore there is a bound.
