@@ -130,7 +130,7 @@ impl Proxy {
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let began = Instant::now();
-        let is_pipelined = client.phase.begin(began) && !client.phase.is_multiplexed();
+        let turns = client.phase.begin(began);
         let seen = Seen::of(&exchange.head.headers);
         let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
@@ -138,8 +138,7 @@ impl Proxy {
         let headers = &mut exchange.head.headers;
         ended.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
-            if is_pipelined {
-                // hyper answers 16 such requests before other connections have their turn.
+            for _ in 0..turns {
                 yield_now().await;
             }
             let head = &exchange.head;

@@ -124,11 +124,22 @@ async fn many_requests_end_with_the_last() {
 }
 
 #[test]
-fn a_second_request_of_one_turn_was_not_waited_for() {
+fn requests_that_come_at_once_leave_turns_to_others() {
     let phase = Phase::new(TIMES);
-    let now = Instant::now();
-    assert!(!phase.begin(now));
-    assert!(phase.begin(now), "no turn came between");
+    let begin = || phase.begin(Instant::now());
+    assert_eq!([begin(), begin(), begin()], [0, 1, 2], "HTTP/1.1: one in each turn");
     phase.next_turn();
-    assert!(!phase.begin(now));
+    assert_eq!(begin(), 2, "behind those that wait");
+    for _ in 0..10 {
+        phase.next_turn();
+    }
+    assert_eq!(begin(), 0, "nobody waits any more");
+}
+
+#[test]
+fn some_streams_share_a_turn() {
+    let phase = Phase::new(TIMES);
+    phase.multiplex();
+    let waits: Vec<_> = (0..10).map(|_| phase.begin(Instant::now())).collect();
+    assert_eq!(waits, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
 }
