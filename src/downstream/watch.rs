@@ -21,6 +21,10 @@ pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// awaited.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
+/// Once a connection of a process that drains has nothing under way, its client has this long to close the
+/// connection. It is longer than [`LINGER`].
+const FAREWELL: Duration = Duration::from_secs(3);
+
 /// Waits for what a client sends before HTTP, such as a handshake, for at most `patience`. `None` if the time
 /// is over, or if the process drains and the client has had its last call.
 pub(super) async fn in_time<T>(
@@ -87,6 +91,8 @@ enum Ending {
     Announced(Instant),
     /// The connection ends with what is under way.
     Begun,
+    /// Nothing is under way. At this time the connection is closed, even if its client does not answer.
+    Quiet(Instant),
 }
 
 impl<'c> ConnectionWatch<'c> {
@@ -163,6 +169,11 @@ impl<'c> ConnectionWatch<'c> {
             return Poll::Pending;
         }
         let now = Instant::now();
+        if let Ending::Quiet(until) = self.ending
+            && until <= now
+        {
+            return Poll::Ready(Some(WatchEnd::Left));
+        }
         match self.client.phase.due() {
             Some((at, DueAction::Close(overdue))) if at <= now => {
                 if let Some(overdue) = overdue {
@@ -173,7 +184,7 @@ impl<'c> ConnectionWatch<'c> {
             Some((at, DueAction::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
                     Ending::NotDraining => WatchEnd::Idle,
-                    Ending::Announced(_) | Ending::Begun => WatchEnd::Left,
+                    Ending::Announced(_) | Ending::Begun | Ending::Quiet(_) => WatchEnd::Left,
                 }));
             }
             Some((at, DueAction::Look)) if at <= now => {
@@ -187,7 +198,8 @@ impl<'c> ConnectionWatch<'c> {
             }
             _ => {}
         }
-        self.set_timer(self.deadline());
+        let due = self.deadline();
+        self.set_timer(due);
         Poll::Ready(None)
     }
 
@@ -197,10 +209,15 @@ impl<'c> ConnectionWatch<'c> {
         self.registered = false;
     }
 
-    fn deadline(&self) -> Instant {
+    fn deadline(&mut self) -> Instant {
+        match (self.ending, self.client.phase.is_quiet()) {
+            (Ending::Begun, true) => self.ending = Ending::Quiet(Instant::now() + FAREWELL),
+            (Ending::Quiet(_), false) => self.ending = Ending::Begun,
+            _ => {}
+        }
         let due = deadline(self.client);
         match self.ending {
-            Ending::Announced(until) => due.min(until),
+            Ending::Announced(until) | Ending::Quiet(until) => due.min(until),
             Ending::NotDraining | Ending::Begun => due,
         }
     }

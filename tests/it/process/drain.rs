@@ -106,6 +106,22 @@ fn what_takes_too_long_is_cut_off() {
 }
 
 /// One whose turn came just before the drain's end was let pass, and cut before it had its answer.
+/// hyper waits for the client's answer to its PING, and for the rest of a head that has begun.
+#[test]
+fn clients_that_say_nothing_do_not_hold_up_the_end() {
+    let api = Upstream::answering(|got| ok(got.path()));
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
+    let mut silent = TcpStream::connect(proxy.address).unwrap();
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    silent.read_exact(&mut [0; 9]).unwrap();
+    let mut half = Connection::open(proxy.address);
+    assert_eq!(half.get("/", &[]).status, 200);
+    half.send("GET / HTTP/1.1\r\nhost: a\r\n");
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.log.count("stopped"), 1);
+}
+
 #[test]
 fn who_is_held_into_a_drains_last_quarter_is_rejected() {
     let api = Upstream::echoing();
