@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::{CommandResult, Failure, load, print};
-use crate::config;
+use crate::config::{self, DurationError};
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
 use crate::plan::{RedisLocation, RedisUrl, StoreLocation};
@@ -204,7 +204,12 @@ fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
 }
 
 fn milliseconds(text: &str) -> Result<u64, Failure> {
-    let duration = config::duration(text).filter(|duration| !duration.is_zero());
+    let duration = config::duration(text);
+    if duration == Err(DurationError::TooLong) {
+        let most = DurationError::AT_MOST;
+        return Err(Failure::usage(format!("`{text}` is too long: expected {most}")));
+    }
+    let duration = duration.ok().filter(|duration| !duration.is_zero());
     duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).ok_or_else(|| {
         Failure::usage(format!("`{text}` is no time as in \"250ms\", \"10s\" or \"1h\""))
     })
