@@ -1,10 +1,12 @@
 //! Reads logs record by record.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::container;
 use super::format::Format;
 pub use super::input::LogInput;
 use super::input::{self, LogBytes};
@@ -47,6 +49,8 @@ pub struct LogReader {
     line_number: u64,
     /// A line that was no UTF-8.
     mended: String,
+    /// A line that Docker had wrapped.
+    unwrapped: String,
     read: Arc<AtomicU64>,
     total: Option<u64>,
 }
@@ -80,6 +84,7 @@ impl LogReader {
             file: String::new(),
             line_number: 0,
             mended: String::new(),
+            unwrapped: String::new(),
             read: Arc::default(),
             total,
         })
@@ -128,7 +133,14 @@ impl LogReader {
                 &self.mended
             }
         };
-        Ok(Some(self.format.read(line)))
+        Ok(Some(match container::unwrapped(line) {
+            Ok(Cow::Borrowed(line)) => self.format.read(line),
+            Ok(Cow::Owned(line)) => {
+                self.unwrapped = line;
+                self.format.read(&self.unwrapped)
+            }
+            Err(fault) => Err(fault),
+        }))
     }
 
     /// What the file has next; `None` if there is no file any more.
