@@ -1,5 +1,5 @@
 //! What a replay counts: of the requests, their clients, limits, keys and routes.
-//! [`Replay`](super::Replay) hands each [`JudgedRequest`] request to [`ReplayTally::count`].
+//! [`Replay`](super::Replay) hands each [`JudgedRequest`] to [`ReplayTally::count`].
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -52,7 +52,8 @@ pub struct LimitTally<'p> {
     pub spec: &'p Arc<LimitSpec>,
     /// Whether its refusals count.
     pub mode: Mode,
-    /// The requests to which it applied, and those that it holds and refuses by itself.
+    /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
+    /// limit rejects.
     pub counts: Slice,
     /// The longest time for which it holds a request.
     pub longest_wait: Duration,
@@ -168,12 +169,12 @@ impl<'p> ReplayTally<'p> {
         }
     }
 
-    /// HitTable a request for which the log tells too little.
+    /// Counts a request for which the log tells too little.
     pub fn untold(&mut self, untold: Untold) {
         *self.untold.entry(untold).or_default() += 1;
     }
 
-    /// HitTable a request. `is_whole` says whether the log told all that its limits read.
+    /// Counts a request. `is_whole` says whether the log told all that its limits read.
     pub fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.begin(now);
@@ -189,7 +190,7 @@ impl<'p> ReplayTally<'p> {
                     if let Some(place) = self.places.get(&limit.spec.name) {
                         let tally = &mut self.limits[*place];
                         tally.timeline.begin(self.timeline.start().unwrap_or(now));
-                        tally.count(&limit, now);
+                        tally.count(&limit, counted.rejected == 0, now);
                     }
                 }
             }
@@ -217,15 +218,16 @@ impl<'p> LimitTally<'p> {
         }
     }
 
-    fn count(&mut self, limit: &RehearsedLimit<'_>, now: Timestamp) {
+    /// Counts what the limit said to a request. `passes` says whether no enforcing limit rejects the request.
+    fn count(&mut self, limit: &RehearsedLimit<'_>, passes: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         match limit.decision.outcome {
-            Outcome::Allow => {}
-            Outcome::Delay(wait) => {
+            Outcome::Delay(wait) if passes => {
                 counted.delayed = 1;
                 self.longest_wait = self.longest_wait.max(wait);
             }
             Outcome::Reject { .. } => counted.rejected = 1,
+            Outcome::Allow | Outcome::Delay(_) => {}
         }
         self.counts.add(&counted);
         self.keys.add(limit.key, &counted, now);

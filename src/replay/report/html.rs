@@ -76,7 +76,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 
 /// What one file's limits would have done.
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
-    let FileReport { file, all, bad, timeline, clients, limits, routes, left_out, .. } = report;
+    let FileReport { file, all, bad, timeline, clients, routes, left_out, .. } = report;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
@@ -119,7 +119,14 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     }
     entries(page, "client hit hardest", &clients.hardest)?;
     page.push_str("</section>\n");
-    limits.iter().try_for_each(|it| limit(page, it))?;
+    for limit in report.met() {
+        self::limit(page, limit)?;
+    }
+    let unmet = report.unmet().join(", ");
+    if !unmet.is_empty() {
+        let unmet = HtmlText(&unmet);
+        writeln!(page, "<p class=\"soft\">No request met these limits: {unmet}.</p>")?;
+    }
     if routes.len() > 1 {
         page.push_str("<section class=\"card\"><h3>Routes</h3>\n");
         head(page, &["route", "requests", "rejected", "held"])?;
@@ -237,7 +244,8 @@ fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result 
 }
 
 fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
-    page.push_str("<div class=\"scroll\"><table><thead><tr>");
+    // With a `tabindex` the arrow keys scroll the box, too.
+    page.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     for (place, title) in titles.iter().enumerate() {
         let class = if place == 0 { "" } else { " class=\"n\"" };
         write!(page, "<th{class}>{}</th>", HtmlText(title))?;

@@ -8,7 +8,7 @@ pub mod json;
 pub mod text;
 mod words;
 
-pub(crate) use self::words::{number, percent, printable, time};
+pub(crate) use self::words::{counted, number, percent, printable, time};
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -86,7 +86,8 @@ pub struct LimitReport {
     pub key: String,
     /// Whether its refusals count.
     pub mode: Mode,
-    /// The requests to which it applied, and those that it alone would hold and refuse.
+    /// The requests to which it applied, and those that it would reject or hold. It holds no request that another
+    /// limit rejects.
     pub counts: Slice,
     /// The longest time for which it would hold a request.
     pub longest_wait: Duration,
@@ -133,6 +134,8 @@ pub struct LeftOut {
     pub what: LeftOutName,
     /// The fact that the log does not tell.
     pub fact: String,
+    /// Whether `--assume` can say what is true of the fact.
+    pub can_be_assumed: bool,
     /// The requests.
     pub requests: u64,
 }
@@ -186,7 +189,9 @@ impl FileReport {
                     (LeftOutName::Route(plan.routes[route].name.to_string()), fact)
                 }
             };
-            LeftOut { what, fact: judge.fact(fact).to_string(), requests: *requests }
+            let fact = judge.fact(fact);
+            let (name, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
+            LeftOut { what, fact: name, can_be_assumed, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
@@ -211,6 +216,22 @@ impl FileReport {
             ("clients rejected", clients.rejected as u64, clients.seen as u64),
             ("clients held", clients.delayed as u64, clients.seen as u64),
         ]
+    }
+
+    /// The limits that some requests met.
+    fn met(&self) -> impl Iterator<Item = &LimitReport> {
+        self.limits.iter().filter(|limit| limit.counts.requests > 0)
+    }
+
+    /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
+    fn unmet(&self) -> Vec<&str> {
+        let is_left_out = |limit: &&LimitReport| {
+            let name =
+                |it: &LeftOut| matches!(&it.what, LeftOutName::Limit(name) if *name == limit.name);
+            self.left_out.iter().any(name)
+        };
+        let unmet = self.limits.iter().filter(|limit| limit.counts.requests == 0);
+        unmet.filter(|limit| !is_left_out(limit)).map(|limit| limit.name.as_str()).collect()
     }
 
     /// Whether more than this percentage of the requests is rejected, or might be if the log told more.

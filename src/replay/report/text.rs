@@ -115,14 +115,12 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     plots(&report.timeline, true, "  ", f)?;
     entries("client", &clients.hardest, clients.hit, "  ", f)?;
-    let (met, unmet): (Vec<_>, Vec<_>) =
-        report.limits.iter().partition(|limit| limit.counts.requests > 0);
-    for limit in met {
+    for limit in report.met() {
         self::limit(limit, clients, f)?;
     }
+    let unmet = report.unmet();
     if !unmet.is_empty() {
-        let names: Vec<_> = unmet.iter().map(|limit| limit.name.as_str()).collect();
-        writeln!(f, "\n  no request met these limits: {}", names.join(", "))?;
+        writeln!(f, "\n  no request met these limits: {}", unmet.join(", "))?;
     }
     if report.routes.len() > 1 {
         writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
@@ -278,7 +276,7 @@ fn newly(
 }
 
 fn left_out(left_out: &LeftOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let LeftOut { what, fact, requests } = left_out;
+    let LeftOut { what, fact, can_be_assumed, requests } = left_out;
     let requests = counted(*requests, "request");
     match what {
         LeftOutName::Limit(name) => {
@@ -291,7 +289,7 @@ fn left_out(left_out: &LeftOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             )?;
         }
     }
-    writeln!(f, " See --assume.")
+    writeln!(f, "{}", if *can_be_assumed { " See --assume." } else { "" })
 }
 
 /// The end of a text that is too long: of a file the name says more than the folder.

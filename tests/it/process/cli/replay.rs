@@ -101,6 +101,22 @@ fn a_report_says_who_is_hit_when_and_by_which_limit() {
     assert_eq!((counted, &timeline["slice_ms"]), (4, &1_000.into()));
 }
 
+/// Two limits met the same request: one would have let it pass later, the other one rejected it.
+#[test]
+fn a_request_that_another_limit_rejects_is_not_held() {
+    let file = limited("rate = \"1/s\"\nburst = 1\nwait = \"1m\"")
+        .replace("[[routes]]", "[limits.all]\nkey = []\nrate = \"3/h\"\n[[routes]]");
+    let folder = folder(Some(&file.replace("[\"client\"]", "[\"client\", \"all\"]")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 1).repeat(5));
+    let report = json(folder.path(), &["replay", "access.log"]);
+    let counts = |of: &Value| ["requests", "delayed", "rejected"].map(|name| of[name].clone());
+    let result = &report["result"];
+    assert_eq!(counts(result), [5, 2, 2]);
+    assert_eq!(counts(&result["limits"][0]), [5, 2, 0], "{}", result["limits"][0]);
+    assert_eq!(counts(&result["limits"][1]), [5, 0, 2]);
+    assert_eq!(result["limits"][0]["longest_wait_ms"], 2_000.0);
+}
+
 #[test]
 fn two_files_stand_side_by_side() {
     let folder = folder(Some(&limited("rate = \"3/m\"\nburst = 5")));
@@ -134,7 +150,7 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     assert_eq!(code, 0);
     let left_out =
         "left out: limit client, of 5 requests. The log does not tell the header x-api-key.";
-    assert!(said.contains(left_out), "{said}");
+    assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
     let replay = |assumed: &str| {
         let report = json(folder.path(), &["replay", "access.log", "--assume", assumed]);
         assert_eq!(report["result"]["left_out"], Value::Array(Vec::new()));
@@ -149,6 +165,17 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--assume", "path=ip"]);
     assert_eq!(code, 2);
     assert!(errors.contains("nothing can be assumed of `path`"), "{errors}");
+}
+
+/// Of the length of a request nothing can be assumed: advice that cannot be followed helps nobody.
+#[test]
+fn assume_is_named_only_where_it_helps() {
+    let folder = folder(Some(&limited("algorithm = \"concurrency\"\nlimit = 2")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
+    assert_eq!(code, 0);
+    assert!(said.contains("The log does not tell how long the request took.\n"), "{said}");
+    assert!(!said.contains("--assume"), "{said}");
 }
 
 #[test]
@@ -242,6 +269,26 @@ fn a_page_needs_nothing_else_and_keeps_what_strangers_wrote_apart() {
     }
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("<svg"));
     assert!(page.contains("&#39;&amp;"), "{page}");
+}
+
+#[test]
+fn limits_that_no_request_met_stand_in_one_sentence() {
+    let more = "[limits.login]\nkey = [\"ip\"]\nrate = \"1/s\"\n\
+                [limits.upload]\nkey = [\"ip\"]\nrate = \"1/s\"\n\
+                [limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/s\"\n\
+                [[routes]]\npath = \"/login\"\nupstream = \"api\"\nlimits = [\"login\", \"upload\"]\n";
+    let file = ONE.replace("limits = [\"client\"]", "limits = [\"client\", \"user\"]");
+    let folder = folder(Some(&format!("{file}{more}")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 2));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log", "--html", "out.html"]);
+    assert_eq!(code, 0);
+    let sentence = "request met these limits: login, upload";
+    assert!(said.contains(&format!("no {sentence}\n")), "{said}");
+    let page = fs::read_to_string(folder.path().join("out.html")).unwrap();
+    assert!(page.contains(&format!("No {sentence}.")), "{page}");
+    assert!(!page.contains("<h3>Limit login"), "{page}");
+    // Nobody knows which requests would have met this limit.
+    assert!(said.contains("left out: limit user"), "{said}");
 }
 
 #[test]
