@@ -1,4 +1,4 @@
-//! `tidegate suggest`: the smallest limits that would have touched few keys of access logs.
+//! `tidegate suggest`: finds the smallest limits that would have rejected hardly any key of access logs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::replay::fact::Assumption;
 use crate::replay::report::printable;
 use crate::replay::suggest::{Suggest, WantedLimits};
 
-/// Print the smallest limits that would have touched few keys of access logs, as TOML with the reasons.
+/// Find the smallest limits that would have rejected hardly any client of access logs.
 ///
-/// Each route of proxy.toml for which the log has requests gets limits. Without a file there is one route for
-/// everything.
+/// They are printed as a file, with the reasons in comments. Each route of proxy.toml for which the log has requests gets limits. Where there is no proxy.toml, one limit
+/// counts all requests.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate suggest /var/log/nginx/access.log\n  \
@@ -25,20 +25,20 @@ use crate::replay::suggest::{Suggest, WantedLimits};
 pub(super) struct SuggestArgs {
     #[command(flatten)]
     logs: LogArgs,
-    /// The file that has the routes; by default proxy.toml, where it exists
+    /// The file with the routes; by default proxy.toml, if it exists
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only for the route with this path, as in the file; may be repeated
+    /// Suggest limits only for the route with this path, written as in the file; may be repeated
     #[arg(long = "route", value_name = "PATH")]
     routes: Vec<String>,
-    /// What a limit counts by, as in the file; several sources of one key stand with commas between them; may
-    /// be repeated
+    /// What a limit counts by, written as in the file. A key of several sources has commas between them. May be
+    /// repeated
     #[arg(long = "key", value_name = "SOURCES", default_value = "ip")]
     keys: Vec<String>,
-    /// The share of keys that a limit may touch
+    /// The largest share of keys (clients, for example) whose requests a limit may reject
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     touch: Share,
-    /// What is true of requests where the log does not tell it, as for `replay`; may be repeated
+    /// What to assume where the log does not have a value, as for `replay`; may be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
 }
@@ -66,13 +66,14 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     print(suggest.file(&wanted).trim_end())
 }
 
-/// proxy.toml, where it exists. A shell that writes the suggestion there has made an empty file of it already.
+/// proxy.toml, if it exists and is not empty: where the suggestion goes to proxy.toml, the shell has just emptied
+/// it.
 fn usual_file() -> Option<PathBuf> {
     let file = Path::new("proxy.toml");
     fs::metadata(file).is_ok_and(|about| about.len() > 0).then(|| file.to_owned())
 }
 
-/// The text of a file without problems.
+/// The text of this file, which must have no problems.
 fn checked_text(file: &Path) -> Result<String, Failure> {
     load(file)?;
     let why = |error| Failure::run(format!("cannot read {}: {error}", file.display()));

@@ -35,16 +35,16 @@ pub enum Fact {
     Bytes,
     /// How long the request took.
     Duration,
-    /// The use that the answer names in a header or in its body.
+    /// The used tokens, which the answer names in a header or in its body.
     Use,
     /// The figures of a Redisson limiter whose rate the file does not have.
     LimiterFigures,
 }
 
-/// What stands in for a fact that the log does not tell.
+/// What is assumed of a fact that the log does not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assumed {
-    /// The client's address: each client has a value of its own.
+    /// Each client has a value of its own: its address.
     Client,
     /// No request has it.
     Absent,
@@ -119,7 +119,7 @@ impl Fact {
         }
     }
 
-    /// Whether `--assume` can say what is true of it.
+    /// Whether `--assume` can be about this fact.
     pub(super) fn can_be_assumed(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate)
     }

@@ -1,8 +1,9 @@
 //! Finds the smallest limits that would have touched few keys of a log: `tidegate suggest`.
 //!
-//! For each of some rates, `demand` keeps the smallest burst with which no request of a key would have been
-//! rejected. A limit touches exactly the keys whose smallest burst is larger than the limit's: up to the first
-//! rejection the bucket is the same. So the burst for each rate is a quantile over the keys.
+//! `demand` has a list of rates. For each key and rate it keeps the smallest burst with which no request of the key
+//! would have been rejected. A limit touches a key if it rejects one of the key's requests. These are exactly the
+//! keys that need a larger burst than the limit has, because buckets differ only after the first rejection.
+//! Therefore the burst for each rate is a quantile over the keys. `wanted` has the file around the limits.
 
 mod demand;
 mod wanted;
@@ -22,10 +23,10 @@ use super::report::{number, percent, printable, shown};
 use super::{LogClock, SWEEP_EVERY};
 use crate::plan::{KeyDisplay, Plan};
 
-/// The keys above a limit that are named.
+/// So many of the keys above a limit are named.
 const NAMED: usize = 5;
 
-/// What the keys of a log demand.
+/// A search for the limits that the keys of a log need.
 pub struct Suggest<'p> {
     judge: Judge<'p>,
     clock: LogClock,
@@ -194,7 +195,7 @@ impl<'p> Suggest<'p> {
     }
 }
 
-/// What the keys need, the largest first.
+/// The needs of the keys, the largest first.
 struct Quantiles<'b>(&'b [u64]);
 
 impl Display for Quantiles<'_> {

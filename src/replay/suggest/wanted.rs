@@ -51,7 +51,7 @@ impl WantedLimits {
     /// paths. Without paths: for all routes of the file with the text `file`, or else for all requests.
     ///
     /// # Errors
-    /// Where a path or a source is none, or a path comes twice. The text says which.
+    /// Where a text is no path or no source, or a path comes twice. The error says which.
     pub fn new(
         paths: &[String],
         keys: Vec<Vec<String>>,

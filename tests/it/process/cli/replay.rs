@@ -81,7 +81,7 @@ fn a_report_says_who_is_hit_when_and_by_which_limit() {
     for part in [
         "12 requests of 2 clients, from 2026-10-10 11:00:00 to 2026-10-10 11:01:02 UTC (1 min 2 s)",
         "rejected             4 requests       33 %           1 client\n",
-        "of the requests of those clients 44 % are rejected; of the median one's 44 %",
+        "of all requests of these clients, 44 % are rejected; for the median client it is 44 %",
         "192.0.2.1                  9         4    44 %",
         "limit client: 3/m, burst 5, by ip",
         "rejects 4 of 12 requests (33 %), 1 of 2 keys",
@@ -128,7 +128,7 @@ fn two_files_stand_side_by_side() {
     for part in [
         "old.toml             proxy.toml",
         "requests rejected               1 (6.7 %)               5 (33 %)",
-        "1 client hit by proxy.toml alone, 0 clients by old.toml alone",
+        "1 client hit only by proxy.toml, 0 clients only by old.toml",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
@@ -149,7 +149,7 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
     assert_eq!(code, 0);
     let left_out =
-        "left out: limit client, of 5 requests. The log does not tell the header x-api-key.";
+        "left out: limit client, for 5 requests. The log does not tell the header x-api-key.";
     assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
     let replay = |assumed: &str| {
         let report = json(folder.path(), &["replay", "access.log", "--assume", assumed]);
