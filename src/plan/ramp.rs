@@ -107,7 +107,7 @@ impl Figures {
         matches!(self, Self::Ramp(ramp) if !ramp.is_over(now))
     }
 
-    /// Replaces these figures by a ramp from the `old` figures, if these are lower. If the `old` figures are a ramp to
+    /// Replaces these figures by a ramp from the `old` figures, if the `old` figures are higher. If these are a ramp to
     /// the same figures already, that ramp goes on. A reload for another reason thus does not make it longer.
     fn ramp_down(&mut self, old: &Self, lasts: Duration, now: Now) {
         match old {
