@@ -19,7 +19,7 @@ pub use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
-use super::report::{number, percent, printable, shown};
+use super::report::{counted, number, percent, printable, shown};
 use super::{LogClock, SWEEP_EVERY};
 use crate::plan::{KeyDisplay, Plan};
 
@@ -87,9 +87,9 @@ impl<'p> Suggest<'p> {
         };
         let mut head = String::new();
         if let Some((from, to)) = self.clock.span {
-            let requests = number(self.requests);
+            let requests = counted(self.requests, "request");
             let (from, to) = (super::report::time(from), super::report::time(to));
-            let _ = writeln!(head, "# From {requests} requests, {from} to {to} UTC.");
+            let _ = writeln!(head, "# From {requests}, {from} to {to} UTC.");
         }
         let share = percent(wanted.touch / 100.0);
         let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
@@ -109,9 +109,9 @@ impl<'p> Suggest<'p> {
             if let Untold::Route(place, fact) = untold
                 && *place == route
             {
-                let (requests, fact) = (number(*requests), self.judge.fact(*fact));
+                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
                 notes.push_str(&format!(
-                    "# {requests} requests may be for this route: the log does not tell {fact}.\n"
+                    "# {requests} may be for this route: the log does not tell {fact}.\n"
                 ));
             }
         }
@@ -126,11 +126,8 @@ impl<'p> Suggest<'p> {
             if let Untold::Limit(of, fact) = untold
                 && *of == place
             {
-                let (requests, fact) = (number(*requests), self.judge.fact(*fact));
-                writeln!(
-                    text,
-                    "# {requests} requests are left out: the log does not tell {fact}."
-                )?;
+                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
+                writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
                 is_told = false;
             }
         }
@@ -146,14 +143,14 @@ impl<'p> Suggest<'p> {
         let Some(choice) = choices.iter().copied().min_by_key(Choice::within_period) else {
             return Ok(());
         };
-        let requests = number(demands.requests);
+        let requests = counted(demands.requests, "request");
         let sampled = match demands.sampling {
             0 => String::new(),
             bits => {
                 format!(", which are one of {}: the share of all is an estimate", number(1 << bits))
             }
         };
-        writeln!(text, "# {requests} requests of {} keys{sampled}.", number(keys as u64))?;
+        writeln!(text, "# {requests} of {}{sampled}.", counted(keys as u64, "key"))?;
         let minutes = demands.largest_first(|demand| demand.within_minute.1);
         let of_minute = Quantiles(&minutes);
         writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
@@ -177,9 +174,9 @@ impl<'p> Suggest<'p> {
             let key = printable(&key);
             writeln!(
                 text,
-                "#   {key}: a burst of {}, {} requests",
+                "#   {key}: a burst of {}, {}",
                 number(burst),
-                number(requests)
+                counted(requests, "request")
             )?;
         }
         let others = choices.iter().filter(|other| other.rate != choice.rate);

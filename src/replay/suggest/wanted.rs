@@ -93,6 +93,9 @@ impl WantedLimits {
     /// # Errors
     /// Where the file with these limits would be wrong. The text says why.
     pub fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
+        if self.named().iter().all(Vec::is_empty) {
+            return Err("--key: no route of the file has this parameter in its path".to_owned());
+        }
         let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
         let text = self.file(|_, _| Some(figures.to_owned()), |_| String::new());
         let parsed = config::parse("the suggestion", &text, env, &Overrides::default());
@@ -113,9 +116,9 @@ impl WantedLimits {
         }
         file.push_str("[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"] # your API\n");
         let mut routes = String::new();
-        for (place, (route, names)) in self.routes.iter().zip(self.names()).enumerate() {
+        for (place, (route, named)) in self.routes.iter().zip(self.named()).enumerate() {
             let mut limits = Vec::new();
-            for (name, key) in names.iter().zip(&self.keys) {
+            for (name, key) in &named {
                 let Some(figures) = figures(route.limits, name) else { continue };
                 let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
                 let key = key.join(", ");
@@ -123,7 +126,7 @@ impl WantedLimits {
                 limits.push(quoted(name));
             }
             let (mut notes, settings) = (notes(place), lines(&route.settings, &ROUTE));
-            if limits.is_empty() && route.limits == RouteLimits::IfMet {
+            if limits.is_empty() && notes.is_empty() && !named.is_empty() && route.is_if_met() {
                 notes.push_str("# No request of the log came here, so the route has no limit.\n");
             }
             routes.push_str(&format!("\n{notes}[[routes]]\n{settings}upstream = \"api\"\n"));
@@ -134,8 +137,8 @@ impl WantedLimits {
         file + &routes
     }
 
-    /// The names of the limits of each route, one for each key.
-    fn names(&self) -> Vec<Vec<String>> {
+    /// The limits of each route: a name for each key.
+    fn named(&self) -> Vec<Vec<(String, &[String])>> {
         let mut taken = HashSet::new();
         let mut free = |name: String| {
             let numbered = (2..).map(|number: u64| format!("{name}-{number}"));
@@ -144,13 +147,15 @@ impl WantedLimits {
             taken.insert(free.clone());
             free
         };
-        let names = |route: &WantedRoute| match route.limits {
-            RouteLimits::Wanted | RouteLimits::IfMet => {
-                self.keys.iter().map(|key| free(limit_name(route.name(), key))).collect()
-            }
-            RouteLimits::Unwanted => Vec::new(),
+        let limits = |route: &WantedRoute| {
+            let keys = self.keys.iter().filter(|key| match route.limits {
+                RouteLimits::Wanted => true,
+                RouteLimits::IfMet => route.has_params_of(key),
+                RouteLimits::Unwanted => false,
+            });
+            keys.map(|key| (free(limit_name(route.name(), key)), key.as_slice())).collect()
         };
-        self.routes.iter().map(names).collect()
+        self.routes.iter().map(limits).collect()
     }
 }
 
@@ -163,6 +168,20 @@ impl WantedRoute {
             route.limits = if is_named { RouteLimits::Wanted } else { RouteLimits::Unwanted };
         }
         route
+    }
+
+    fn is_if_met(&self) -> bool {
+        self.limits == RouteLimits::IfMet
+    }
+
+    /// Whether the path has each parameter that the key names.
+    fn has_params_of(&self, key: &[String]) -> bool {
+        let Ok(path) = self.path().parse::<Pattern>() else { return false };
+        let sources: Vec<KeySource> = key.iter().filter_map(|source| source.parse().ok()).collect();
+        sources.iter().flat_map(KeySource::alternatives).all(|source| match source {
+            KeySource::Param(name) => path.params().any(|param| param == name),
+            _ => true,
+        })
     }
 
     fn path(&self) -> &str {
