@@ -1,4 +1,4 @@
-//! `tidegate replay`, `tidegate suggest`, and the `[[tests]]` that `tidegate check` tries.
+//! `tidegate replay`, and the `[[tests]]` that `tidegate check` tries.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use super::{ONE, folder, told};
 use crate::support::tidegate::program;
 
 /// The log of a real web site.
-fn real_log() -> String {
+pub(super) fn real_log() -> String {
     let file = "tests/data/apache-access.log.gz";
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file).display().to_string()
 }
@@ -21,14 +21,14 @@ fn limited(lines: &str) -> String {
     ONE.replace("rate = \"100/s\"", lines)
 }
 
-fn json(folder: &Path, arguments: &[&str]) -> Value {
+pub(super) fn json(folder: &Path, arguments: &[&str]) -> Value {
     let (code, said, errors) = told(folder, &[arguments, &["--json"]].concat());
     assert_eq!(code, 0, "{errors}");
     serde_json::from_str(&said).unwrap()
 }
 
 /// Lines of one client, a second apart, at this minute.
-fn lines(client: &str, minute: u32, count: u32) -> String {
+pub(super) fn lines(client: &str, minute: u32, count: u32) -> String {
     let line = |second: u32| {
         format!(
             "{client} - - [10/Oct/2026:13:{minute:02}:{second:02} +0200] \"GET /a?b=c HTTP/1.1\" 200 10 \
@@ -38,7 +38,7 @@ fn lines(client: &str, minute: u32, count: u32) -> String {
     (0..count).map(line).collect()
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path
@@ -289,65 +289,6 @@ fn limits_that_no_request_met_stand_in_one_sentence() {
     assert!(!page.contains("<h3>Limit login"), "{page}");
     // Nobody knows which requests would have met this limit.
     assert!(said.contains("left out: limit user"), "{said}");
-}
-
-#[test]
-fn what_is_suggested_holds_when_it_is_replayed() {
-    let folder = folder(None);
-    for (touch, most) in [("0%", 0), ("0.1%", 1), ("1%", 17)] {
-        let (code, said, errors) = told(folder.path(), &["suggest", &real_log(), "--touch", touch]);
-        assert_eq!((code, errors.as_str()), (0, ""));
-        write(folder.path(), "proxy.toml", &said);
-        assert_eq!(told(folder.path(), &["check"]), (0, "ok\n".into(), String::new()), "{said}");
-        let report = json(folder.path(), &["replay", &real_log()]);
-        let touched = report["result"]["limits"][0]["keys"]["rejected"].as_u64().unwrap();
-        assert!(touched <= most, "{touched} of {most} for {touch}");
-    }
-    let (code, _, errors) = told(folder.path(), &["suggest", &real_log(), "--route", "/a/{"]);
-    assert_eq!(code, 2);
-    assert!(errors.contains("--route `/a/{`"), "{errors}");
-}
-
-/// The routes of the file that requests of the log meet: each gets a limit.
-#[test]
-fn a_suggestion_is_for_the_routes_of_the_file() {
-    let login = "[[routes]]\npath = \"/login\"\nupstream = \"api\"\n\
-                 [[routes]]\npath = \"/never\"\nupstream = \"api\"\n";
-    let folder = folder(Some(&format!("{ONE}{login}")));
-    let log = format!("{}{}", lines("192.0.2.1", 0, 3), lines("192.0.2.1", 1, 2));
-    write(
-        folder.path(),
-        "access.log",
-        &log.replace("13:01:00 +0200] \"GET /a", "13:01:00 +0200] \"GET /login"),
-    );
-    let suggest = |more: &[&str]| {
-        let (code, said, errors) =
-            told(folder.path(), &[&["suggest", "access.log"], more].concat());
-        assert_eq!((code, errors.as_str()), (0, ""), "{said}");
-        write(folder.path(), "suggested.toml", &said);
-        let report = json(folder.path(), &["replay", "access.log", "--config", "suggested.toml"]);
-        let limits = report["result"]["limits"].as_array().unwrap().clone();
-        assert!(limits.iter().all(|limit| limit["rejected"] == 0), "{said}");
-        let of = |limit: &Value| {
-            (limit["name"].as_str().unwrap().to_owned(), limit["requests"].as_u64().unwrap())
-        };
-        (said, limits.iter().map(of).collect::<Vec<_>>())
-    };
-    let named = |limits: &[(&str, u64)]| {
-        limits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<Vec<_>>()
-    };
-    let (said, limits) = suggest(&[]);
-    assert!(said.starts_with("# The routes are those of proxy.toml."), "{said}");
-    assert_eq!(limits, named(&[("rest-ip", 4), ("login-ip", 1)]));
-    assert_eq!(suggest(&["--route", "/login"]).1, named(&[("login-ip", 1)]));
-    write(folder.path(), "other.toml", ONE);
-    assert_eq!(suggest(&["--config", "other.toml"]).1, named(&[("rest-ip", 5)]));
-    // A shell has emptied the file to which the suggestion goes.
-    write(folder.path(), "proxy.toml", "");
-    assert_eq!(suggest(&[]).1, named(&[("rest-ip", 5)]));
-    write(folder.path(), "proxy.toml", "routes = 7");
-    assert_eq!(told(folder.path(), &["suggest", "access.log"]).0, 2);
-    assert_eq!(told(folder.path(), &["suggest", "access.log", "--config", "none.toml"]).0, 2);
 }
 
 #[test]
