@@ -1,4 +1,4 @@
-//! Asks the admin endpoint of a running proxy, for the commands that need it: one request on one connection.
+//! A client of the admin endpoint of a running proxy. It sends one request on one connection.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,7 +35,7 @@ pub(super) struct AdminOptions {
     /// environment's TIDEGATE_ADMIN_TOKEN, or else the file's
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// The configuration's file, by default proxy.toml; with --admin, only for its token
+    /// The configuration file, by default proxy.toml; with --admin, it is read only for its token
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -81,8 +81,8 @@ pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failur
     Ok((address, admin.token))
 }
 
-/// The address by which the admin endpoint is reached on this machine. Where the endpoint listens on every
-/// address, loopback.
+/// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
+/// address.
 pub(super) fn reachable(admin: &AdminSpec) -> Option<String> {
     let mut address = admin.listen?;
     if address.ip().is_unspecified() {

@@ -12,15 +12,15 @@ use crate::plan::NO_ROUTE;
 use crate::replay::cases::{self, CaseResult};
 use crate::replay::report::printable;
 
-/// Say `ok`, or everything that is wrong with the file, and try its `[[tests]]`.
+/// Check the file and run its `[[tests]]`: print `ok`, or everything that is wrong.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Check {
-    /// The configuration's file, proxy.toml by default
+    /// The configuration file, by default proxy.toml
     #[arg(value_name = "FILE", conflicts_with = "config")]
     path: Option<PathBuf>,
     #[command(flatten)]
     file: ConfigFile,
-    /// Say it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -96,7 +96,7 @@ fn case_as_json(result: &CaseResult<'_>) -> Value {
     })
 }
 
-/// One test as a test runner reports it. A test that fails is shown with what came instead.
+/// The report of one test. For a test that fails it shows what came instead.
 struct CaseReport<'r> {
     file: &'r Path,
     result: &'r CaseResult<'r>,

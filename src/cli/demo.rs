@@ -26,11 +26,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Run a sample API behind the proxy and see it throttled. Nothing else is needed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Demo {
-    /// Where the proxy listens; port 0 is any that is free
+    /// Where the proxy listens; port 0 means any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where the demo's proxy.toml is written, for you to edit while it runs; by default a
-    /// temporary file that goes when the demo ends
+    /// Where the demo writes its proxy.toml, which you can edit while the demo runs; by default a
+    /// temporary file that is deleted at the end
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Send no requests; only answer yours

@@ -7,12 +7,12 @@ use clap::Args;
 use super::{CommandResult, FAILED, Failure, load, print};
 use crate::config;
 
-/// Say what a reload from one file to the other would change. Exits with 1 where they differ.
+/// Show what a reload from one file to the other would change. Exits with 1 if the files differ.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Diff {
-    /// The file that is in force
+    /// The file that is in force now
     old: PathBuf,
-    /// The file that is to come
+    /// The file to reload
     new: PathBuf,
 }
 

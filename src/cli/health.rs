@@ -11,18 +11,18 @@ use super::{CommandResult, ConfigFile, Failure};
 /// The timeout for a question and its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How the lines of the metric begin that says whether the store answers.
+/// The metric that says whether the store answers.
 const STORE_UP: &str = "tidegate_store_up";
 
-/// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
+/// Ask a running proxy's admin endpoint whether the proxy is alive. If it is, the exit code is 0.
 ///
-/// For containers, which often have no curl. Name the URL there: a proxy.toml that is wrong for the
-/// moment changes nothing about a proxy that runs, but this command could not read it.
+/// This is for containers, which often have no curl. Give the URL there. Without it, the command reads
+/// proxy.toml, and it would fail while that file is wrong, although the proxy still runs.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Health {
     /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen
     url: Option<String>,
-    /// Ask too whether the store answers, and each server of a Redis cluster
+    /// Also ask whether the store answers, and each server of a Redis cluster
     #[arg(long)]
     store: bool,
     #[command(flatten)]

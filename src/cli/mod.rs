@@ -61,27 +61,27 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the proxy (what happens without a command)
+    /// Run the proxy (the default where no command is given)
     Run(run::Run),
-    /// Say `ok`, or everything that is wrong with the file
+    /// Check the file: print `ok`, or everything that is wrong with it
     Check(check::Check),
     /// Write a proxy.toml to begin with
     Init(init::Init),
-    /// Say what a reload from one file to the other would change
+    /// Show what a reload from one file to the other would change
     Diff(diff::Diff),
-    /// Say which route and limits a request meets, and why
+    /// Show which route and which limits apply to a request, and why
     Explain(explain::Explain),
-    /// Say what the file's limits would have done to the requests of access logs
+    /// Try the limits of a file on access logs, and show who would have been rejected
     Replay(replay::ReplayArgs),
-    /// Print the smallest limits that would have touched few keys of access logs
+    /// Find the smallest limits that would have rejected hardly any client of access logs
     Suggest(suggest::SuggestArgs),
     /// Run a sample API behind the proxy and see it throttled
     Demo(demo::Demo),
     /// Print the JSON Schema of proxy.toml, for editors
     Schema,
-    /// Ask a running proxy's admin endpoint whether it lives
+    /// Ask a running proxy's admin endpoint whether the proxy is alive
     Health(health::Health),
-    /// Look at a running proxy's limits, and override one for a key
+    /// Show the limits of a running proxy, and override a limit for one key
     Limits(limits::LimitsArgs),
     /// Watch a running proxy: limits, their decisions a second, and who is rejected most
     Top(top::Top),
@@ -95,7 +95,7 @@ enum Command {
 
 #[derive(Args, Clone, Debug)]
 struct ConfigFile {
-    /// The configuration's file
+    /// The configuration file
     #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
     config: PathBuf,
 }

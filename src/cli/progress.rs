@@ -1,4 +1,5 @@
-//! How far a command has come that takes longer than a second. Shown on standard error, if that is a terminal.
+//! A progress bar for commands that take longer than a second. It is shown on standard error, if that is a
+//! terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::replay::report::number;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two updates of the line.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// The time is read only so often, by lines.
+/// The time is read once in so many lines.
 const LINES: u64 = 1 << 12;
 /// The columns of the bar.
 const COLUMNS: usize = 30;
@@ -29,7 +30,7 @@ impl ProgressBar {
         Self { began: Instant::now(), shown: None, is_wanted: io::stderr().is_terminal() }
     }
 
-    /// Shows how far the command has come, unless it was shown just before.
+    /// Shows the progress, unless it was shown just before.
     pub(super) fn show(&mut self, lines: u64, progress: impl FnOnce() -> LogProgress) {
         if !self.is_wanted || !lines.is_multiple_of(LINES) {
             return;
@@ -46,7 +47,7 @@ impl ProgressBar {
         }
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub(super) fn end(self) {
         if self.shown.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::{CommandResult, Failure, load, print};
-use crate::config;
+use crate::config::{self, DurationError};
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
 use crate::plan::{RedisLocation, RedisUrl, StoreLocation};
@@ -29,14 +29,14 @@ pub(super) struct Redisson {
 
 #[derive(Clone, Debug, Subcommand)]
 enum RedissonCommand {
-    /// Print its figures (getConfig)
+    /// Print its rate and its other settings (getConfig)
     Get(Get),
-    /// Give it other figures and forget what was used (setRate); of type per-client, each client goes on
-    /// with what it used
+    /// Set its rate and forget what was used (setRate). With the type per-client, each client keeps what it has
+    /// used
     Set(Set),
-    /// Give it figures if it has none; prints `set` or `kept` (trySetRate)
+    /// Set its rate if it has none; prints `set` or `kept` (trySetRate)
     TrySet(Set),
-    /// Let its keys go after a time (expire)
+    /// Delete its keys after a time (expire)
     Expire(Expire),
 }
 
@@ -55,11 +55,11 @@ struct Set {
     limiter: Limiter,
     /// Permits in an interval, as in 100/s or 1000/10m
     rate: String,
-    /// One budget for all who use it, or for each client its own
+    /// `overall`: all clients share one budget; `per-client`: each client has its own
     #[arg(long = "type", value_name = "TYPE", default_value = "overall",
         value_parser = ["overall", "per-client"])]
     sharing: String,
-    /// How long its keys stay after each use, as in 1h; without it, for ever
+    /// How long its keys stay after each use, as in 1h; by default they stay for ever
     #[arg(long, value_name = "DURATION")]
     keep_alive: Option<String>,
 }
@@ -68,7 +68,7 @@ struct Set {
 struct Expire {
     #[command(flatten)]
     limiter: Limiter,
-    /// From now on, as in 1h
+    /// The time from now, as in 1h
     after: String,
 }
 
@@ -80,7 +80,7 @@ struct Limiter {
     /// The Redis server; by default the file's store.url
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<String>,
-    /// The configuration's file
+    /// The configuration file
     #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
     config: PathBuf,
 }
@@ -204,7 +204,12 @@ fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
 }
 
 fn milliseconds(text: &str) -> Result<u64, Failure> {
-    let duration = config::duration(text).filter(|duration| !duration.is_zero());
+    let duration = config::duration(text);
+    if duration == Err(DurationError::TooLong) {
+        let most = DurationError::AT_MOST;
+        return Err(Failure::usage(format!("`{text}` is too long: expected {most}")));
+    }
+    let duration = duration.ok().filter(|duration| !duration.is_zero());
     duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).ok_or_else(|| {
         Failure::usage(format!("`{text}` is no time as in \"250ms\", \"10s\" or \"1h\""))
     })

@@ -1,4 +1,4 @@
-//! `tidegate replay`: what the limits of a file would have done to the requests of access logs.
+//! `tidegate replay`: tries the limits of a file on the requests of access logs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,40 +19,41 @@ use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// The lines among which the first request of a log must be, to order several logs.
+/// Several logs are put in order by the time of their first request. It is looked for in so many lines.
 const FIRST_LINES: usize = 1_000;
 
-/// The broken lines that a report shows.
+/// The number of broken lines that a report shows.
 const EXAMPLES: usize = 5;
 
-/// Say what the file's limits would have done to the requests of access logs.
+/// Try the limits of a file on access logs, and show who would have been rejected.
 ///
-/// The limits go by the log's own clock. Nothing is sent.
+/// The time of each request is the time in the log. Nothing is sent.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate replay /var/log/nginx/access.log\n  \
     tidegate replay access.log.2.gz access.log.1 --against proxy.toml --config new.toml\n  \
     zcat old/*.gz | tidegate replay - --assume 'header:x-api-key=ip' --html report.html\n  \
-    tidegate replay access.log --fail-above 1%      exits with 3 where more would be rejected")]
+    tidegate replay access.log --fail-above 1%      exits with 3 if more would be rejected")]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     logs: LogArgs,
     #[command(flatten)]
     file: ConfigFile,
-    /// Another file, to see both side by side and who is newly hit
+    /// An older file to compare with: the report shows both results, and the clients that are newly hit
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// What is true of requests where the log does not tell it: `ip` is a value for each client, `none` is no
-    /// value; may be repeated
+    /// What to assume where the log does not have a header, a cookie, `host` or `cert`. The value `ip` gives each
+    /// client a value of its own; `none` means that no request has one; any other text is the value of all
+    /// requests. May be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
-    /// Write a page with plots to this file, too
+    /// Also write the report to this file, as an HTML page with plots
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-    /// Say it as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Exit with 3 where more than this share of the requests would be rejected, as in 1%
+    /// Exit with code 3 if more than this share of the requests would be rejected, as in 1%
     #[arg(long, value_name = "SHARE")]
     fail_above: Option<Share>,
 }
@@ -60,7 +61,7 @@ pub(super) struct ReplayArgs {
 /// The logs of a command.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LogArgs {
-    /// The logs, read one after the other; `-` is standard input. gzip and zstd are recognised
+    /// The access logs; `-` is standard input. Files that are compressed with gzip or zstd are recognised
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<OsString>,
     /// `auto`, `combined`, `json`, `alb`, or a template as in nginx's log_format or Apache's LogFormat
@@ -78,14 +79,14 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_suffix('%').unwrap_or(text).trim();
         let percent = number.parse::<f64>().ok().filter(|it| (0.0..=100.0).contains(it));
-        // Without the sign nobody can tell whether 0.5 is a half or the two-hundredth part.
+        // Without `%` nobody can tell whether 0.5 means 50 % or 0.5 %.
         let percent = percent.filter(|it| text.ends_with('%') || *it == 0.0);
         percent.map(Self).ok_or_else(|| "expected a share in percent, as in 1% or 0.1%".to_owned())
     }
 }
 
 impl LogArgs {
-    /// Hands each request of the logs to `take`. Returns what the lines were.
+    /// Calls `take` for each request of the logs. Returns how many lines there were of each kind.
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
         let mut reader =
             LogReader::open(&self.in_order()?, self.format.clone()).map_err(Failure::run)?;
@@ -115,7 +116,7 @@ impl LogArgs {
         Err(Failure::run(match examples.first() {
             _ if read == 0 => "the log has no lines".to_owned(),
             Some((file, line, why)) => format!(
-                "none of {read} lines is a request, and {broken} cannot be read. Is it another --format? \
+                "none of {read} lines is a request, and {broken} cannot be read. Does the log need another --format? \
                  {}:{line}: {why}",
                 printable(file)
             ),
@@ -123,8 +124,8 @@ impl LogArgs {
         }))
     }
 
-    /// The logs, the oldest first: rotated files often come in another order. Their first requests tell. Nothing
-    /// is moved where one of them cannot be read twice.
+    /// The logs, the oldest first. A shell often lists rotated files in another order. The time of a log is that
+    /// of its first request. If one of the logs cannot be read twice, the order stays as it is.
     fn in_order(&self) -> Result<Vec<LogInput>, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         if inputs.len() < 2 || !inputs.iter().all(LogInput::is_regular) {
@@ -157,7 +158,7 @@ impl LogArgs {
     }
 }
 
-/// Whether both names are of one file.
+/// Whether both names mean the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
@@ -165,14 +166,14 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Refuses assumptions of what nothing reads: they are probably typing errors.
+/// Refuses an assumption about a fact that no limit and no route reads: it is probably a typing error.
 pub(super) fn check_assumptions(
     assumptions: &[Assumption],
     reads: impl Fn(&Fact) -> bool,
 ) -> CommandResult {
     match assumptions.iter().find(|assumption| !reads(&assumption.fact)) {
         Some(Assumption { fact, .. }) => Err(Failure::usage(format!(
-            "no limit and no route reads {fact}, of which --assume speaks"
+            "no limit and no route reads {fact}, so --assume cannot be about it"
         ))),
         None => Ok(()),
     }

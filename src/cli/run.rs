@@ -5,7 +5,7 @@ use clap::Args;
 use super::{CommandResult, ConfigFile, serve};
 use crate::config::Overrides;
 
-/// Run the proxy until SIGTERM or Ctrl-C, which let it finish what is under way.
+/// Run the proxy until SIGTERM or Ctrl-C. It then finishes the requests that are under way.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Run {
     #[command(flatten)]

@@ -1,13 +1,21 @@
-//! `tidegate suggest`: the smallest limits that would have touched few keys of access logs.
+//! `tidegate suggest`: finds the smallest limits that would have rejected hardly any key of access logs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::replay::{LogArgs, Share, check_assumptions};
-use super::{CommandResult, Failure, complain, print};
+use super::{CommandResult, Failure, complain, load, print};
+use crate::config;
 use crate::replay::fact::Assumption;
+use crate::replay::report::printable;
 use crate::replay::suggest::{Suggest, WantedLimits};
 
-/// Print the smallest limits that would have touched few keys of access logs, as TOML with the reasons.
+/// Find the smallest limits that would have rejected hardly any client of access logs.
+///
+/// They are printed as a file, with the reasons in comments. Each route of proxy.toml for which the log has requests
+/// gets limits. Where there is no proxy.toml, one limit counts all requests.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate suggest /var/log/nginx/access.log\n  \
@@ -17,34 +25,57 @@ use crate::replay::suggest::{Suggest, WantedLimits};
 pub(super) struct SuggestArgs {
     #[command(flatten)]
     logs: LogArgs,
-    /// A route's path, as in the file; may be repeated
-    #[arg(long = "route", value_name = "PATH", default_value = "/{*rest}")]
+    /// The file with the routes; by default proxy.toml, if it exists
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Suggest limits only for the route with this path, written as in the file; may be repeated
+    #[arg(long = "route", value_name = "PATH")]
     routes: Vec<String>,
-    /// What a limit counts by, as in the file; several sources of one key stand with commas between them; may
-    /// be repeated
+    /// What a limit counts by, written as in the file. A key of several sources has commas between them. May be
+    /// repeated
     #[arg(long = "key", value_name = "SOURCES", default_value = "ip")]
     keys: Vec<String>,
-    /// The share of keys that a limit may touch
+    /// The largest share of keys (clients, for example) whose requests a limit may reject
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     touch: Share,
-    /// What is true of requests where the log does not tell it, as for `replay`; may be repeated
+    /// What to assume where the log does not have a value, as for `replay`; may be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
 }
 
 pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let sources = |key: &String| key.split(',').map(|source| source.trim().to_owned()).collect();
-    let wanted = WantedLimits {
-        routes: args.routes.clone(),
-        keys: args.keys.iter().map(sources).collect(),
-        touch: args.touch.0,
-    };
-    let plan = wanted.plan().map_err(Failure::usage)?;
+    let keys = args.keys.iter().map(sources).collect();
+    let file = args.config.clone().or_else(usual_file);
+    let text = file.as_deref().map(checked_text).transpose()?;
+    let wanted = WantedLimits::new(&args.routes, keys, args.touch.0, text.as_deref());
+    let wanted = wanted.map_err(Failure::usage)?;
+    let plan = wanted.plan(&config::process_environment).map_err(Failure::usage)?;
     let mut suggest = Suggest::new(&plan, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| suggest.reads(fact))?;
     let lines = args.logs.read(|record| suggest.request(record))?;
     if lines.broken > 0 {
         complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
     }
+    if let Some(file) = file {
+        let file = printable(&file.display().to_string());
+        print(format_args!(
+            "# The routes are those of {file}. Copy into it the limits that you want."
+        ))?;
+    }
     print(suggest.file(&wanted).trim_end())
+}
+
+/// proxy.toml, if it exists and is not empty: where the suggestion goes to proxy.toml, the shell has just emptied
+/// it.
+fn usual_file() -> Option<PathBuf> {
+    let file = Path::new("proxy.toml");
+    fs::metadata(file).is_ok_and(|about| about.len() > 0).then(|| file.to_owned())
+}
+
+/// The text of this file, which must have no problems.
+fn checked_text(file: &Path) -> Result<String, Failure> {
+    load(file)?;
+    let why = |error| Failure::run(format!("cannot read {}: {error}", file.display()));
+    fs::read_to_string(file).map_err(why)
 }

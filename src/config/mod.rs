@@ -23,7 +23,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use self::changes::{Changes, diff};
-pub use self::reader::{Colour, Problem, Problems, duration};
+pub use self::reader::{Colour, DurationError, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text, nearest};
 pub use self::record::{ConfigRecord, FileText};
 use crate::file;

@@ -1,5 +1,5 @@
-//! The events of the log. Each event has one fixed message. The throttle lines are in `throttled`, the
-//! notices about Redis are in `store`, and the access line is in `proxy`.
+//! Writes most events of the log. Each event has one fixed message. The throttle lines are in `throttled`, the
+//! notices about Redis in `store`, and the access line in `proxy`.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -37,8 +37,8 @@ events! {
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
-    /// A reload has lowered a limit's figures. `over` of its `keys` have used more than the new figures allow. `None`
-    /// where the buckets live in Redis.
+    /// A reload has lowered a limit's figures. Of its `keys`, so many as `over` says have used more than the new
+    /// figures allow. Both are `None` where the buckets live in Redis.
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
@@ -103,7 +103,7 @@ events! {
     /// The limit on open files could not be raised.
     pub(crate) fn open_files_unchanged(error: &dyn Display) = warn!(%error, "few open files");
 
-    /// The most connections are open that are allowed. A new client waits until a connection ends.
+    /// No more connections are allowed than are open now. A new client waits until a connection ends.
     pub(crate) fn connections_full(open: usize) =
         warn!(open,
             help = "others wait until one ends: see whose they are (ss -tn), raise \
@@ -120,13 +120,13 @@ events! {
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
 
-    /// A process was started that is to take over.
+    /// A new process was started, which is to take over the sockets.
     pub(crate) fn successor_started(pid: Option<u32>) = info!(pid, "successor started");
 
-    /// Another process serves the sockets now. This one ends.
+    /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 
-    /// Another process was to take over, but did not.
+    /// Another process should have taken over the sockets, but did not.
     pub(crate) fn handover_failed(error: &dyn Display) =
         warn!(%error, help = "see what the new program says (its lines stand in this log)",
             meanwhile = "this process goes on", "handover failed");
@@ -150,17 +150,17 @@ events! {
 /// Why spans did not reach the collector. Each reason has summaries of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropReason {
-    /// It cannot be connected to.
+    /// No connection to the collector can be made.
     Connect,
-    /// It did not answer in time.
+    /// The collector did not answer in time.
     Timeout,
-    /// It broke off, or its answer is not that of a collector.
+    /// The connection broke, or the answer is not that of a collector.
     Answer,
-    /// It did not take the spans, or not all of them.
+    /// The collector did not take the spans, or not all of them.
     Refused,
-    /// More spans came than it took.
+    /// More spans came than the collector took.
     Full,
-    /// The process ended before they were sent.
+    /// The process ended before the spans were sent.
     End,
 }
 
@@ -202,7 +202,7 @@ pub(crate) struct OverrideEvent<'o> {
     pub wanted: &'o WantedFigures,
     /// Why it was set.
     pub reason: Option<&'o str>,
-    /// When it ends; `None` is when it is reset.
+    /// When it ends. `None`: it stays until somebody ends it.
     pub until: Option<Timestamp>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
     info!(target: TARGET, limit, key, rate, burst, queue, until, reason, "override set");
 }
 
-/// An override applies no longer in this process.
+/// An override no longer applies in this process.
 pub(crate) fn override_ended(set: &OverrideEvent<'_>, why: OverrideEnd) {
     let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
     let ended = match why {
@@ -250,7 +250,7 @@ pub(crate) fn date_and_time(time: Timestamp) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 
-/// An exchange that failed: with which server of which upstream, for which route, and why.
+/// A failed exchange with a server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FailedExchange {
     /// The upstream's name.

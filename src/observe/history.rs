@@ -1,10 +1,11 @@
-//! The last hour in points of five seconds, for a page that has just been opened.
+//! Keeps what was counted in the last hour, in points of five seconds. The page of the admin endpoint shows it when it
+//! is opened.
 //!
-//! The memory is fixed: a limit takes 20 bytes for a point and a route 4, which is 14 and 3 KiB for an hour.
-//! With the most limits and routes this is less than 2 MiB.
+//! The memory is fixed. For each point, a limit takes 20 bytes and a route 4. In an hour this is 14 KiB and 3 KiB. All
+//! limits and routes together take less than 2 MiB.
 //!
-//! Reloads may bring new limits and routes for as long as the process runs. If there is no room for a new one, it
-//! takes the place of the one that was unused for longest. The past of that one is lost.
+//! A reload may bring new limits and routes. If there is no room for a new one, it takes the place of the one that was
+//! unused for the longest time. The history of the old one is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ pub(crate) const STEP: Duration = Duration::from_secs(5);
 /// The points of an hour.
 const POINTS: usize = 720;
 
-/// The most limits and the most routes of which there is a history.
+/// The most limits, and the most routes, that have a history.
 const MOST: usize = 100;
 
-/// Only a series that was unused for this long gives way to a new one. Otherwise more limits than [`MOST`] that
-/// are in use would lose their past to one another.
+/// A series gives its place to a new one only if it was unused for this time. Otherwise, with more limits than
+/// [`MOST`] in use, each limit would soon lose its history to another one.
 const UNUSED: Duration = Duration::from_secs(60);
 
 /// The history of a process.
@@ -34,20 +35,20 @@ pub(crate) struct History {
     ends: Ring<Timestamp>,
     limits: SeriesTable<Name, [u32; 5]>,
     routes: SeriesTable<Arc<str>, u32>,
-    /// What the routes without a history of their own had.
+    /// The requests of all routes that have no history of their own.
     others: Ring<u32>,
     store: Ring<StoreLatency>,
 }
 
-/// How long the store took, in milliseconds: half of the questions, and 99 of 100, took no longer. `None`
-/// where the store was not asked.
+/// How long the store took for its answers, in milliseconds: the median, and the 99th percentile. `None` where the
+/// store was not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct StoreLatency {
     pub(crate) p50: Option<f32>,
     pub(crate) p99: Option<f32>,
 }
 
-/// The last values of a series, the oldest first. Values before the first one are missing at its beginning.
+/// The last values of a series, the oldest first. A series that began later than others has fewer values.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
     values: Vec<T>,
@@ -144,7 +145,7 @@ impl<N: Clone + Ord, T: Copy + Default + PartialEq> SeriesTable<N, T> {
         }
     }
 
-    /// Whether there is room for one more series, if need be after the end of one that is unused.
+    /// Makes room for one more series. If there is none, a series that is unused ends. Returns whether there is room.
     fn make_room(&mut self, now: Timestamp) -> bool {
         if self.0.len() < MOST {
             return true;
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!(history.others().iter().collect::<Vec<_>>(), [&15]);
     }
 
-    /// A name is added by each of many reloads, and the one before is used no more.
+    /// Each of many reloads adds a name, and the name before is no longer used.
     #[test]
     fn new_names_come_in_after_many_reloads() {
         let mut history = History::default();

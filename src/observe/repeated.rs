@@ -41,7 +41,7 @@ pub enum Summaries {
     All,
 }
 
-/// Makes each kind of events begin without counts, with the function that writes its lines.
+/// Lets each kind of events begin without counts. Behind each kind stands the function that writes its lines.
 macro_rules! begin_without_counts {
     ($($events:ty: $say:path,)*) => {
         $(impl Default for $events {
@@ -63,7 +63,7 @@ begin_without_counts! {
 /// The time between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The most kinds that are counted apart. With one kind more, all counts are logged and start again from
+/// The most kinds that are counted apart. When one more kind comes, all counts are logged, and start again from
 /// zero.
 const MOST: usize = 1_000;
 
@@ -126,8 +126,8 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Writes the counts of kinds whose last line is ten seconds old, or all that no line has told yet. To be called
-    /// every second or so.
+    /// Writes the counts of kinds whose last line is ten seconds old, or all counts that no line has told yet. To be
+    /// called about every second.
     pub(crate) fn write(&self, which: Summaries, now: Instant) {
         match which {
             Summaries::Due => {

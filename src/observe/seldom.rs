@@ -1,4 +1,4 @@
-//! Log lines that are written at once, and again only after a pause.
+//! Decides about log lines that are written at once, and again only after a pause.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// When each kind of line was written last. There are only as many kinds as the program and its
-/// configuration name.
+/// When each kind of line was last written. The kinds come from the program and its configuration, so their number
+/// is bounded.
 #[derive(Debug)]
 pub(crate) struct Seldom<K> {
     pause: Duration,

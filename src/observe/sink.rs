@@ -15,10 +15,10 @@ use std::time::Duration;
 /// The most bytes that wait: about 16,384 lines of 256 bytes.
 pub(super) const CAPACITY: usize = 4 << 20;
 
-/// The bytes of memory that an empty buffer keeps after many lines.
+/// The bytes of memory that a buffer keeps when it is empty again.
 const KEPT: usize = 64 << 10;
 
-/// The time before a full output, set to non-blocking, is tried again.
+/// If a non-blocking output is full, it is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Lines on their way to an output.
@@ -27,7 +27,7 @@ pub(super) struct Sink {
     state: Mutex<SinkState>,
     /// Signals that a line came, or that the sink closes.
     changed: Condvar,
-    /// Signals that no line waits any more.
+    /// Signals that all lines are written.
     drained: Condvar,
     /// Lines that were dropped, because the buffer was full or the output refused them.
     pub(super) dropped: Arc<AtomicU64>,

@@ -1,8 +1,8 @@
 //! The days, weeks and months of a time zone: when each begins, from 2000 to 2100.
 //!
-//! The list of beginnings is made once for each zone and unit, when the file is read: a decision needs no
-//! time zones. The rules of the zones are built into the program. The machine's rules are not used, because
-//! all processes that share a limit must agree on its windows.
+//! The list of beginnings is made once for each zone and unit, when the file is read. Decisions then need no time
+//! zones. The rules of the zones are built into the program. The machine's rules are not used, because all processes
+//! that share a limit must agree on its windows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

@@ -1,5 +1,5 @@
-//! How a limit counts, and the figures that this makes of an operator's words. An override that is set
-//! while the process runs is read here, by the rules of the file.
+//! Makes figures from what an operator writes, such as `1000/s`. The figures depend on the way in which the limit
+//! counts. An override that is set while the process runs is read here too, by the rules of the file.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub enum WindowLength {
     Month,
 }
 
-/// The figures that an operator wants for a key, in the words of the file.
+/// The figures that an operator wants for a key, as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedFigures {
     /// The rate, as in `1000/s`, `unlimited` or `0/s`.
@@ -56,7 +56,7 @@ pub struct WantedFigures {
     pub queue: Option<u64>,
 }
 
-/// Why words make no figures for a limit.
+/// Why what an operator wrote makes no figures for a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FiguresError {
     /// The text is no rate.
@@ -86,10 +86,10 @@ pub enum FiguresError {
 }
 
 impl CountingKind {
-    /// The figures of these words.
+    /// The figures for what an operator wrote.
     ///
     /// # Errors
-    /// Where the words are no figures for this way to count.
+    /// Where this way to count cannot use what was written.
     pub fn figures(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
         if wanted.burst.is_some() && *self != Self::TokenBucket {
             return Err(FiguresError::NoBurst);

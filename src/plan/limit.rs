@@ -30,19 +30,19 @@ pub struct LimitSpec {
     pub key: KeySpec,
     /// The figures where no override applies.
     pub figures: Figures,
-    /// How figures that are set while the process runs are read. `None` where the limit has no rate that
-    /// the file decides: for concurrency and for Redisson limiters.
+    /// How the limit counts. Figures that are set while the process runs are read by it. `None` where the file decides
+    /// no rate: for concurrency and for Redisson limiters.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<Figures>,
-    /// The time in which figures that a reload lowers come down evenly. Zero is at once.
+    /// Figures that a reload lowers come down evenly over this time. Zero means at once.
     pub ramp: Duration,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
     /// figures themselves bound this time.
     pub wait: Patience,
-    /// The limits with the same line hold a request until one moment.
+    /// Limits with the same line hold a request until the same moment.
     pub line: Option<WaitingLine>,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
@@ -110,7 +110,7 @@ pub enum Figures {
     Calendar(CalendarQuota),
     /// Everything passes, and the store is not asked.
     Unlimited,
-    /// On the way from higher figures down to those of the file.
+    /// A ramp: figures on their way down to those of the file.
     Ramp(Arc<Ramp>),
 }
 
@@ -192,7 +192,7 @@ impl Figures {
 }
 
 impl CostSpec {
-    /// The tokens that a request takes which says nothing of its cost.
+    /// The tokens of a request that does not tell its cost.
     pub(crate) fn usual(&self) -> Cost {
         match self {
             Self::Fixed(cost)

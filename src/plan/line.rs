@@ -4,11 +4,11 @@ use super::{LimitSpec, RouteSpec};
 use crate::limit::Mode;
 use crate::limit::patience::{Patience, WaitingLine};
 
-/// Gives the limits a common line that hold requests and are always asked together: on the same routes, by the
-/// same key, with the same exemptions.
+/// Gives one waiting line to the limits that hold requests and are always asked together: they are on the same
+/// routes, count by the same key and have the same exemptions.
 ///
-/// Other limits stay without a line. A request that such a limit holds for long would otherwise hold up the
-/// requests of other routes and other keys in every limit that it shares with them.
+/// Other limits stay without a line. With a common line, a request that one limit holds for long would also hold up
+/// requests of other routes and other keys.
 pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_route: &RouteSpec) {
     let mut used: Vec<Vec<usize>> = vec![Vec::new(); limits.len()];
     for (number, route) in routes.iter().chain([no_route]).enumerate() {
@@ -39,8 +39,8 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
     }
 }
 
-/// Whether the limit holds requests, and could hold them until a later moment than its own. A Redisson limiter
-/// could not, because other services write it too.
+/// Whether the limit holds requests, and can hold a request for longer than itself needs. A Redisson limiter cannot,
+/// because other services write to it too.
 fn holds(limit: &LimitSpec) -> bool {
     limit.mode == Mode::Enforce && limit.wait > Patience::NONE && limit.limiter.is_none()
 }

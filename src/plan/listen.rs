@@ -22,7 +22,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether two settings name one place. Each port 0 is another place.
+    /// Whether two settings name the same place. Port 0 is another place each time.
     pub(crate) fn is_same_place(&self, other: &Self) -> bool {
         self == other && self.tcp().is_none_or(|address| address.port() != 0)
     }

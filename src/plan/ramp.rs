@@ -1,7 +1,7 @@
 //! Figures that come down evenly after a reload has lowered them.
 //!
-//! The plan of the new file holds the way down in place of the limit's figures, and each decision computes the
-//! figures of its moment. Nothing runs in between.
+//! The plan of the new file has a [`Ramp`] in place of the limit's figures. Each decision computes the figures for
+//! its own time from the ramp. No timer or task is needed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::{CalendarQuota, Figures, LimitSpec, Plan};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::{Descent, Now, Timestamp};
 
-/// The most steps of a way down. At each step a worker forgets the refusals and the batches that it has of the
-/// limit's buckets in Redis.
+/// The most steps of a ramp. At each step a worker forgets what it knows of the limit's buckets in Redis: keys that are
+/// refused, and tokens that it took in advance.
 const STEPS: u128 = 60;
 
-/// The shortest step, unless the whole way is shorter.
+/// The shortest step, unless the whole ramp is shorter.
 const STEP: Duration = Duration::from_secs(1);
 
-/// The way from higher figures down to the figures of the file.
+/// The ramp from higher figures down to the figures of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ramp {
     /// The figures in force at the beginning.
     start: Algorithm,
-    /// The figures of the file. They are no way down themselves, and have the algorithm of `start`.
+    /// The figures of the file. They are not a ramp themselves, and have the algorithm of `start`.
     to: Figures,
     /// By the steady clock of this process.
     begins: Timestamp,
@@ -31,7 +31,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// `None` where no figure is lowered, and where the new figures hold at once.
+    /// `None` where no figure is lowered, and where the new figures apply at once.
     fn between(old: &Figures, new: &Figures, lasts: Duration, now: Now) -> Option<Self> {
         let start = old.at(now)?.begin_descent(new.at(now)?)?;
         (!lasts.is_zero()).then(|| Self { start, to: new.clone(), begins: now.steady, lasts })
@@ -82,7 +82,7 @@ impl Figures {
         }
     }
 
-    /// The figures of this moment, without a way down.
+    /// The figures of this moment. They are not a ramp.
     pub fn in_force(&self, now: Now) -> Self {
         let Self::Ramp(ramp) = self else { return self.clone() };
         match (ramp.end(), ramp.at(now)) {
@@ -94,7 +94,8 @@ impl Figures {
         }
     }
 
-    /// The figures with which a ramp from the `old` figures down to these begins. `None` where these hold at once.
+    /// The figures at the beginning of a ramp from the `old` figures down to these. `None` where these figures apply at
+    /// once.
     pub(crate) fn begin(&self, old: &Self) -> Option<Self> {
         // Any time will do: the calendar is the same for both.
         let now = Timestamp::MIN;
@@ -106,8 +107,8 @@ impl Figures {
         matches!(self, Self::Ramp(ramp) if !ramp.is_over(now))
     }
 
-    /// Puts the way from `old` to these figures in their place, if there is one. A way to the same figures goes
-    /// on: a reload for another reason does not lengthen it.
+    /// Replaces these figures by a ramp from the `old` figures, if the `old` figures are higher. If these are a ramp to
+    /// the same figures already, that ramp goes on. A reload for another reason thus does not make it longer.
     fn ramp_down(&mut self, old: &Self, lasts: Duration, now: Now) {
         match old {
             Self::Ramp(ramp) if ramp.to == *self && ramp.lasts == lasts && old.is_ramping(now) => {
@@ -135,13 +136,13 @@ impl LimitSpec {
 }
 
 impl Plan {
-    /// The limits whose own figures in the file are lower than those in force under the `old` plan, and whose
-    /// buckets stay. From `unlimited` no figures are lower, because then there are no buckets.
+    /// The limits whose figures this plan lowers, compared with those in force under the `old` plan, and whose buckets
+    /// stay. A limit that was `unlimited` is not among them, because it has no buckets.
     pub(crate) fn lowered_from(&self, old: &Self, now: Now) -> Vec<LoweredLimit> {
         let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         let lowered = |new: &Arc<LimitSpec>| {
             let old = old.get(new.name.as_str()).filter(|old| new.keeps_buckets_of(old))?;
-            // A reload for another reason does not lower what comes down already.
+            // These figures come down already. This reload does not lower them.
             if new.figures.of_file() == old.figures.of_file() && new.ramp == old.ramp {
                 return None;
             }
@@ -155,8 +156,8 @@ impl Plan {
         self.limits.iter().filter_map(lowered).collect()
     }
 
-    /// For each limit with a `ramp`: where this plan's figures are lower than those in force under the `old` plan,
-    /// they come down from there.
+    /// Begins the ramps: for each limit with a `ramp` whose figures are lower than those in force under the `old`
+    /// plan.
     pub(crate) fn ramp_down(&mut self, old: &Self, now: Now) {
         let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         for spec in self.limits.iter_mut().filter(|spec| !spec.ramp.is_zero()) {

@@ -16,7 +16,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// Where Redis is, and how a connection logs in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisLocation {
-    /// The server, or those who know it.
+    /// The server, or the servers that know it.
     pub topology: RedisTopology,
     /// The name of the user; `None` is the server's default user.
     pub user: Option<String>,
@@ -28,7 +28,7 @@ pub struct RedisLocation {
     pub tls: Option<Arc<ClientTlsSpec>>,
 }
 
-/// The server, or those who know it.
+/// The server, or the servers that know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisTopology {
     /// One server.
@@ -71,7 +71,7 @@ pub struct RedisUrl {
     pub secure: bool,
 }
 
-/// A text that is no URL of a Redis.
+/// The error for a text that is no URL of a Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no URL of a Redis server")]
 pub struct NoRedisUrl;

@@ -35,17 +35,17 @@ pub struct TestCase {
     pub expect: Expectation,
 }
 
-/// What is expected of a test's requests. `None` is not compared.
+/// What is expected of a test's requests. A field that is `None` is not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// So many pass at once.
+    /// The number of requests that pass at once.
     pub allowed: Option<u64>,
-    /// So many are rejected.
+    /// The number of requests that are rejected.
     pub rejected: Option<u64>,
-    /// So many pass after a wait.
+    /// The number of requests that pass after a wait.
     pub delayed: Option<u64>,
-    /// The limit that rejects the first rejected request; where none is rejected, the limit that holds the
-    /// first held one.
+    /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
+    /// request.
     pub limit: Option<Arc<str>>,
     /// The requests' route; `none` where they have none.
     pub route: Option<Arc<str>>,

@@ -24,14 +24,14 @@ const ANSWER: Duration = Duration::from_micros(1);
 /// The host of a request without one.
 const HOST_OF_NONE: &str = "localhost";
 
-/// What came of one test.
+/// The result of one test.
 #[derive(Clone, Debug)]
 pub struct CaseResult<'p> {
     /// The test.
     pub case: &'p TestCase,
-    /// What came.
+    /// What came of its requests.
     pub came: CaseCounts,
-    /// What differs from what was expected. Empty where the test passes.
+    /// The expectations that are not met. Empty where the test passes.
     pub differences: Vec<Mismatch>,
 }
 
@@ -44,9 +44,10 @@ pub struct CaseCounts {
     pub rejected: u64,
     /// Requests that pass after a wait.
     pub delayed: u64,
-    /// Requests that get an error in place of a decision, and why the first one does.
+    /// How many requests get an error in place of a decision, and what is wrong with the first of them.
     pub bad: Option<(BadRequest, u64)>,
-    /// The limit that rejects the first rejected request, or else holds the first held one.
+    /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
+    /// request.
     pub limit: Option<String>,
     /// The requests' route.
     pub route: String,
@@ -57,7 +58,7 @@ pub struct CaseCounts {
     pub left_out: Vec<(String, String)>,
 }
 
-/// Something that was expected, and what came instead.
+/// An expectation that is not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The field of `expect`.

@@ -35,16 +35,16 @@ pub enum Fact {
     Bytes,
     /// How long the request took.
     Duration,
-    /// The use that the answer names in a header or in its body.
+    /// The used tokens, which the answer names in a header or in its body.
     Use,
     /// The figures of a Redisson limiter whose rate the file does not have.
     LimiterFigures,
 }
 
-/// What stands in for a fact that the log does not tell.
+/// What is assumed of a fact that the log does not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assumed {
-    /// The client's address: each client has a value of its own.
+    /// Each client has a value of its own: its address.
     Client,
     /// No request has it.
     Absent,
@@ -119,6 +119,11 @@ impl Fact {
         }
     }
 
+    /// Whether `--assume` can be about this fact.
+    pub(super) fn can_be_assumed(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate)
+    }
+
     /// Whether the log tells the fact of this request.
     pub(super) fn is_told(&self, record: &LogRecord<'_>) -> bool {
         match self {
@@ -163,17 +168,13 @@ impl FromStr for Assumption {
         let (fact, value) =
             text.split_once('=').ok_or_else(|| format!("`{text}` assumes nothing: {SHAPE}"))?;
         let source: KeySource = fact.trim().parse().map_err(|error| format!("{error}"))?;
-        let fact = match Fact::of_source(&source) {
-            Some(fact @ (Fact::Header(_) | Fact::Cookie(_) | Fact::Host | Fact::Certificate)) => {
-                fact
-            }
-            _ => {
-                return Err(format!(
-                    "nothing can be assumed of `{}`, only of a header, a cookie, `host` and `cert`",
-                    fact.trim()
-                ));
-            }
-        };
+        let source = Fact::of_source(&source).filter(Fact::can_be_assumed);
+        let fact = source.ok_or_else(|| {
+            format!(
+                "nothing can be assumed of `{}`, only of a header, a cookie, `host` and `cert`",
+                fact.trim()
+            )
+        })?;
         let assumed = match value.trim() {
             "ip" => Assumed::Client,
             "none" => Assumed::Absent,

@@ -28,7 +28,7 @@ pub struct Judge<'p> {
     rehearsal: Rehearsal,
     /// Every fact that a limit or a route reads. The lists below name facts by their places here.
     facts: Vec<Fact>,
-    /// What stands in for each fact that the log does not tell.
+    /// What is assumed of each fact that the log does not tell.
     assumed: Vec<Option<Assumed>>,
     /// The facts that each limit reads, by the limit's place in the plan.
     limits: Vec<Vec<usize>>,
@@ -44,22 +44,22 @@ pub struct JudgedRequest<'p> {
     pub client: Option<IpAddr>,
     /// The route's place in the plan; `None` without a route.
     pub route: Option<usize>,
-    /// The answer of the limits, or why the request never comes to its limits or through them.
+    /// The answer of the limits, or why the limits do not decide.
     pub answer: Result<RehearsedRequest<'p>, BadRequest>,
 }
 
-/// Why a request is answered with an error before the limits decide.
+/// What is wrong with a request that gets an error before the limits decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadRequest {
-    /// The method is none, is not in upper case, or is never served.
+    /// It is no method, is not in upper case, or is a method that is never served.
     Method,
     /// The host is malformed.
     Host,
     /// The path can be read in two ways.
     Path,
-    /// A part of a key is there twice, can be read in two ways, or is missing and demanded.
+    /// A part of a key comes twice, can be read in two ways, or is missing although the limit demands it.
     Key,
-    /// The header with the cost holds no cost.
+    /// The header for the cost has something else than a cost.
     Cost,
 }
 
@@ -153,9 +153,9 @@ impl<'p> Judge<'p> {
         &self.facts[place]
     }
 
-    /// What the limits say to this request at the time `now`, which must not be before the time of the last
-    /// call. `untold` gets each limit that is left out, by its place in the plan, with the first fact that is
-    /// missing; and each route that may have been missed.
+    /// Decides about a request at the time `now`, which must not be before the time of the last call. Calls
+    /// `untold` for each limit that is left out, with the first fact that is missing, and for each route that may
+    /// have been missed.
     pub fn judge(
         &mut self,
         record: &LogRecord<'_>,
@@ -259,8 +259,8 @@ impl<'p> Judge<'p> {
         self.rehearsal.sweep(now);
     }
 
-    /// The client, by the rules of `server.trusted_proxies`. `None` where the log names no address, or only that
-    /// of a trusted proxy.
+    /// The client, by the rules of `server.trusted_proxies`. `None` where the log has no address, or only the
+    /// address of a trusted proxy.
     fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
         let trust = &self.plan.server.trust;
         let address = record.client?.to_canonical();
@@ -272,17 +272,18 @@ impl<'p> Judge<'p> {
             ClientOrigin::Peer if is_named() => {
                 Some(trust.client(PeerAddress::Network(address), headers))
             }
-            // A proxy that names no client asks for itself. Of other logs nobody knows.
+            // A trusted proxy that names no client sends its own request. Where the log does not have the header,
+            // nobody knows.
             ClientOrigin::Peer => {
                 (record.headers.get(&trust.header.name()) == Logged::Absent).then(itself)
             }
             ClientOrigin::Forwarded if trust.networks.is_empty() || !is_named() => Some(itself()),
-            // The end of the list is the word of a trusted proxy.
+            // A trusted proxy wrote the end of the list.
             ClientOrigin::Forwarded => Some(trust.client(PeerAddress::UnixSocket, headers)),
         }
     }
 
-    /// The headers that the API would get. Routes and limits read no others.
+    /// The headers that the API would get. Routes and limits read only these.
     fn forwarded(&self, headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
         let Some(client) = client.filter(|_| !headers.is_empty()) else { return headers };
         let (mut head, ()) = Request::new(()).into_parts();
@@ -291,8 +292,8 @@ impl<'p> Judge<'p> {
         head.headers
     }
 
-    /// The headers of a request: all of them where the log names all, or else those that limits and routes
-    /// read, as the log tells them or as they are assumed.
+    /// The headers of a request. If the log has all headers, these are all. Otherwise they are those that limits
+    /// and routes read, as the log tells them or as they are assumed.
     fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if self.headers.is_empty() {
@@ -362,12 +363,12 @@ impl<'p> Judge<'p> {
     }
 }
 
-/// A limit or a route that a log tells too little for. The second number is the place of the fact.
+/// A limit or a route that needs a fact which the log does not tell. The second number is the place of the fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Untold {
     /// The limit at this place of the plan is left out.
     Limit(usize, usize),
-    /// The route at this place of the plan may be the request's route, and is not found.
+    /// The route at this place of the plan may be the request's route, but was not found.
     Route(usize, usize),
 }
 

@@ -22,7 +22,7 @@ use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
-/// After so many requests some of the buckets are swept.
+/// After so many requests, buckets that are like new are looked for and forgotten.
 const SWEEP_EVERY: u64 = 1_024;
 
 /// The requests of a log on their way through the limits of one file, or of two.
@@ -36,12 +36,12 @@ pub struct Replay<'p> {
 pub struct Side<'p> {
     /// The file's limits, with buckets of their own.
     pub judge: Judge<'p>,
-    /// What they said.
+    /// What the limits decided, as counts.
     pub tally: ReplayTally<'p>,
 }
 
-/// The time of a log: the latest time that was seen so far. A line that is earlier than a line before it
-/// counts at that line's time. Otherwise a bucket would refill twice in the same time.
+/// The clock of a log: the latest time of all lines so far. It never steps back. A line that is earlier than a
+/// line before it counts at that line's time. Otherwise a bucket would refill twice in the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClock {
     /// The first and the latest time. `None` before the first line.

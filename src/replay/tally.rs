@@ -1,5 +1,5 @@
-//! What a replay counts: of the requests, their clients, limits, keys and routes.
-//! [`Replay`](super::Replay) hands each [`JudgedRequest`] request to [`ReplayTally::count`].
+//! The counts of a replay: of requests, clients, limits, keys and routes.
+//! [`Replay`](super::Replay) hands each [`JudgedRequest`] to [`ReplayTally::count`].
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -20,8 +20,8 @@ use crate::plan::{LimitSpec, Plan};
 use crate::request::network::client_network;
 use crate::throttle::RehearsedLimit;
 
-/// The most clients that are counted one by one, and the most keys of each limit. The requests of others are
-/// counted together: a log of any length needs a bounded memory.
+/// The most clients that are counted one by one, and the most keys of each limit. The requests of all others are
+/// counted together, so that the memory is bounded for a log of any length.
 pub const MOST_TRACKED: usize = 1_000_000;
 
 /// The counts of one replay.
@@ -29,7 +29,7 @@ pub struct ReplayTally<'p> {
     plan: &'p Plan,
     /// All requests.
     pub all: Slice,
-    /// Requests that get an error before or instead of a decision.
+    /// Requests that get an error in place of a decision.
     pub bad: BTreeMap<BadRequest, u64>,
     /// All requests over the log's time.
     pub timeline: Timeline,
@@ -39,20 +39,21 @@ pub struct ReplayTally<'p> {
     pub limits: Vec<LimitTally<'p>>,
     /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
     pub routes: Vec<Slice>,
-    /// Requests that are not rejected, but might be if the log told more.
+    /// Requests that are not rejected, but might be: the log tells too little.
     pub undecided: u64,
-    /// Requests for which a limit was left out or a route may have been missed, because of a missing fact.
+    /// For each limit that was left out, and each route that may have been missed: the number of requests.
     pub untold: BTreeMap<Untold, u64>,
     places: HashMap<Name, usize>,
 }
 
-/// What one limit, or one candidate, said.
+/// The counts of one limit, or of one candidate.
 pub struct LimitTally<'p> {
     /// The limit.
     pub spec: &'p Arc<LimitSpec>,
     /// Whether its refusals count.
     pub mode: Mode,
-    /// The requests to which it applied, and those that it holds and refuses by itself.
+    /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
+    /// limit rejects.
     pub counts: Slice,
     /// The longest time for which it holds a request.
     pub longest_wait: Duration,
@@ -65,16 +66,16 @@ pub struct LimitTally<'p> {
 /// What happened to each client, or to each key of a limit.
 pub struct HitTable<K> {
     table: HashMap<K, HitCount>,
-    /// The requests of those that are not in the table, because it is full.
+    /// The requests of those for which the full table has no place.
     pub untracked: Slice,
 }
 
 /// What happened to one client or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitCount {
-    /// Its requests, and those that are held and rejected.
+    /// Its requests, and how many of them are held and rejected.
     pub counts: Slice,
-    /// When its first request was held or rejected, and its last one.
+    /// When a request of it was first held or rejected, and when last.
     pub hit: Option<(Timestamp, Timestamp)>,
 }
 
@@ -127,17 +128,17 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
         self.table.iter()
     }
 
-    /// Those of which a request was rejected.
+    /// Those with a rejected request.
     pub fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
-    /// Those of which a request was rejected or held.
+    /// Those with a rejected or held request.
     pub fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.hit.is_some())
     }
 
-    /// Those of which a request was held.
+    /// Those with a held request.
     pub fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.delayed > 0)
     }
@@ -168,12 +169,12 @@ impl<'p> ReplayTally<'p> {
         }
     }
 
-    /// HitTable a request for which the log tells too little.
+    /// Counts a request for which the log tells too little.
     pub fn untold(&mut self, untold: Untold) {
         *self.untold.entry(untold).or_default() += 1;
     }
 
-    /// HitTable a request. `is_whole` says whether the log told all that its limits read.
+    /// Counts a request. `is_whole` says whether the log told all that its limits read.
     pub fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.begin(now);
@@ -189,7 +190,7 @@ impl<'p> ReplayTally<'p> {
                     if let Some(place) = self.places.get(&limit.spec.name) {
                         let tally = &mut self.limits[*place];
                         tally.timeline.begin(self.timeline.start().unwrap_or(now));
-                        tally.count(&limit, now);
+                        tally.count(&limit, counted.rejected == 0, now);
                     }
                 }
             }
@@ -217,15 +218,16 @@ impl<'p> LimitTally<'p> {
         }
     }
 
-    fn count(&mut self, limit: &RehearsedLimit<'_>, now: Timestamp) {
+    /// Counts what the limit said to a request. `passes` says whether no enforcing limit rejects the request.
+    fn count(&mut self, limit: &RehearsedLimit<'_>, passes: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         match limit.decision.outcome {
-            Outcome::Allow => {}
-            Outcome::Delay(wait) => {
+            Outcome::Delay(wait) if passes => {
                 counted.delayed = 1;
                 self.longest_wait = self.longest_wait.max(wait);
             }
             Outcome::Reject { .. } => counted.rejected = 1,
+            Outcome::Allow | Outcome::Delay(_) => {}
         }
         self.counts.add(&counted);
         self.keys.add(limit.key, &counted, now);

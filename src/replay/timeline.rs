@@ -1,12 +1,12 @@
-//! Counts over the time of a log, in a bounded number of slices.
+//! Counts requests over the time of a log, in a bounded number of slices.
 
 use crate::limit::time::Timestamp;
 
 /// The most slices. Beyond them, several slices become one.
 pub const MOST_SLICES: usize = 240;
 
-/// The lengths of slices that people read well, in seconds. Each is a multiple of the one before. Beyond the last
-/// one, a slice becomes twice as long each time.
+/// The lengths of slices, in seconds: lengths that people know. Each is a multiple of the one before. After the last
+/// one, each step makes a slice twice as long.
 const LENGTHS: [u64; 13] =
     [1, 2, 10, 30, 60, 120, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
 
@@ -80,7 +80,7 @@ impl Timeline {
         self
     }
 
-    /// Goes on to the next longer slices.
+    /// Makes the slices longer by one step.
     fn widen(&mut self) {
         let longer = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|it| *it > self.width);
         let longer = longer.unwrap_or(self.width * 2);

@@ -1,7 +1,7 @@
-//! What the limits say to requests that nobody sends: those of a log, and those of the tests in a file.
+//! Lets the limits decide about requests that nobody sends: those of a log, and those of the tests in a file.
 //!
 //! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of
-//! real requests. The time is the caller's: nothing here reads a clock that the decisions see.
+//! real requests. The caller gives the time of each decision. Nothing here reads a clock for it.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use crate::request::key::View;
 use crate::store::{self, Claim, Moment, Shared, Store};
 
-/// The buckets of one rehearsal, and the requests in it that have not ended.
+/// The buckets of one rehearsal, and its requests that have not ended.
 pub struct Rehearsal {
     shared: Arc<Shared>,
     store: Arc<Store>,
@@ -45,18 +45,18 @@ pub enum RehearsedAnswer {
         /// The time from the moment when the request passes to the end of the answer.
         lasts: Duration,
     },
-    /// An error of the proxy itself with this status, at once. The request has used what it took.
+    /// The proxy itself answers at once, with an error of this status. The request keeps the tokens that it took.
     Refusal(StatusCode),
 }
 
-/// What the limits say to one request.
+/// The decisions of the limits about one request.
 pub struct RehearsedRequest<'p> {
     /// The answer of all enforcing limits together. It names a limit by its place in `limits`.
     pub verdict: Verdict,
     limits: PerAsk<RequestLimit<'p>>,
 }
 
-/// What one limit says to a request.
+/// The decision of one limit about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RehearsedLimit<'r> {
     /// The limit, or the candidate of a limit.
@@ -77,7 +77,7 @@ struct OpenRequest {
 }
 
 enum End {
-    /// The request is held no longer. Its places are free for others.
+    /// The request is no longer held. Its places are free for others.
     Wait { _places: SmallVec<[WaitingPlace; 1]> },
     /// The answer has ended.
     Answer(Permit),
@@ -126,7 +126,7 @@ impl Rehearsal {
         Ok(RehearsedRequest { verdict, limits })
     }
 
-    /// The request goes at the time `goes`.
+    /// Lets the request pass at the time `goes`.
     fn pass(
         &mut self,
         limits: &mut PerAsk<RequestLimit<'_>>,
@@ -179,8 +179,8 @@ impl Rehearsal {
 }
 
 impl<'p> RehearsedRequest<'p> {
-    /// What each limit says that applies to the request, in the route's order. A candidate stands right
-    /// behind its limit.
+    /// The decisions of all limits that apply to the request, in the route's order. A candidate stands right behind
+    /// its limit.
     pub fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
             let Claim { spec, key, decision, .. } = &limit.claim;
@@ -188,7 +188,7 @@ impl<'p> RehearsedRequest<'p> {
         })
     }
 
-    /// The limit that decides: the one that refuses the request for longest, or holds it for longest. `None`
+    /// The limit that decides: it refuses the request for the longest time, or holds it for the longest time. `None`
     /// where the request passes at once.
     pub fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
         let place = match self.verdict {
@@ -201,7 +201,7 @@ impl<'p> RehearsedRequest<'p> {
 }
 
 impl Ord for OpenRequest {
-    /// The request that ends first is the greatest, as a heap wants it.
+    /// The request that ends first is the greatest, because a heap gives out its greatest item first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.until, other.number).cmp(&(self.until, self.number))
     }

@@ -13,7 +13,7 @@ use super::key::{AskedKey, is_plain};
 use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
-use crate::config;
+use crate::config::{self, DurationError};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::Cost;
 use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
@@ -141,13 +141,17 @@ impl WantedOverride {
             queue: whole("queue")?,
         };
         let lasts = string("for")?.map(|text| match config::duration(&text) {
-            Some(Duration::ZERO) => Err(ApiProblem::nonsense(format!(
+            Ok(Duration::ZERO) => Err(ApiProblem::nonsense(format!(
                 "an override for `{text}` would end at once: give a time as in \"30m\", or leave \
                      `for` out, and it lasts until it is reset"
             ))),
-            Some(lasts) => Ok(lasts),
-            None => Err(ApiProblem::nonsense(format!(
+            Ok(lasts) => Ok(lasts),
+            Err(DurationError::Syntax) => Err(ApiProblem::nonsense(format!(
                 "`{text}` is no time as in \"30m\", \"2h\" or \"1d\""
+            ))),
+            Err(DurationError::TooLong) => Err(ApiProblem::nonsense(format!(
+                "`{text}` is too long: expected {}",
+                DurationError::AT_MOST
             ))),
         });
         let reason = string("reason")?;

@@ -25,7 +25,7 @@ use crate::request::method;
 use crate::request::path::NormalPath;
 use crate::request::route::PathParams;
 
-/// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
+/// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate explain 'GET /users/42'\n  \
@@ -42,7 +42,7 @@ pub(super) struct Explain {
     headers: Vec<String>,
     #[command(flatten)]
     file: ConfigFile,
-    /// Say it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -7,7 +7,7 @@ use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, Match, NoRoute};
 
-/// Says that the request has no route. `others` are the routes whose path and host fit.
+/// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
     plan: &Plan,
     method: &Method,

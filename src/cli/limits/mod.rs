@@ -12,10 +12,10 @@ use super::{CommandResult, Failure, print};
 use crate::limit::key::Key;
 use crate::percent::segment;
 
-/// Look at the limits of a running proxy, and override one for a key.
+/// Show the limits of a running proxy, and override a limit for one key.
 ///
-/// A key is given by its plain values, in the order of the limit's `key`; `-` is a part that requests
-/// lack. An override holds on every proxy that shares the store, within a second.
+/// A key is given by its plain values, in the order of the limit's `key`; `-` stands for a value that
+/// requests do not have. An override applies within a second on every proxy that shares the store.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate limits list\n  \
@@ -32,13 +32,13 @@ pub(super) struct LimitsArgs {
 enum LimitsCommand {
     /// Print the limits, and the overrides that were set while running
     List(ListLimits),
-    /// Print one bucket, or a limit and its overrides where no key is given
+    /// Print the bucket of a key. Without a key: print the limit and its overrides
     Get(GetBucket),
     /// Give a key other figures, for a time or until they are reset
     Set(SetOverride),
-    /// Make a bucket new, or end an override
+    /// Make the bucket of a key new, or end its override
     Reset(ResetKey),
-    /// Make the figures of a limit's candidate the limit's own, in the file
+    /// In the file, give a limit the figures of its candidate
     Promote(promote::PromoteCandidate),
 }
 
@@ -76,7 +76,7 @@ struct SetOverride {
     /// How long, as in 2h; by default until it is reset
     #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
     lasts: Option<String>,
-    /// Why, for those who see it later
+    /// The reason, for people who see the override later
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     reason: Option<String>,
 }
@@ -85,7 +85,7 @@ struct SetOverride {
 struct ResetKey {
     #[command(flatten)]
     named: NamedKey,
-    /// End the override, and leave what is in the bucket
+    /// End the override, and leave the bucket as it is
     #[arg(long = "override")]
     overridden: bool,
 }

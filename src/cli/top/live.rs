@@ -1,4 +1,4 @@
-//! Shows the present figures in the terminal, until a key or a signal ends it.
+//! Shows the present figures in the terminal, until a key is pressed or a signal comes.
 //!
 //! A thread asks the endpoint each second. This thread waits for keys and for what the other one finds.
 //!
@@ -30,7 +30,7 @@ use crate::cli::{CommandResult, Failure};
 const PERIOD: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a change waits for a key at most before it is shown.
+/// The longest time that a change waits before it is shown.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// What the thread that asks has found.

@@ -33,7 +33,7 @@ pub(super) struct Top {
     /// Print the endpoint's /api/status once
     #[arg(long)]
     json: bool,
-    /// The configuration's file, by default proxy.toml; with a URL, only for its token
+    /// The configuration file, by default proxy.toml; with a URL, it is read only for its token
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Lines of text in styles, and what a terminal is sent for them.
+//! Lines of text with styles, and the bytes that show them on a terminal.
 
 use std::fmt::Write as _;
 
@@ -29,8 +29,8 @@ impl ScreenLine {
         Self::default().and(style, text)
     }
 
-    /// The same line with one more piece. What would move the cursor, or turn the direction of the text, is
-    /// replaced: a key may have any characters.
+    /// The same line with one more piece. A key may have any characters, so those that move the cursor or turn the
+    /// direction of the text are replaced.
     pub(super) fn and(mut self, style: Style, text: &str) -> Self {
         let safe = text.chars().map(|c| if c.width().is_none_or(|it| it == 0) { '·' } else { c });
         self.0.push((style, safe.collect()));

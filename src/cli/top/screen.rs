@@ -11,7 +11,7 @@ use crate::cli::limits::{list, text, time};
 const NAME: usize = 24;
 /// The columns of a figure.
 const FIGURE: usize = 11;
-/// The least columns for the bars of a trend.
+/// The fewest columns for the bars of a trend.
 const LEAST_TREND: usize = 10;
 
 /// From little to much.
@@ -43,7 +43,7 @@ struct ScreenPart {
 }
 
 impl Screen<'_> {
-    /// The lines. None is wider than the terminal, and there are no more than fit.
+    /// The lines, cut to the size of the terminal.
     pub(super) fn lines(&self, size: Size) -> Vec<ScreenLine> {
         let mut lines = self.head();
         let parts = [

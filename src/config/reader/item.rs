@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::context::{Context, Noted};
 use super::environment;
 use super::problem::{Span, enumerate, nearest};
-use super::value;
+use super::value::{self, DurationError};
 use crate::config::shape::Zero;
 use crate::plan::SampleShare;
 
@@ -225,10 +225,14 @@ impl<'c> Item<'c> {
 
     pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
         self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
-            Some(Duration::ZERO) if zero == Zero::Refused => {
+            Ok(Duration::ZERO) if zero == Zero::Refused => {
                 Err(Wrong::other("expected more than zero"))
             }
-            duration => duration.ok_or(Wrong::Expected),
+            Ok(duration) => Ok(duration),
+            Err(DurationError::Syntax) => Err(Wrong::Expected),
+            Err(DurationError::TooLong) => {
+                Err(Wrong::other(format!("expected {}", DurationError::AT_MOST)))
+            }
         })
     }
 

@@ -19,6 +19,6 @@ pub use self::problem::{Colour, Problem, Problems};
 pub(super) use self::problem::{Span, enumerate};
 pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
-pub use self::value::duration;
 pub(crate) use self::value::duration_text;
+pub use self::value::{DurationError, duration};
 pub(super) use self::value::{NETWORK, network, size_text};

@@ -21,6 +21,20 @@ pub(crate) const NETWORK: &str =
 /// Ten years. A longer duration is a typing error. With this bound, no sum of two durations overflows.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 
+/// Why a text is not a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurationError {
+    /// It is not a whole number with a unit behind it.
+    Syntax,
+    /// It is longer than 3650 days.
+    TooLong,
+}
+
+impl DurationError {
+    /// What is expected in place of a duration that is too long.
+    pub(crate) const AT_MOST: &str = "at most \"3650d\"";
+}
+
 const DURATION_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -35,14 +49,20 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 ];
 
 /// `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"`; whole numbers, at most 3650 days.
-pub fn duration(text: &str) -> Option<Duration> {
-    let duration = Duration::from_millis(counted(text, &DURATION_UNITS)?);
-    (duration <= MAX_DURATION).then_some(duration)
+///
+/// # Errors
+/// Where the text is written in another way, or is longer.
+pub fn duration(text: &str) -> Result<Duration, DurationError> {
+    let (number, unit) = number_and_unit(text, &DURATION_UNITS).ok_or(DurationError::Syntax)?;
+    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    let duration = millis.map(Duration::from_millis).filter(|duration| *duration <= MAX_DURATION);
+    duration.ok_or(DurationError::TooLong)
 }
 
 /// `"64KiB"`, `"10MB"`, `"512B"`, in bytes.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    counted(text, &SIZE_UNITS)
+    let (number, unit) = number_and_unit(text, &SIZE_UNITS)?;
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// The size in the largest unit that gives a whole number.
@@ -74,10 +94,11 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
     Err(Wrong::Because(format!("{expected}; did you mean \"{network}\"?")))
 }
 
-fn counted(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+/// The digits of a text, and the unit behind them as a factor.
+fn number_and_unit<'t>(text: &'t str, units: &[(&str, u64)]) -> Option<(&'t str, u64)> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
+    (!number.is_empty()).then_some((number, *factor))
 }
 
 #[cfg(test)]
@@ -87,27 +108,28 @@ mod tests {
 
     #[test]
     fn durations() {
+        use DurationError::{Syntax, TooLong};
         for (text, millis) in [
-            ("250ms", Some(250)),
-            ("10s", Some(10_000)),
-            ("5m", Some(300_000)),
-            ("1h", Some(3_600_000)),
-            ("1d", Some(86_400_000)),
-            ("0s", Some(0)),
-            ("3650d", Some(315_360_000_000)),
-            ("3651d", None),
-            ("10", None),
-            ("s", None),
-            ("", None),
-            ("1.5s", None),
-            ("-1s", None),
-            ("+1s", None),
-            (" 1s", None),
-            ("1 s", None),
-            ("1S", None),
-            ("1µs", None),
-            ("99999999999999999999s", None),
-            ("18446744073709551615d", None),
+            ("250ms", Ok(250)),
+            ("10s", Ok(10_000)),
+            ("5m", Ok(300_000)),
+            ("1h", Ok(3_600_000)),
+            ("1d", Ok(86_400_000)),
+            ("0s", Ok(0)),
+            ("3650d", Ok(315_360_000_000)),
+            ("3651d", Err(TooLong)),
+            ("10", Err(Syntax)),
+            ("s", Err(Syntax)),
+            ("", Err(Syntax)),
+            ("1.5s", Err(Syntax)),
+            ("-1s", Err(Syntax)),
+            ("+1s", Err(Syntax)),
+            (" 1s", Err(Syntax)),
+            ("1 s", Err(Syntax)),
+            ("1S", Err(Syntax)),
+            ("1µs", Err(Syntax)),
+            ("99999999999999999999s", Err(TooLong)),
+            ("18446744073709551615d", Err(TooLong)),
         ] {
             assert_eq!(duration(text), millis.map(Duration::from_millis), "{text}");
         }

@@ -1,8 +1,9 @@
-//! How many different keys came, in fixed memory.
+//! Counts different keys in fixed memory.
 //!
-//! A key is known by a hash of 64 bits, which is as good as a random number. Only the smallest hashes are
-//! kept. As long as all hashes are kept, their number is exact. After that, the largest kept hash says which
-//! share of all possible hashes the kept ones fill, and so how many hashes there are in all.
+//! Each key has a hash of 64 bits, which is as good as a random number. Only the smallest hashes are kept. While
+//! there is room for all hashes, the count is exact. After that the count is an estimate. All kept hashes lie
+//! between 0 and the largest of them. If this range is a tenth of all possible hashes, for example, then the kept
+//! hashes are about a tenth of all that came.
 //!
 //! The method is from Z. Bar-Yossef and others, "Counting Distinct Elements in a Data Stream", RANDOM 2002.
 //! The estimate `(k − 1) / share` and its error are from K. Beyer and others, "On Synopses for Distinct-Value
@@ -12,7 +13,7 @@
 /// is `1 / √(k − 2)`, which is 2.2 % here.
 pub(super) const KEPT: usize = 2_048;
 
-/// The keys that came, by their hashes.
+/// A set of keys, as their hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DistinctKeys {
     /// The smallest hashes that came, in ascending order.
@@ -30,7 +31,7 @@ impl DistinctKeys {
         self.smallest.insert(place, hash);
     }
 
-    /// Adds the keys that came elsewhere, by the same hash.
+    /// Adds the keys of another set, which must use the same hash function.
     pub(super) fn add(&mut self, other: &Self) {
         self.smallest.extend_from_slice(&other.smallest);
         self.smallest.sort_unstable();

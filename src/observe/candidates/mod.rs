@@ -1,7 +1,8 @@
-//! What candidates would have rejected, beside what their limits rejected: requests, and different keys.
+//! Counts the requests and the different keys that candidates would have rejected, and those that their limits
+//! rejected.
 //!
-//! Each worker counts by itself, and a reader adds the workers up. The counts begin when the figures of a
-//! candidate come in force, and go on over reloads that change neither these figures nor those of the limit.
+//! Each worker counts by itself, and a reader adds up the counts of all workers. The counts begin when a candidate
+//! gets its figures. A reload that changes neither these figures nor those of the limit keeps the counts.
 //!
 //! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`].
 
@@ -40,14 +41,14 @@ pub(crate) struct CandidateTally {
     /// The requests that the candidate would have rejected, and those that its limit rejected.
     pub(crate) rejected: u64,
     pub(crate) limit_rejected: u64,
-    /// The requests that only one of the two rejects.
+    /// The requests that only the candidate, or only the limit, rejects.
     differing: u64,
     keys: DistinctKeys,
     keys_rejected: DistinctKeys,
     limit_keys_rejected: DistinctKeys,
 }
 
-/// Who rejects a request.
+/// Which of the two rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectedBy {
     /// The candidate would have rejected it.
@@ -61,8 +62,8 @@ impl CandidateTallies {
         Self { hasher, ..Self::default() }
     }
 
-    /// Counts the candidates of these limits from now on. The counts of a candidate stay where it and its
-    /// limit have their figures already.
+    /// Counts for the candidates of these limits from now on. If a candidate and its limit have the same figures as
+    /// before, its counts stay.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>], now: Timestamp) {
         let mut tallies = self.tallies.lock();
         let mut before = std::mem::take(&mut *tallies);
@@ -87,8 +88,8 @@ impl CandidateTallies {
     }
 }
 
-/// What all these workers have counted of the candidate of `limit`, with the figures that both have there.
-/// `None` where `limit` has no candidate, or no worker counts it yet.
+/// The sum of what these workers have counted for the candidate of `limit`. A worker counts only if its plan has the
+/// same figures. `None` where `limit` has no candidate, or no worker counts it yet.
 pub(crate) fn read<'w>(
     workers: impl IntoIterator<Item = &'w CandidateTallies>,
     limit: &LimitSpec,
@@ -102,7 +103,7 @@ pub(crate) fn read<'w>(
     tallies.reduce(CandidateTally::plus)
 }
 
-/// Whether counts of the one limit and its candidate go on for the other.
+/// Whether both limits and their candidates have the same figures, so that the counts stay.
 fn have_same_figures(one: &LimitSpec, other: &LimitSpec) -> bool {
     let figures = |limit: &LimitSpec| limit.candidate.as_ref().map(|it| it.figures.clone());
     let is_same_limit =
@@ -150,8 +151,8 @@ impl CandidateTally {
         self
     }
 
-    /// Different keys of these requests. Exact below 2,048, and an estimate with a standard error of 2.2 %
-    /// from there on.
+    /// The number of different keys of these requests. It is exact below 2,048. From there on it is an estimate
+    /// with a standard error of 2.2 %.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.count()
     }
@@ -166,7 +167,7 @@ impl CandidateTally {
         self.limit_keys_rejected.count()
     }
 
-    /// So many of the requests, in percent, with three digits behind the point.
+    /// This number of requests in percent of all, with three digits behind the point.
     pub(crate) fn percent(&self, requests: u64) -> f64 {
         let share = requests as f64 / self.requests.max(1) as f64;
         (share * 100_000.0).round() / 1_000.0

@@ -1,5 +1,5 @@
-//! The log line of a candidate: its counts, in each interval in which the candidate and its limit did not
-//! reject the same requests. At night, when neither rejects any, there is no line.
+//! Writes the log line of a candidate, with its counts, after each interval in which the candidate and its limit
+//! rejected different requests. If neither rejects any request, as at night, there is no line.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(crate) struct CandidateLog {
     metrics: Arc<Metrics>,
     /// When the running interval began.
     began: Timestamp,
-    /// By the name of the limit: since when the counts of the last line are, and how many requests only one
-    /// of the two had rejected.
+    /// For each limit, by its name, what the last line told: when the counts began, and how many requests only the
+    /// candidate or only the limit had rejected.
     told: HashMap<Name, (Timestamp, u64)>,
 }
 
@@ -37,7 +37,7 @@ impl CandidateLog {
         }
     }
 
-    /// Writes what no line has told yet, as at the end of the process.
+    /// Writes the counts that no line has told yet. The end of the process calls this, too.
     pub(crate) fn flush(&mut self, plan: &Plan, now: Timestamp) {
         self.began = now;
         let mut told = HashMap::new();

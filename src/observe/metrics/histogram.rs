@@ -20,7 +20,7 @@ pub(crate) struct Histogram {
     sum: Duration,
 }
 
-/// Durations that several workers count. None of them waits for another one.
+/// Durations that several workers count. No worker waits for another one.
 #[derive(Debug, Default)]
 pub(crate) struct SharedHistogram {
     counts: BoundCounts<AtomicU64>,
@@ -44,7 +44,7 @@ impl SharedHistogram {
     }
 }
 
-/// Which count a duration belongs to.
+/// The place of the count to which a duration belongs.
 fn place(duration: Duration) -> usize {
     let seconds = duration.as_secs().saturating_mul(1_000_000);
     let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());

@@ -1,4 +1,4 @@
-//! What the workers count for the metrics. `admin` lists the metrics and renders them.
+//! The counters of the workers. `admin` lists the metrics and renders them from these counters.
 //!
 //! Each worker has counters of its own, so workers never wait for each other. A scrape adds the counters
 //! up. Labels come from the configuration and never from a client: their number does not grow with traffic.
@@ -119,22 +119,23 @@ impl Metrics {
         total
     }
 
-    /// What is counted now, without the routes' histograms. Costs less than [`Metrics::total`], and keeps no
-    /// worker waiting for long.
+    /// The present counts, without the routes' histograms. This costs less than [`Metrics::total`], and no worker has
+    /// to wait for long.
     pub(crate) fn reading(&self) -> Reading {
         let mut reading = Reading::default();
         self.workers.iter().for_each(|worker| reading.add(worker));
         reading
     }
 
-    /// The keys of this limit that are rejected most and that are nearest to it: at most `most` of each.
+    /// Of this limit, at most `most` of the keys that are rejected most, and at most `most` of those that are nearest
+    /// to the limit.
     pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
     }
 
-    /// What the candidate of this limit would have rejected, since both have their figures. `None` where the
-    /// limit has no candidate, or no worker has the figures yet.
+    /// What the candidate of this limit would have rejected since it and the limit have their present figures. `None`
+    /// where the limit has no candidate, or no worker has the figures yet.
     pub(crate) fn candidate(&self, limit: &LimitSpec) -> Option<CandidateTally> {
         candidates::read(self.workers.iter().map(|worker| &worker.candidates), limit)
     }
@@ -253,7 +254,7 @@ struct Counts {
     store_seconds: Histogram,
 }
 
-/// What is counted of an upstream.
+/// The counts of an upstream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamCounts {
     pub(crate) seconds: Histogram,

@@ -1,4 +1,4 @@
-//! What is counted at one moment, for the status and the history, which read it each second.
+//! The counts of one moment. The status and the history read them each second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{Histogram, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
-/// So many routes are read before the worker may count again.
+/// So many routes are read under one lock. Then the worker may count again.
 const ROUTES_AT_ONCE: usize = 256;
 
 /// Requests by the class of their answer: 1xx, 2xx, 3xx, 4xx, 5xx.

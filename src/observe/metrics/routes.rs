@@ -47,7 +47,7 @@ impl RouteCounters {
     }
 }
 
-/// What is counted of a route.
+/// The counts of a route.
 #[derive(Debug)]
 pub(super) struct Requests {
     /// The route's name.

@@ -1,5 +1,5 @@
-//! Episodes of throttling. An episode begins with a limit's first rejection. It ends with the first
-//! interval without a rejection by the limit, and a line in the log tells the end.
+//! Follows the episodes of throttling. An episode begins with a limit's first rejection. It ends with the first
+//! interval in which the limit rejects nothing. A line in the log then tells the end.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl Episodes {
         let episode = self.0.entry(event.limit.clone()).or_insert(new);
         episode.began = episode.began.min(first);
         episode.last = episode.last.max(last);
-        // A key without events for an interval has lost its entry. It is counted again.
+        // A key that had no events for an interval has lost its entry. If it comes again, it is counted again.
         episode.keys += u64::from(entry.fresh);
         episode.count += count;
         episode.keys_now += 1;

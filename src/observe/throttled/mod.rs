@@ -26,8 +26,8 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
-/// The most lines of an interval, where all other keys share one line. `LINES - 1` of the lines are for
-/// single keys. The other keys have one line for each limit and decision.
+/// The most lines of an interval if all other keys share one line. `LINES - 1` lines are for single keys. The other
+/// keys have one line for each limit and decision.
 pub(crate) const LINES: usize = 100;
 
 /// How many keys are counted one by one. Events of further keys are counted together.
@@ -110,8 +110,8 @@ macro_rules! by_decision {
 #[derive(Debug)]
 pub struct Throttled {
     shards: Vec<Mutex<EventShard>>,
-    /// Locked for a new entry and at the end of an interval. This lock may be taken while a shard is
-    /// locked. A shard must not be locked while this lock is held.
+    /// Locked for a new entry and at the end of an interval. Whoever holds a shard may take this lock. Whoever holds
+    /// this lock must not take a shard.
     window: Mutex<Window>,
     /// Locked for a summary, and by a scrape of the metrics.
     episodes: Mutex<Episodes>,
@@ -148,10 +148,10 @@ impl Throttled {
         }
     }
 
-    /// Writes all counts that no line has told yet, as at the end of the process.
+    /// Writes all counts that no line has told yet. The end of the process calls this, too.
     pub fn flush(&self, now: Timestamp) {
         let elapsed = self.window.lock().restart(now);
-        // Less than an interval may be over. This is too early to say that a limit's throttling has ended.
+        // The interval may not be over, so it is too early to say that a limit's throttling has ended.
         self.summarise(elapsed, |_| {});
     }
 
@@ -241,7 +241,7 @@ impl Throttled {
         }
     }
 
-    /// The entries with the most untold events, as many as there are lines for single keys.
+    /// The entries with the most events that no line has told: one for each line for a single key.
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {
@@ -256,8 +256,8 @@ impl Throttled {
         counts.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// A hash of limit, key and decision. At 128 bits with secrets, two hashes are never equal in practice.
-    /// The table therefore stores no keys for comparison.
+    /// A hash of limit, key and decision. It has 128 bits and depends on secrets, so in practice two hashes are never
+    /// equal. Therefore the table stores no keys.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
         let decision = match event.decision {
             Shown::Rejected { .. } => 0,

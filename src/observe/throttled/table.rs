@@ -30,11 +30,11 @@ impl EventShard {
 /// The events of one limit, key and decision.
 #[derive(Debug)]
 pub(super) struct EventEntry {
-    /// Events that no line tells of yet.
+    /// Events that no line has told yet.
     pub(super) count: u64,
     /// Events that had a line of their own since the last summary.
     pub(super) told: u64,
-    /// Whether the entry is new since the last summary.
+    /// Whether the entry was made after the last summary.
     pub(super) fresh: bool,
     /// The times of the first and of the last event since the last summary.
     pub(super) times: (Timestamp, Timestamp),

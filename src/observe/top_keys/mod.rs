@@ -34,10 +34,10 @@ const NEAR_PART: u64 = 4;
 /// The most limits of which a worker counts keys.
 const LIMITS: usize = 128;
 
-/// The shortest time between two searches for a limit that gives way to a new one.
+/// The shortest time between two searches for a limit that can give its place to a new one.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Only a limit of which no key was noted for this long gives way to a new one.
+/// A limit gives its place to a new one only if none of its keys was noted for this time.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The keys of one worker.
@@ -67,10 +67,10 @@ pub(crate) struct NearKey {
     id: u64,
     /// The key's text, hashed where `log.keys` says so.
     pub(crate) text: String,
-    /// What its bucket had left, and what it holds when it is full.
+    /// The tokens that its bucket had left, and those of a full bucket.
     pub(crate) remaining: u64,
     pub(crate) burst: u64,
-    /// When its bucket had so much left.
+    /// When its bucket had so many left.
     pub(crate) seen: Timestamp,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct NearKey {
 struct LimitTable {
     /// By the fingerprint of the limit's name.
     keys: HashMap<u64, LimitKeys>,
-    /// When a limit that gives way was last looked for.
+    /// When a limit that can give its place away was last looked for.
     swept: Option<Timestamp>,
 }
 
@@ -93,7 +93,7 @@ struct LimitKeys {
     near: Vec<NearKey>,
 }
 
-/// Whether a bucket has so little left that its key is near the limit.
+/// Whether a key is near its limit, because its bucket has so little left.
 pub(crate) fn is_near(remaining: u64, burst: u64) -> bool {
     remaining.saturating_mul(NEAR_PART) < burst
 }
@@ -183,9 +183,9 @@ pub(crate) fn read<'w>(
 }
 
 impl LimitTable {
-    /// Whether there is room for one more limit. Where there is none, the limits end whose keys a reader does not
-    /// see any more. Otherwise the limit that was quiet for longest ends, so that limits of a new configuration
-    /// come in.
+    /// Makes room for one more limit, and returns whether there is room. If there is none, the limits are removed whose
+    /// keys no reader sees any more. If there is none of these, the limit that was quiet for the longest time is removed.
+    /// Thus the limits of a new configuration get a place.
     fn make_room(&mut self, now: Timestamp) -> bool {
         if self.keys.len() < LIMITS {
             return true;

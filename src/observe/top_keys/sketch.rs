@@ -1,4 +1,4 @@
-//! The keys that come most often, counted in fixed memory.
+//! Finds the keys that come most often, in fixed memory.
 //!
 //! The algorithm is Space-Saving: A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent
 //! and Top-k Elements in Data Streams", ICDT 2005. Sketches are merged as in P. Agarwal and others,
@@ -14,8 +14,8 @@ pub(crate) const KEYS: usize = 64;
 /// The most bytes of a key's text. Clients choose these texts, and the memory is fixed.
 pub(super) const TEXT: usize = 512;
 
-/// Counts events by key. A new key replaces the key with the fewest events, and takes over its count: a
-/// count may be too high, and never too low.
+/// Counts events by key. A new key replaces the key with the fewest events, and takes over its count. Therefore a
+/// count may be too high, but never too low.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeySketch {
     /// The hashes of the keys. They stand apart from the counts, because each event searches them.

@@ -30,7 +30,7 @@ const LONGEST: usize = 200;
 /// The bytes in front of a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// A connection to a collector. Dropped, it is cut.
+/// A connection to a collector. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct CollectorConnection {
     pub(super) address: CollectorAddress,
@@ -73,7 +73,7 @@ impl ExportError {
     }
 }
 
-/// A part of the spans that the collector did not take, and its words about that.
+/// The number of spans that the collector did not take, and the reason that it gave.
 #[derive(Debug)]
 pub(super) struct PartialRefusal {
     pub(super) spans: u64,
@@ -87,7 +87,7 @@ impl CollectorConnection {
         stream.set_nodelay(true).map_err(ExportError::Connect)?;
         let (sender, connection) = client::handshake(stream).await.map_err(ExportError::Broken)?;
         let driver = tokio::spawn(async move {
-            // The call under way gets the error too, and tells of it.
+            // The call under way gets the same error, and reports it.
             let _ = connection.await;
         });
         Ok(Self { address, sender, driver: AbortOnDropHandle::new(driver) })
@@ -100,7 +100,7 @@ impl CollectorConnection {
     /// Sends spans, and waits until the collector has taken them. Returns what it did not take.
     ///
     /// # Errors
-    /// Where it took none. Whether a failed call had an effect is unknown.
+    /// If the collector took no span, or nobody knows whether it did.
     pub(super) async fn export(
         &mut self,
         spans: &ExportTraceServiceRequest,

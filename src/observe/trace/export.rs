@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most time for all spans that are left at the end of the process.
 const LAST: Duration = Duration::from_secs(1);
 
-/// The task, as the process steers it.
+/// The handle by which the process steers the task.
 #[derive(Debug)]
 pub struct SpanExport {
     orders: watch::Sender<ExportOrders>,
@@ -93,7 +93,7 @@ impl Exporter {
         loop {
             self.wait().await;
             let is_end = self.orders.borrow_and_update().end.is_some();
-            // A batch that is not full has the last spans that wait.
+            // A batch that is not full has all spans that were left.
             while self.send_batch().await == Some(BATCH) {}
             self.tell_overflow();
             let now = Instant::now();
@@ -182,7 +182,7 @@ impl Exporter {
         Ok(refused)
     }
 
-    /// Gives up the spans that could not be sent before the end of the process.
+    /// Drops the spans that could not be sent before the end of the process.
     fn lose_rest(&self) {
         let batches = std::iter::repeat_with(|| self.queue.take_batch().len() as u64);
         let left: u64 = batches.take_while(|spans| *spans > 0).sum();
@@ -191,13 +191,13 @@ impl Exporter {
         }
     }
 
-    /// Counts spans that no collector got, and tells the log.
+    /// Counts and logs spans that no collector got.
     fn lose(&self, reason: DropReason, error: String, spans: u64) {
         self.queue.count_dropped(spans);
         self.tell(reason, error, spans);
     }
 
-    /// Tells the log of spans that found the queue full. They are counted already.
+    /// Logs the spans that found the queue full. They are counted already.
     fn tell_overflow(&self) {
         let spans = self.queue.take_overflow();
         if spans > 0 {
@@ -212,7 +212,7 @@ impl Exporter {
     }
 }
 
-/// Waits until a batch has had its time.
+/// Waits until the time for a batch is over.
 async fn out_of_time(mut orders: watch::Receiver<ExportOrders>) {
     let end = async {
         let told = orders.wait_for(|orders| orders.end.is_some()).await;

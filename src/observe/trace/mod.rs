@@ -2,8 +2,8 @@
 //!
 //! `proxy` makes a [`RequestSpan`] at a request's end and puts it into the [`SpanQueue`]. One task on the
 //! supervising thread (`export`) takes the spans out in batches, writes them as OTLP (`otlp`), and sends
-//! them (`collector`). A collector that is away or slow costs the spans, and nothing else: a request never
-//! waits for the queue.
+//! them (`collector`). If a collector is away or slow, spans are lost. Requests are not slower, because they never wait
+//! for the queue.
 
 mod collector;
 mod export;
@@ -30,7 +30,7 @@ const MOST: usize = 8 * BATCH;
 #[derive(Debug, Default)]
 pub struct SpanQueue {
     waiting: Mutex<VecDeque<Box<RequestSpan>>>,
-    /// Told when a whole batch waits.
+    /// Notified when a whole batch waits.
     has_batch: Notify,
     /// Spans that no collector got.
     dropped: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a span tells of a request.
+//! The contents of a span: what it tells about a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,9 +48,9 @@ pub struct RequestSpan {
     pub rejected_by: Option<Name>,
     /// Why the exchange with the upstream failed, in one word.
     pub failure: Option<&'static str>,
-    /// What the limits said.
+    /// The decisions of the limits.
     pub limits: LimitAnswers,
-    /// What the upstream answered.
+    /// The answer of the upstream.
     pub answer: Option<ServerAnswer>,
 }
 
@@ -67,7 +67,7 @@ pub struct SpanIds {
     pub state: String,
 }
 
-/// What the limits said to a request.
+/// The decisions of the limits about a request.
 #[derive(Debug, Default)]
 pub struct LimitAnswers {
     /// How long the question to the store took; `None` where it was not asked.
@@ -76,10 +76,10 @@ pub struct LimitAnswers {
     pub decisions: Vec<LimitDecision>,
 }
 
-/// What one limit said to a request. The key is not here, since it may be a secret.
+/// The decision of one limit about a request. The key is not here, because it may be a secret.
 #[derive(Debug)]
 pub struct LimitDecision {
-    /// When it was said.
+    /// When the limit decided.
     pub at: Instant,
     /// The limit's name, or its candidate's.
     pub limit: Name,

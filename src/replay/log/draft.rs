@@ -1,4 +1,4 @@
-//! A record in the making: what the places of a line say, and what follows from all of them.
+//! A record while its line is read. At the end it decides which of several times, addresses and requests count.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::request_line::{self, RequestTarget};
 use super::time;
 use crate::limit::time::Timestamp;
 
-/// What a place of a line has.
+/// The value at a place of a line.
 #[derive(Clone, Debug)]
 pub(super) enum PlaceValue<'l> {
     Text(Cow<'l, str>),
@@ -69,7 +69,7 @@ fn is_redacted(text: &str) -> bool {
     text == "REDACTED"
 }
 
-/// A duration, before its unit is known for sure.
+/// A duration whose unit may not be known yet.
 #[derive(Clone, Copy, Debug)]
 enum DraftDuration {
     Sure(Duration),
@@ -77,7 +77,7 @@ enum DraftDuration {
     OfProducer(f64),
 }
 
-/// Whether the line has the request as an object of its own, as Caddy writes.
+/// Whether the line has the request in an object of its own, as Caddy's lines do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LineShape {
     #[default]
@@ -85,7 +85,7 @@ pub(super) enum LineShape {
     Nested,
 }
 
-/// A record in the making.
+/// A record while its line is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordDraft<'l> {
     time: Option<(TimeRank, Timestamp)>,
@@ -180,8 +180,8 @@ impl<'l> RecordDraft<'l> {
         }
     }
 
-    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` in front. Users may have spaces. The second word is
-    /// nearly always `-`, since nobody answers for it (RFC 1413) any more.
+    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` in front. Users may have spaces. The second word is for
+    /// the protocol ident (RFC 1413), which hardly anybody uses, and is nearly always `-`.
     fn set_head(&mut self, value: PlaceValue<'l>) {
         let PlaceValue::Text(Cow::Borrowed(head)) = value else { return };
         let (first, rest) = first_word(head);
@@ -250,8 +250,8 @@ impl<'l> RecordDraft<'l> {
         })
     }
 
-    /// The method and the target. The request line counts before places of their own. A target counts before a
-    /// path, which nginx has normalized.
+    /// The method and the target. A line may have both a request line and places for method and target: then the
+    /// request line counts. A target counts before a path, because nginx has normalized the path.
     fn request(&mut self) -> Result<(Cow<'l, str>, RequestTarget<'l>), LineFault> {
         let split = self.request.take().map(request_line::split);
         if self.target.is_some() || matches!(split, Some(Ok(_))) {

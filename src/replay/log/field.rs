@@ -1,4 +1,4 @@
-//! What a place of a log line means, and the one table of the names that servers give to such places.
+//! The meanings of the values in a log line, and the table of the names that servers give them.
 
 use super::record::ClientOrigin;
 
@@ -57,7 +57,7 @@ pub(super) enum LogField {
     Module,
 }
 
-/// Which time of a line counts: that of the last variant.
+/// The rank of a time. If a line has several times, the one counts whose variant comes last here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimeRank {
     /// When the line was written, perhaps in whole seconds.
@@ -75,11 +75,11 @@ pub(super) enum DurationUnit {
     Milliseconds,
     Microseconds,
     Nanoseconds,
-    /// Seconds beside a nested request, as Caddy writes. Otherwise milliseconds, as Envoy writes.
+    /// Seconds if the line has the request in an object, as Caddy's lines do. Otherwise milliseconds, as Envoy writes.
     OfProducer,
 }
 
-/// The meaning of a name; `None` if it says nothing that a record has.
+/// The meaning of a name. `None` if no record has such a value.
 pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
     use LogField::{
         Bytes, Client, Duration, ForwardedFor, Host, Message, Method, Module, PartialSeconds, Path,
@@ -87,7 +87,7 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
     };
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
-        // Nginx's variables. Caddy nests the request.
+        // Nginx's variables. In Caddy's lines `request` is an object.
         "remote_addr" | "realip_remote_addr" => Client(ClientOrigin::Peer),
         "time_local" | "time_iso8601" | "time" | "@timestamp" => Time(TimeRank::Written),
         "msec" => Time(TimeRank::Precise),

@@ -1,4 +1,4 @@
-//! The forms of log lines.
+//! The formats of log lines.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use super::template::{ALB, COMBINED, LineTemplate, LineTemplateError};
 /// How the lines of a log are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Each line tells by its beginning, so a log may have lines of several forms.
+    /// The beginning of each line shows its format. Therefore a log may have lines of several formats.
     #[default]
     Auto,
     /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front and more behind.
@@ -19,11 +19,11 @@ pub enum Format {
     Json,
     /// The format of AWS's application load balancers.
     Alb,
-    /// A form of one's own.
+    /// A format that the user describes.
     Template(LineTemplate),
 }
 
-/// Why a text names no format.
+/// Why a text is not the name of a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// It is neither the name of a format nor a template.
@@ -77,7 +77,7 @@ impl Format {
     }
 }
 
-/// Whether a line begins as AWS's do: with the kind of the request, and a time.
+/// Whether a line begins like those of AWS: with the kind of the request, and a time.
 fn is_alb(line: &str) -> bool {
     let kind = line
         .split_once(' ')

@@ -1,4 +1,4 @@
-//! The files of a log: opened one after the other, their compression undone.
+//! Opens the files of a log, and decompresses them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ impl From<OsString> for LogInput {
     }
 }
 
-/// Bytes of a log, not compressed any more.
+/// The decompressed bytes of a log.
 pub(super) type LogBytes = Box<dyn Read + Send>;
 
 impl LogInput {
@@ -58,7 +58,7 @@ impl LogInput {
         if !about.is_file() {
             return Ok(None);
         }
-        // Better now than after an hour with the files before it.
+        // A file that cannot be opened is reported now, and not after an hour of reading the files before it.
         File::open(path)?;
         Ok(Some(about.len()))
     }
@@ -72,8 +72,8 @@ impl LogInput {
     }
 }
 
-/// The bytes of a source without the compression that its first bytes show: gzip (RFC 1952) or zstd (RFC 8878), with
-/// several members or frames.
+/// The decompressed bytes of a source. Its first bytes show whether it is compressed with gzip (RFC 1952) or zstd
+/// (RFC 8878). It may have several members or frames.
 pub(super) fn plain(
     source: impl Read + Send + 'static,
     read: &Arc<AtomicU64>,
@@ -85,7 +85,7 @@ pub(super) fn plain(
     let whole = BufReader::with_capacity(1 << 16, Cursor::new(first).chain(source));
     Ok(match kind[..] {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
-        // The second is a frame to skip, with which some writers begin.
+        // Some writers begin with a frame that is to be skipped: the second pattern.
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
             Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
         }

@@ -1,4 +1,4 @@
-//! Log lines that are JSON objects, in one pass and without a tree.
+//! Reads log lines that are JSON objects, in one pass. No tree is built.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -92,7 +92,7 @@ impl<'l> Visitor<'l> for KeySeed {
     fn visit_borrowed_str<E: Error>(self, key: &'l str) -> Result<Self::Value, E> {
         Ok(match (self.part, key) {
             (ObjectPart::Request, "headers") => KeyMeaning::Headers,
-            // Caddy's has the query, other than nginx's.
+            // Caddy's `uri` has the query, and nginx's does not.
             (ObjectPart::Request, "uri") => KeyMeaning::Place(LogPlace::Field(LogField::Target)),
             _ => field::named(key).map_or(KeyMeaning::Other, KeyMeaning::Place),
         })
@@ -179,7 +179,7 @@ impl<'l> Visitor<'l> for HeadersSeed<'_, 'l> {
     }
 }
 
-/// The values of a header, each by itself: a header that comes twice is another request than one with a list.
+/// The values of a header, one by one. A header that comes twice is not the same as a header with a list.
 struct HeaderValuesSeed;
 
 impl<'l> DeserializeSeed<'l> for HeaderValuesSeed {

@@ -1,4 +1,4 @@
-//! Lines out of a stream, with a bound on their length and on memory.
+//! Splits a stream into lines. The length of a line and the memory are bounded.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(super) enum NextLine {
     Line(Range<usize>),
     /// A line that is longer than [`LONGEST_LINE`] and was skipped.
     TooLong,
-    /// No line any more.
+    /// The stream has ended.
     End,
 }
 
@@ -58,7 +58,7 @@ impl<R: Read> LineStream<R> {
             }
             self.searched = self.filled;
             if is_too_long {
-                // The rest of a long line is looked at and thrown away.
+                // Only the end of a long line is looked for. Its bytes are not kept.
                 self.begin = self.filled;
             }
             if self.fill()? == 0 {
@@ -73,7 +73,7 @@ impl<R: Read> LineStream<R> {
         }
     }
 
-    /// Reads more behind the line that has begun. The number of bytes is 0 at the stream's end.
+    /// Reads more bytes of the present line. Returns their number, which is 0 at the stream's end.
     fn fill(&mut self) -> io::Result<usize> {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.filled, 0);
@@ -81,7 +81,7 @@ impl<R: Read> LineStream<R> {
             self.searched -= self.begin;
             self.begin = 0;
         }
-        // At most the longest line and one chunk: what is longer has been thrown away.
+        // This is at most the longest line and one chunk, because longer lines are not kept.
         self.buffer.resize(self.buffer.len().max(self.filled + CHUNK), 0);
         loop {
             match self.source.read(&mut self.buffer[self.filled..]) {

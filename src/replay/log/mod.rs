@@ -1,12 +1,13 @@
-//! Reads access logs of the usual servers, line by line, with flat memory.
+//! Reads access logs of the usual servers, line by line, in bounded memory.
 //!
-//! [`reader`] opens files, undoes gzip and zstd, and lends one [`record::LogRecord`] after the other. A
-//! [`format::Format`] says how a line is read. There are two machines for it: a [`template`] for lines of
-//! text, also for the combined format and for AWS's load balancer, and `json` for objects. Both put
-//! what they find as a `LogField` into a `draft::RecordDraft`. `field` has the one table of names, and the draft
-//! decides which of several times or addresses of a line counts.
+//! [`reader`] opens files, decompresses gzip and zstd, and lends one [`record::LogRecord`] after the other.
+//! [`container`] removes what a container runtime has put around a line. A [`format::Format`] says how the line is
+//! read. There are two readers: a [`template`] for lines of text, also for the combined format and for AWS's load
+//! balancer, and `json` for objects. Both put each value that they find into a `draft::RecordDraft`, as a `LogField`.
+//! `field` has the table of all names. The draft decides which of several times or addresses of a line counts.
 
 mod address;
+pub mod container;
 mod draft;
 mod escape;
 mod field;

@@ -1,17 +1,20 @@
 //! Reads logs record by record.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::container;
 use super::format::Format;
 pub use super::input::LogInput;
 use super::input::{self, LogBytes};
 use super::lines::{LineStream, NextLine};
 use super::record::{LineFault, LogRecord};
 
-/// A log that cannot be read: not a line that is no record, but a file that is not there or is corrupt.
+/// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
+/// [`LineFault`].
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {file}{}", behind(*.lines))]
 pub struct ReadError {
@@ -36,8 +39,8 @@ pub struct LogProgress {
     pub total: Option<u64>,
 }
 
-/// Reads logs record by record, one file after the other, with flat memory: no more than one line is kept, and
-/// lines of more than 1 MiB are skipped.
+/// Reads logs record by record, one file after the other. The memory is bounded: only one line is kept, and lines of
+/// more than 1 MiB are skipped.
 pub struct LogReader {
     format: Format,
     /// The files that are still to be read.
@@ -45,8 +48,10 @@ pub struct LogReader {
     current: Option<LineStream<LogBytes>>,
     file: String,
     line_number: u64,
-    /// A line that was no UTF-8.
+    /// The present line, if it is not UTF-8: here its wrong bytes are replaced.
     mended: String,
+    /// The present line without the object that Docker had put around it.
+    unwrapped: String,
     read: Arc<AtomicU64>,
     total: Option<u64>,
 }
@@ -62,7 +67,7 @@ impl std::fmt::Debug for LogReader {
 }
 
 impl LogReader {
-    /// Reads these, in this order.
+    /// A reader of these inputs, in this order.
     ///
     /// # Errors
     /// If one of the files is not there or may not be read.
@@ -80,12 +85,13 @@ impl LogReader {
             file: String::new(),
             line_number: 0,
             mended: String::new(),
+            unwrapped: String::new(),
             read: Arc::default(),
             total,
         })
     }
 
-    /// Reads this stream, which has this name in messages.
+    /// A reader of a stream, which messages call `name`.
     ///
     /// # Errors
     /// If its beginning cannot be read.
@@ -102,7 +108,7 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// The next line: its record, or why it is none. `None` at the end of the last file.
+    /// The next line: its record, or why the line is not a record. `None` at the end of the last file.
     ///
     /// # Errors
     /// If a file cannot be read to its end. Nothing is read after that.
@@ -128,10 +134,17 @@ impl LogReader {
                 &self.mended
             }
         };
-        Ok(Some(self.format.read(line)))
+        Ok(Some(match container::unwrapped(line) {
+            Ok(Cow::Borrowed(line)) => self.format.read(line),
+            Ok(Cow::Owned(line)) => {
+                self.unwrapped = line;
+                self.format.read(&self.unwrapped)
+            }
+            Err(fault) => Err(fault),
+        }))
     }
 
-    /// What the file has next; `None` if there is no file any more.
+    /// The next line of the file. `None` if all files have been read.
     fn next_line(&mut self) -> Result<Option<NextLine>, ReadError> {
         if self.current.is_none() {
             let Some(input) = self.inputs.pop_front() else { return Ok(None) };
@@ -144,7 +157,7 @@ impl LogReader {
         next.map_err(|source| self.error(source))
     }
 
-    /// The error of this file. Nothing is read behind it.
+    /// The error for this file. After it nothing more is read.
     fn error(&mut self, source: io::Error) -> ReadError {
         self.current = None;
         self.inputs.clear();

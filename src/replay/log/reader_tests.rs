@@ -59,6 +59,27 @@ fn a_log_has_lines_of_any_kind() {
     assert_eq!((reader.file(), reader.line_number()), ("a stream", 6));
 }
 
+/// A container's log has each line in the runtime's own form. The program's lines may have any format.
+#[test]
+fn lines_that_a_container_runtime_wrapped_are_read() {
+    let docker = |line: &str, end: &str| {
+        let log = serde_json::to_string(&format!("{line}{end}")).unwrap();
+        format!(r#"{{"log":{log},"stream":"stdout","time":"2026-01-02T03:04:05.123456789Z"}}"#)
+    };
+    let cri = |tag: &str, line: &str| format!("2026-01-02T03:04:05.123456789Z stdout {tag} {line}");
+    let lines = [docker(LINE, "\n"), docker(OBJECT, "\r\n"), cri("F", LINE), cri("F", OBJECT)];
+    let mut reader = over(lines.join("\n"));
+    assert_eq!(paths(&mut reader).unwrap(), ["/a", "/b", "/a", "/b"]);
+    let split = "the container runtime has split the line in parts";
+    let mut reader = over([docker(LINE, ""), cri("P", LINE), LINE.to_owned()].join("\n"));
+    assert_eq!(paths(&mut reader).unwrap(), [split, split, "/a"]);
+    // A format of one's own describes the program's line.
+    let template = "$remote_addr - - [$time_local] \"$request\" $status".parse().unwrap();
+    let stream = Cursor::new(cri("F", LINE));
+    let mut reader = LogReader::over("a stream", stream, template).unwrap();
+    assert_eq!(paths(&mut reader).unwrap(), ["/a"]);
+}
+
 #[test]
 fn bytes_that_are_no_text_are_replaced() {
     let line = [LINE.replace("/a", "/"), "\n".to_owned()].concat();

@@ -16,14 +16,14 @@ pub enum Logged<'l> {
     /// The log has no place for it, or hides it.
     #[default]
     Untold,
-    /// The log says that the request had none.
+    /// The log tells that the request did not have it.
     Absent,
     /// The value.
     Value(Cow<'l, str>),
 }
 
 impl<'l> Logged<'l> {
-    /// The value of a text that servers write as `-`, or leave empty, if the request has none.
+    /// The value of a text. For a value that the request does not have, servers write `-` or nothing.
     pub(super) fn of(text: Cow<'l, str>) -> Self {
         match &*text {
             "" | "-" => Self::Absent,
@@ -51,10 +51,10 @@ pub struct LoggedHeaders<'l> {
 /// What a log tells of headers that it does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherHeaders {
-    /// Nothing: the request may have had them.
+    /// The log does not tell. The request may have had others.
     #[default]
     Untold,
-    /// The request had none of them: the log names all.
+    /// The request had no others, because the log names all.
     Absent,
 }
 
@@ -97,8 +97,8 @@ fn is_same_name(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
 }
 
-/// What a log says that the client's address is. Where a line has several addresses, that of the last variant
-/// counts.
+/// Whose address it is that a log has for the client. If a line has several addresses, the one counts whose variant
+/// comes last here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientOrigin {
     /// The left-most address of `x-forwarded-for`, which strangers can write.
@@ -106,7 +106,7 @@ pub enum ClientOrigin {
     /// The other end of the connection, which may be a proxy in front.
     #[default]
     Peer,
-    /// The client that the server made out.
+    /// The client, as the server found it.
     Client,
 }
 
@@ -140,7 +140,8 @@ pub struct LogRecord<'l> {
 /// Why a line is no record. Each has a short reason for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFault {
-    /// The line is sound, but it shows no HTTP request: the bytes of a TLS handshake, a log line of another kind.
+    /// Nothing is wrong with the line, but it shows no HTTP request: it has the bytes of a TLS handshake, or is a log
+    /// line of another kind.
     NoRequest(&'static str),
     /// The line cannot be read.
     Broken(&'static str),

@@ -31,7 +31,7 @@ fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
     let no_http = LineFault::NoRequest("what the client sent is no HTTP request");
     let space = memchr::memchr(b' ', line.as_bytes()).ok_or(no_http)?;
     let (method, rest) = (&line[..space], &line[space + 1..]);
-    // A target may have spaces although it must not, so the version is what stands last.
+    // Some clients send targets with spaces, although it is not allowed. Therefore the version is the last word.
     let target = match memchr::memrchr(b' ', rest.as_bytes()) {
         Some(end) if rest[end..].starts_with(" HTTP/") => &rest[..end],
         _ => rest,
@@ -43,13 +43,13 @@ fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
     Ok((method, target))
 }
 
-/// Whether this may be a method (RFC 9110, section 9.1). `-` is what logs write instead of one.
+/// Whether a text can be a method (RFC 9110, section 9.1). For no method, logs have `-`.
 pub(super) fn is_method(text: &str) -> bool {
     let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text != "-" && text.bytes().all(is_tchar)
 }
 
-/// Takes a target apart.
+/// Splits a target into its parts.
 pub(super) fn target(text: Cow<'_, str>) -> RequestTarget<'_> {
     match text {
         Cow::Borrowed(text) => parts(text, Cow::Borrowed),

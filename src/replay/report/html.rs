@@ -41,13 +41,13 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
         let late = counted(clock.late, "request");
         writeln!(
             page,
-            "<p class=\"soft\">The log steps back {steps}, by at most {most}. {late} count at the latest \
-             time before.</p>"
+            "<p class=\"soft\">Time steps back in the log {steps}, by at most {most}. {late} count at the time of an \
+             earlier line.</p>"
         )?;
     }
     if clock.furthest_back > FAR_BACK {
         page.push_str(
-            "<p class=\"note\">The log is not in order of time, so its clock runs ahead. Give the oldest \
+            "<p class=\"note\">The log is not in order of time, so some requests count too late. Give the oldest \
              file first, and look for a line with a wrong date.</p>\n",
         );
     }
@@ -76,12 +76,13 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 
 /// What one file's limits would have done.
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
-    let FileReport { file, all, bad, timeline, clients, limits, routes, left_out, .. } = report;
+    let FileReport { file, all, bad, timeline, clients, routes, left_out, .. } = report;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
     let share_of = |count| percent(share(count, all.requests));
-    tile(page, "requests", &number(all.requests), "requests", &of_clients(clients.seen))?;
+    let seen = counted(clients.seen as u64, "client");
+    tile(page, "requests", &number(all.requests), "requests", &seen)?;
     let (rejected, held) = (share_of(all.rejected), share_of(all.delayed));
     let told = format!("rejected: {}, {}", number(all.rejected), of_clients(clients.rejected));
     tile(page, "rejected", &rejected, "", &told)?;
@@ -93,7 +94,7 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
         let requests = counted(left.requests, "request");
         let what = match &left.what {
             LeftOutName::Limit(name) => format!("The limit {name} is left out for {requests}"),
-            LeftOutName::Route(name) => format!("The route {name} may be missed by {requests}"),
+            LeftOutName::Route(name) => format!("The route {name} may be missed for {requests}"),
         };
         let fact = HtmlText(&left.fact);
         writeln!(page, "<p class=\"note\">{}: the log does not tell {fact}.</p>", HtmlText(&what))?;
@@ -103,7 +104,8 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
         let bad = bad.collect::<Vec<_>>().join(", ");
         writeln!(
             page,
-            "<p class=\"note\">Not judged are requests that the proxy answers with an error because of: {bad}.</p>"
+            "<p class=\"note\">Not decided are requests that the proxy answers with an error. What is wrong with \
+             them: {bad}.</p>"
         )?;
     }
     page.push_str("<section class=\"card\">\n<h3>All requests</h3>\n");
@@ -113,13 +115,20 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
         let median = percent(clients.median_share);
         writeln!(
             page,
-            "<p class=\"soft\">Of the requests of the clients that are hit {of_hit} are rejected; of those \
-             of the median one {median}.</p>"
+            "<p class=\"soft\">Of all requests of the clients that are hit, {of_hit} are rejected. For the median \
+             client it is {median}.</p>"
         )?;
     }
     entries(page, "client hit hardest", &clients.hardest)?;
     page.push_str("</section>\n");
-    limits.iter().try_for_each(|it| limit(page, it))?;
+    for limit in report.met() {
+        self::limit(page, limit)?;
+    }
+    let unmet = report.unmet().join(", ");
+    if !unmet.is_empty() {
+        let unmet = HtmlText(&unmet);
+        writeln!(page, "<p class=\"soft\">No request met these limits: {unmet}.</p>")?;
+    }
     if routes.len() > 1 {
         page.push_str("<section class=\"card\"><h3>Routes</h3>\n");
         head(page, &["route", "requests", "rejected", "held"])?;
@@ -188,7 +197,7 @@ fn beside(
     let (new, old) = (HtmlText(&new.file), HtmlText(&old.file));
     writeln!(
         page,
-        "</tbody></table></div>\n<p>{by_new} hit by {new} alone, {by_old} by {old} alone.</p>"
+        "</tbody></table></div>\n<p>{by_new} hit only by {new}, {by_old} only by {old}.</p>"
     )?;
     entries(page, "newly hit", newly_hardest)?;
     page.push_str("</section>\n");
@@ -211,7 +220,7 @@ fn untracked(page: &mut String, hit: &Hit, what: &str) -> fmt::Result {
     let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
     writeln!(
         page,
-        "<p class=\"note\">Only the first {seen} are counted one by one; {rest} requests are of others.</p>"
+        "<p class=\"note\">Only the first {seen} are counted one by one; {rest} requests come from others.</p>"
     )
 }
 
@@ -237,7 +246,8 @@ fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result 
 }
 
 fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
-    page.push_str("<div class=\"scroll\"><table><thead><tr>");
+    // With a `tabindex` the arrow keys scroll the box, too.
+    page.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     for (place, title) in titles.iter().enumerate() {
         let class = if place == 0 { "" } else { " class=\"n\"" };
         write!(page, "<th{class}>{}</th>", HtmlText(title))?;
@@ -246,7 +256,7 @@ fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
     Ok(())
 }
 
-/// A row. The second number is marked where `is_hot`.
+/// A row. `is_hot` marks the second number.
 fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Result {
     write!(page, "<tr><td><code>{}</code></td>", HtmlText(name))?;
     for (place, cell) in cells.iter().enumerate() {
@@ -257,7 +267,8 @@ fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Re
     Ok(())
 }
 
-/// Bars of what happened over the log's time: those that pass, above them those that are held and rejected.
+/// A bar for each slice of the log's time: requests that pass, above them those that are held, then those that are
+/// rejected.
 fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     let slices = timeline.slices();
     let Some(start) = timeline.start().filter(|_| !slices.is_empty()) else { return Ok(()) };
@@ -318,7 +329,7 @@ fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> f
     Ok(())
 }
 
-/// A text without what HTML would read as a tag, an entity or the end of an attribute.
+/// A text in which HTML finds no tag, no entity and no end of an attribute.
 struct HtmlText<'t>(&'t str);
 
 impl Display for HtmlText<'_> {

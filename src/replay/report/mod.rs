@@ -1,6 +1,6 @@
-//! The answer of a replay: who would have been rejected or held, when, and by which limit.
+//! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes it of the counts. `text` writes it for a terminal, `json` for programs, `html` as a
+//! [`Report::of`] makes the report from the counts. `text` writes it for a terminal, `json` for programs, `html` as a
 //! page. `words` has the numbers and times as people read them.
 
 pub mod html;
@@ -8,7 +8,7 @@ pub mod json;
 pub mod text;
 mod words;
 
-pub(crate) use self::words::{number, percent, printable, time};
+pub(crate) use self::words::{counted, number, percent, printable, time};
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -26,7 +26,7 @@ use crate::plan::{KeyDisplay, LimitSpec};
 /// The clients and keys that are listed by name.
 const HARDEST: usize = 20;
 
-/// The answer of a replay.
+/// The report of a replay.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The lines that were read.
@@ -35,7 +35,7 @@ pub struct Report {
     pub clock: LogClock,
     /// What the file's limits would have done.
     pub now: FileReport,
-    /// What those of the other file would have done, and who is hit by one of the two alone.
+    /// What the limits of the other file would have done, and which clients only one of the two files hits.
     pub against: Option<(FileReport, Comparison)>,
 }
 
@@ -59,7 +59,7 @@ pub struct FileReport {
     pub file: String,
     /// All requests.
     pub all: Slice,
-    /// Requests that are not rejected, but might be if the log told more.
+    /// Requests that are not rejected, but might be: the log tells too little.
     pub undecided: u64,
     /// Requests that get an error because of what they are, in place of a decision.
     pub bad: Vec<(BadRequest, u64)>,
@@ -71,7 +71,7 @@ pub struct FileReport {
     pub limits: Vec<LimitReport>,
     /// Each route with requests, and `none` for requests without a route.
     pub routes: Vec<(String, Slice)>,
-    /// What the log tells too little for.
+    /// The limits and routes that need a fact which the log does not tell.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -86,7 +86,8 @@ pub struct LimitReport {
     pub key: String,
     /// Whether its refusals count.
     pub mode: Mode,
-    /// The requests to which it applied, and those that it alone would hold and refuse.
+    /// The requests to which it applied, and those that it would reject or hold. It holds no request that another
+    /// limit rejects.
     pub counts: Slice,
     /// The longest time for which it would hold a request.
     pub longest_wait: Duration,
@@ -99,21 +100,21 @@ pub struct LimitReport {
 /// How many clients or keys there are, and how many of them are hit.
 #[derive(Clone, Debug, Default)]
 pub struct Hit {
-    /// All that were counted one by one.
+    /// The number of those that were counted one by one.
     pub seen: usize,
-    /// The requests of further ones, which were not counted one by one.
+    /// The requests of all others. The others were not counted one by one.
     pub untracked: u64,
-    /// Those of which a request is rejected or held.
+    /// How many of them have a request that is rejected or held.
     pub hit: usize,
-    /// Those of which a request is rejected.
+    /// How many of them have a request that is rejected.
     pub rejected: usize,
-    /// Those of which a request is held.
+    /// How many of them have a request that is held.
     pub delayed: usize,
-    /// All requests of those that are rejected.
+    /// All requests of those that have a rejected request.
     pub requests_of_rejected: u64,
-    /// The share of their requests that is rejected, for the median one of those that are rejected.
+    /// The median of the shares of their requests that are rejected. Only those with a rejected request count.
     pub median_share: f64,
-    /// Those with the most requests that are rejected, or held where none is rejected; at most 20.
+    /// At most 20 of them: first those with the most rejected requests, then those with the most held ones.
     pub hardest: Vec<HitEntry>,
 }
 
@@ -126,13 +127,16 @@ pub struct HitEntry {
     pub count: HitCount,
 }
 
-/// A limit that was left out, or a route that may have been missed, for some requests.
+/// A limit that did not decide about some requests, or a route that some requests may have missed, because the log
+/// does not tell a fact.
 #[derive(Clone, Debug)]
 pub struct LeftOut {
     /// The limit or the route.
     pub what: LeftOutName,
     /// The fact that the log does not tell.
     pub fact: String,
+    /// Whether `--assume` can say what is true of the fact.
+    pub can_be_assumed: bool,
     /// The requests.
     pub requests: u64,
 }
@@ -149,11 +153,11 @@ pub enum LeftOutName {
 /// The clients that only one of two files hits.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Those that the new file rejects or holds and the old one does not.
+    /// The number of clients that only the new file rejects or holds.
     pub newly: usize,
-    /// Those of them that are hit hardest; at most 20.
+    /// The hardest hit of them; at most 20.
     pub newly_hardest: Vec<HitEntry>,
-    /// Those that the old file rejects or holds and the new one does not.
+    /// The number of clients that only the old file rejects or holds.
     pub no_longer: usize,
 }
 
@@ -186,7 +190,9 @@ impl FileReport {
                     (LeftOutName::Route(plan.routes[route].name.to_string()), fact)
                 }
             };
-            LeftOut { what, fact: judge.fact(fact).to_string(), requests: *requests }
+            let fact = judge.fact(fact);
+            let (name, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
+            LeftOut { what, fact: name, can_be_assumed, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
@@ -202,7 +208,7 @@ impl FileReport {
         }
     }
 
-    /// What two files are compared by: a name, how many are hit, and how many there are.
+    /// The figures by which two files are compared: a name, how many are hit, and how many there are.
     fn figures(&self) -> [(&'static str, u64, u64); 4] {
         let Self { all, clients, .. } = self;
         [
@@ -213,7 +219,24 @@ impl FileReport {
         ]
     }
 
-    /// Whether more than this percentage of the requests is rejected, or might be if the log told more.
+    /// The limits that some requests met.
+    fn met(&self) -> impl Iterator<Item = &LimitReport> {
+        self.limits.iter().filter(|limit| limit.counts.requests > 0)
+    }
+
+    /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
+    fn unmet(&self) -> Vec<&str> {
+        let is_left_out = |limit: &&LimitReport| {
+            let name =
+                |it: &LeftOut| matches!(&it.what, LeftOutName::Limit(name) if *name == limit.name);
+            self.left_out.iter().any(name)
+        };
+        let unmet = self.limits.iter().filter(|limit| limit.counts.requests == 0);
+        unmet.filter(|limit| !is_left_out(limit)).map(|limit| limit.name.as_str()).collect()
+    }
+
+    /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
+    /// count as rejected.
     pub fn may_exceed(&self, percent: f64) -> bool {
         float(self.all.rejected + self.undecided) * 100.0 > percent * float(self.all.requests)
     }
@@ -261,7 +284,7 @@ impl Hit {
     }
 }
 
-/// Those with the most rejected requests, then the most held ones. At most 20, and none that is not hit.
+/// At most 20 that are hit: first those with the most rejected requests, then those with the most held ones.
 fn hardest<'c, K: Ord + 'c>(
     counts: impl Iterator<Item = (&'c K, &'c HitCount)>,
     name: impl Fn(&K) -> String,
@@ -298,7 +321,7 @@ pub(crate) fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String 
     text
 }
 
-/// A part of a whole, from 0 to 1; 0 of nothing.
+/// The share of a part in a whole, from 0 to 1. It is 0 where the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { float(part) / float(whole) }
 }

@@ -15,7 +15,7 @@ const PLOT: usize = 60;
 /// The keys that are listed of each limit. The clients are listed in full.
 const KEYS: usize = 5;
 
-/// A log of one server does not step back so far, in microseconds.
+/// In the log of one server, time does not step back so far. In microseconds.
 pub(super) const FAR_BACK: u64 = 3_600_000_000;
 
 /// A report that is written as text.
@@ -66,7 +66,8 @@ impl TerminalReport<'_> {
             }
             writeln!(
                 f,
-                "the log steps back {steps}, by at most {most}: {late} count at the latest time before"
+                "time steps back in the log {steps}, by at most {most}: {late} count at the time of an earlier \
+                 line"
             )?;
         }
         if lines.no_request > 0 {
@@ -90,7 +91,7 @@ fn untracked(hit: &Hit, what: &str, indent: &str, f: &mut fmt::Formatter<'_>) ->
     let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
     writeln!(
         f,
-        "{indent}only the first {seen} are counted one by one; {rest} requests are of others"
+        "{indent}only the first {seen} are counted one by one; {rest} requests come from others"
     )
 }
 
@@ -110,19 +111,17 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let median = percent(clients.median_share);
         writeln!(
             f,
-            "  of the requests of those clients {of_hit} are rejected; of the median one's {median}"
+            "  of all requests of these clients, {of_hit} are rejected; for the median client it is {median}"
         )?;
     }
     plots(&report.timeline, true, "  ", f)?;
     entries("client", &clients.hardest, clients.hit, "  ", f)?;
-    let (met, unmet): (Vec<_>, Vec<_>) =
-        report.limits.iter().partition(|limit| limit.counts.requests > 0);
-    for limit in met {
+    for limit in report.met() {
         self::limit(limit, clients, f)?;
     }
+    let unmet = report.unmet();
     if !unmet.is_empty() {
-        let names: Vec<_> = unmet.iter().map(|limit| limit.name.as_str()).collect();
-        writeln!(f, "\n  no request met these limits: {}", names.join(", "))?;
+        writeln!(f, "\n  no request met these limits: {}", unmet.join(", "))?;
     }
     if report.routes.len() > 1 {
         writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
@@ -152,7 +151,7 @@ fn notes(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             .collect();
         writeln!(
             f,
-            "\n  not judged: {}, which the proxy answers with an error because of: {}",
+            "\n  not decided: {} that the proxy answers with an error. What is wrong with them: {}",
             counted(bad, "request"),
             why.join(", ")
         )?;
@@ -264,7 +263,7 @@ fn beside(new: &FileReport, old: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt
     Ok(())
 }
 
-/// Who is hit by one of the two files alone.
+/// The clients that only one of the two files hits.
 fn newly(
     new: &FileReport,
     old: &FileReport,
@@ -273,28 +272,28 @@ fn newly(
 ) -> fmt::Result {
     let Comparison { newly, newly_hardest, no_longer } = comparison;
     let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
-    writeln!(f, "  {by_new} hit by {} alone, {by_old} by {} alone", new.file, old.file)?;
+    writeln!(f, "  {by_new} hit only by {}, {by_old} only by {}", new.file, old.file)?;
     entries("newly", newly_hardest, *newly, "  ", f)
 }
 
 fn left_out(left_out: &LeftOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let LeftOut { what, fact, requests } = left_out;
+    let LeftOut { what, fact, can_be_assumed, requests } = left_out;
     let requests = counted(*requests, "request");
     match what {
         LeftOutName::Limit(name) => {
-            write!(f, "\n  left out: limit {name}, of {requests}. The log does not tell {fact}.")?;
+            write!(f, "\n  left out: limit {name}, for {requests}. The log does not tell {fact}.")?;
         }
         LeftOutName::Route(name) => {
             write!(
                 f,
-                "\n  missed perhaps: route {name}, by {requests}. The log does not tell {fact}."
+                "\n  perhaps missed: route {name}, for {requests}. The log does not tell {fact}."
             )?;
         }
     }
-    writeln!(f, " See --assume.")
+    writeln!(f, "{}", if *can_be_assumed { " See --assume." } else { "" })
 }
 
-/// The end of a text that is too long: of a file the name says more than the folder.
+/// The end of a text that is too long: a file's name says more than its folder.
 fn clipped(text: &str, width: usize) -> String {
     let count = text.chars().count();
     match count.checked_sub(width) {

@@ -40,7 +40,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// `1 request`, `2 requests`.
-pub(super) fn counted(count: u64, one: &str) -> String {
+pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", number(count), if count == 1 { "" } else { "s" })
 }
 

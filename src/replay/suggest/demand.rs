@@ -1,5 +1,5 @@
-//! What the keys of a log demand of a limit, and the limits that suffice. [`Suggest`](super::Suggest) adds each
-//! request.
+//! How large a burst the keys of a log need at each rate, and the limits that suffice. [`Suggest`](super::Suggest)
+//! adds each request.
 
 use std::hash::{Hash as _, Hasher as _};
 
@@ -39,31 +39,34 @@ const RATES: [(u64, u64); 22] = [
     (1_000, SECOND),
 ];
 
-/// The most keys of one limit whose demand is kept. Of more keys a part is kept, which their hashes choose.
+/// The most keys of one limit whose demand is kept. If there are more, only a part is kept. The hashes of the keys
+/// decide which.
 const MOST_KEYS: usize = 200_000;
 
-/// The rate is suggested that lets a key have least within this time: the burst, and what comes back meanwhile.
-/// A shorter time would favour high rates with small bursts, a longer time low rates with large bursts.
+/// Of all choices, the one is suggested that gives a key the fewest tokens within this time: the burst, and what
+/// comes back meanwhile. A shorter time would favour high rates with small bursts. A longer time would favour low
+/// rates with large bursts.
 const PERIOD: u64 = 10 * MINUTE;
 
-/// What the keys of one limit demand.
+/// The demands of the keys of one limit.
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    /// Keys are kept whose hashes end with so many zeros.
+    /// Only keys are kept whose hashes end with so many zero bits.
     pub(super) sampling: u32,
     pub(super) requests: u64,
 }
 
-/// What one key demands of a bucket of each rate. One token is as many units as the rate's interval has
-/// microseconds. In a microsecond as many units come back as the rate has tokens in its interval.
+/// What one key demands of a bucket of each rate. Tokens are counted in small units, so that all numbers are whole:
+/// a token has as many units as the rate's interval has microseconds. In each microsecond as many units come back
+/// as the rate has tokens in its interval.
 #[derive(Clone)]
 pub(super) struct Demand {
     pub(super) requests: u64,
     at: Timestamp,
-    /// Requests since the last full minute, and the most within a minute.
+    /// Requests in the present minute of the clock, and the most in one minute.
     pub(super) within_minute: (u64, u64),
-    /// For each rate the units that are missing from a full bucket, and the most that ever were.
+    /// For each rate: the units that are missing now from a full bucket, and the most that were ever missing.
     missing: Box<[(u64, u64); RATES.len()]>,
 }
 
@@ -156,8 +159,7 @@ impl Demands {
         numbers
     }
 
-    /// The smallest limit of each rate. Those that another one makes useless are left out: the other one has
-    /// a lower rate, and no larger burst.
+    /// The smallest limit of each rate. A limit is left out if another one has a lower rate and no larger burst.
     pub(super) fn choices(&self, allowed: usize) -> Vec<Choice> {
         let mut choices: Vec<Choice> = Vec::new();
         for rate in 0..RATES.len() {
@@ -188,7 +190,8 @@ impl Choice {
     }
 }
 
-/// The zeros at the end of a key's hash. The hash is the same each time, so a log gives one answer.
+/// The number of zero bits at the end of a key's hash. The hash is the same each time, so a log always gives the
+/// same answer.
 fn zeros(key: &Key) -> u32 {
     let mut hasher = SipHasher13::new();
     key.hash(&mut hasher);

@@ -1,100 +1,32 @@
 //! Finds the smallest limits that would have touched few keys of a log: `tidegate suggest`.
 //!
-//! For each of some rates, `demand` keeps the smallest burst with which no request of a key would have been
-//! rejected. A limit touches exactly the keys whose smallest burst is larger than the limit's: up to the first
-//! rejection the bucket is the same. So the burst for each rate is a quantile over the keys.
+//! `demand` has a list of rates. For each key and rate it keeps the smallest burst with which no request of the key
+//! would have been rejected. A limit touches a key if it rejects one of the key's requests. These are exactly the
+//! keys that need a larger burst than the limit has, because buckets differ only after the first rejection.
+//! Therefore the burst for each rate is a quantile over the keys. `wanted` has the file around the limits.
 
 mod demand;
+mod wanted;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use self::demand::{Choice, Demands};
+use self::wanted::RouteLimits;
+pub use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
-use super::report::{number, percent, printable, shown};
+use super::report::{counted, number, percent, printable, shown};
 use super::{LogClock, SWEEP_EVERY};
-use crate::config::{self, Overrides};
 use crate::plan::{KeyDisplay, Plan};
-use crate::request::key::KeySource;
-use crate::request::route::Pattern;
 
-/// The keys above a limit that are named.
+/// So many of the keys above a limit are named.
 const NAMED: usize = 5;
 
-/// What `tidegate suggest` is asked for: the routes, the keys, and how many keys a limit may touch.
-#[derive(Clone, Debug)]
-pub struct WantedLimits {
-    /// The routes' paths, as in the file.
-    pub routes: Vec<String>,
-    /// The keys. Each is a list of sources.
-    pub keys: Vec<Vec<String>>,
-    /// The percentage of keys that may be touched, from 0 to 100.
-    pub touch: f64,
-}
-
-impl WantedLimits {
-    /// A plan with a limit in shadow for each route and key. The limits never refuse: they find the keys.
-    ///
-    /// # Errors
-    /// Where a path or a source is none, or a path comes twice. The text says which.
-    pub fn plan(&self) -> Result<Plan, String> {
-        for (place, route) in self.routes.iter().enumerate() {
-            route.parse::<Pattern>().map_err(|error| format!("--route `{route}`: {error}"))?;
-            if self.routes[..place].contains(route) {
-                return Err(format!("--route `{route}` is there twice"));
-            }
-        }
-        for source in self.keys.iter().flatten() {
-            source.parse::<KeySource>().map_err(|error| format!("--key: {error}"))?;
-        }
-        let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
-        let text = self.file(|_| figures.to_owned());
-        let parsed = config::parse("the suggestion", &text, &|_| None, &Overrides::default());
-        Ok(parsed.map_err(|problems| problems.to_string())?.plan)
-    }
-
-    /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit.
-    fn file(&self, figures: impl Fn(&str) -> String) -> String {
-        let mut file =
-            "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"] # your API\n".to_owned();
-        let names = self.names();
-        let limits = names.iter().zip(self.keys.iter().cycle());
-        for (name, key) in limits {
-            let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
-            let (key, figures) = (key.join(", "), figures(name));
-            file.push_str(&format!("\n[limits.{name}]\nkey = [{key}]\n{figures}"));
-        }
-        for (route, names) in self.routes.iter().zip(names.chunks(self.keys.len().max(1))) {
-            let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
-            let (path, names) = (quoted(route), names.join(", "));
-            file.push_str(&format!(
-                "\n[[routes]]\npath = {path}\nupstream = \"api\"\nlimits = [{names}]\n"
-            ));
-        }
-        file
-    }
-
-    /// The names of the limits: for each route, one for each key.
-    fn names(&self) -> Vec<String> {
-        let (mut names, mut taken) = (Vec::new(), HashSet::new());
-        for (route, key) in
-            self.routes.iter().flat_map(|it| self.keys.iter().map(move |key| (it, key)))
-        {
-            let name = limit_name(route, key);
-            let numbered = (2..).map(|number: u64| format!("{name}-{number}"));
-            let free = std::iter::once(name.clone()).chain(numbered).find(|it| !taken.contains(it));
-            let free = free.unwrap_or(name);
-            taken.insert(free.clone());
-            names.push(free);
-        }
-        names
-    }
-}
-
-/// What the keys of a log demand.
+/// A search for the limits that the keys of a log need.
 pub struct Suggest<'p> {
     judge: Judge<'p>,
     clock: LogClock,
@@ -102,7 +34,7 @@ pub struct Suggest<'p> {
     limits: Vec<Demands>,
     /// The places by the limits' names.
     places: HashMap<String, usize>,
-    untold: HashMap<Untold, u64>,
+    untold: BTreeMap<Untold, u64>,
     requests: u64,
 }
 
@@ -114,7 +46,7 @@ impl<'p> Suggest<'p> {
             clock: LogClock::default(),
             limits: plan.limits.iter().map(|_| Demands::default()).collect(),
             places: plan.limits.iter().map(|it| it.name.to_string()).zip(0..).collect(),
-            untold: HashMap::new(),
+            untold: BTreeMap::new(),
             requests: 0,
         }
     }
@@ -143,23 +75,47 @@ impl<'p> Suggest<'p> {
 
     /// The suggestion, as a file that can be run, with the reasons in comments.
     pub fn file(&self, wanted: &WantedLimits) -> String {
-        let figures = |name: &str| {
-            let mut text = String::new();
-            if let Some(place) = self.places.get(name).copied() {
-                // A text takes all that is written.
-                let _ = self.write_limit(&mut text, place, wanted.touch);
+        let figures = |limits: RouteLimits, name: &str| {
+            let place = self.places.get(name).copied()?;
+            if limits == RouteLimits::IfMet && !self.is_met(place) {
+                return None;
             }
-            text
+            let mut text = String::new();
+            // A text takes all that is written.
+            let _ = self.write_limit(&mut text, place, wanted.touch);
+            Some(text)
         };
         let mut head = String::new();
         if let Some((from, to)) = self.clock.span {
-            let requests = number(self.requests);
+            let requests = counted(self.requests, "request");
             let (from, to) = (super::report::time(from), super::report::time(to));
-            let _ = writeln!(head, "# From {requests} requests, {from} to {to} UTC.");
+            let _ = writeln!(head, "# From {requests}, {from} to {to} UTC.");
         }
         let share = percent(wanted.touch / 100.0);
         let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
-        head + &wanted.file(figures)
+        head + &wanted.file(figures, |route| self.notes(route))
+    }
+
+    /// Whether the log has a request for this limit, or may have one.
+    fn is_met(&self, limit: usize) -> bool {
+        let is_it = |untold: &Untold| matches!(untold, Untold::Limit(place, _) if *place == limit);
+        !self.limits[limit].keys.is_empty() || self.untold.keys().any(is_it)
+    }
+
+    /// Comments for the route at this place.
+    fn notes(&self, route: usize) -> String {
+        let mut notes = String::new();
+        for (untold, requests) in &self.untold {
+            if let Untold::Route(place, fact) = untold
+                && *place == route
+            {
+                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
+                notes.push_str(&format!(
+                    "# {requests} may be for this route: the log does not tell {fact}.\n"
+                ));
+            }
+        }
+        notes
     }
 
     fn write_limit(&self, text: &mut String, place: usize, touch: f64) -> fmt::Result {
@@ -170,11 +126,8 @@ impl<'p> Suggest<'p> {
             if let Untold::Limit(of, fact) = untold
                 && *of == place
             {
-                let (requests, fact) = (number(*requests), self.judge.fact(*fact));
-                writeln!(
-                    text,
-                    "# {requests} requests are left out: the log does not tell {fact}."
-                )?;
+                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
+                writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
                 is_told = false;
             }
         }
@@ -190,14 +143,14 @@ impl<'p> Suggest<'p> {
         let Some(choice) = choices.iter().copied().min_by_key(Choice::within_period) else {
             return Ok(());
         };
-        let requests = number(demands.requests);
+        let requests = counted(demands.requests, "request");
         let sampled = match demands.sampling {
             0 => String::new(),
             bits => {
                 format!(", which are one of {}: the share of all is an estimate", number(1 << bits))
             }
         };
-        writeln!(text, "# {requests} requests of {} keys{sampled}.", number(keys as u64))?;
+        writeln!(text, "# {requests} of {}{sampled}.", counted(keys as u64, "key"))?;
         let minutes = demands.largest_first(|demand| demand.within_minute.1);
         let of_minute = Quantiles(&minutes);
         writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
@@ -221,9 +174,9 @@ impl<'p> Suggest<'p> {
             let key = printable(&key);
             writeln!(
                 text,
-                "#   {key}: a burst of {}, {} requests",
+                "#   {key}: a burst of {}, {}",
                 number(burst),
-                number(requests)
+                counted(requests, "request")
             )?;
         }
         let others = choices.iter().filter(|other| other.rate != choice.rate);
@@ -239,7 +192,7 @@ impl<'p> Suggest<'p> {
     }
 }
 
-/// What the keys need, the largest first.
+/// The needs of the keys, the largest first.
 struct Quantiles<'b>(&'b [u64]);
 
 impl Display for Quantiles<'_> {
@@ -258,34 +211,6 @@ impl Display for Quantiles<'_> {
             at(999)
         )
     }
-}
-
-/// A name for the limit of this route and key.
-fn limit_name(route: &str, key: &[String]) -> String {
-    let mut name = String::new();
-    for part in route.split('/').chain(key.iter().map(String::as_str)) {
-        let part: String = part
-            .chars()
-            .filter_map(|c| match c {
-                c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') => Some(c),
-                ':' | '.' => Some('-'),
-                _ => None,
-            })
-            .collect();
-        if !part.is_empty() {
-            name.push_str(if name.is_empty() { "" } else { "-" });
-            name.push_str(&part);
-        }
-    }
-    // A number may come behind it.
-    name.truncate(56);
-    if name.is_empty() { "all".to_owned() } else { name }
-}
-
-/// A text as TOML writes it.
-fn quoted(text: &str) -> String {
-    // `${` would be a variable of the environment.
-    toml::Value::String(text.replace("${", "$${")).to_string()
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{self, Overrides};
 use crate::limit::time::Timestamp;
 use crate::replay::Replay;
-use crate::replay::log::LoggedHeaders;
+use crate::replay::log::{Logged, LoggedHeaders};
 
 /// A log of clients, each with its requests' times in milliseconds since the request before in the log.
 fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
@@ -17,8 +18,8 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
             client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, *client))),
             method: "GET".into(),
             path: if *is_login { "/login" } else { "/other/7" }.into(),
-            query: crate::replay::log::Logged::Absent,
-            host: crate::replay::log::Logged::Absent,
+            query: Logged::Absent,
+            host: Logged::Absent,
             headers: LoggedHeaders::default(),
             client_is: crate::replay::log::ClientOrigin::Peer,
             status: None,
@@ -29,16 +30,19 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
     log.iter().map(record).collect()
 }
 
+/// Limits by each of these keys, whose sources stand with commas between them.
+fn by(paths: &[&str], keys: &[&str], touch: f64, file: Option<&str>) -> WantedLimits {
+    let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
+    let keys = keys.iter().map(|key| key.split(',').map(str::to_owned).collect()).collect();
+    WantedLimits::new(&paths, keys, touch, file).unwrap()
+}
+
 fn wanted(touch: f64) -> WantedLimits {
-    WantedLimits {
-        routes: vec!["/login".to_owned(), "/{*rest}".to_owned()],
-        keys: vec![vec!["ip".to_owned()], vec!["ip".to_owned(), "path".to_owned()]],
-        touch,
-    }
+    by(&["/login", "/{*rest}"], &["ip", "ip,path"], touch, None)
 }
 
 fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
-    let plan = wanted.plan().unwrap();
+    let plan = wanted.plan(&|_| None).unwrap();
     let mut suggest = Suggest::new(&plan, &[]);
     records.iter().for_each(|record| suggest.request(record));
     suggest.file(wanted)
@@ -53,6 +57,41 @@ fn replayed(file: &str, records: &[LogRecord<'_>]) -> Vec<(usize, usize)> {
     let limits = &replay.sides()[0].tally.limits;
     limits.iter().map(|it| (it.keys.len(), it.keys.rejected().count())).collect()
 }
+
+/// A file with routes of several kinds, and limits that a suggestion does not look at.
+const FILE: &str = r#"
+[server]
+listen = "127.0.0.1:1"
+trusted_proxies = ["10.0.0.0/8"]
+limits = ["old"]
+[store]
+url = "redis://localhost"
+[upstreams.one]
+servers = ["http://127.0.0.1:1"]
+[limits.old]
+key = []
+rate = "0/s"
+[[routes]]
+path = "/login"
+upstream = "one"
+[[routes]]
+path = "/login"
+methods = ["POST"]
+upstream = "one"
+rewrite = "/v2/login"
+[[routes]]
+name = "free"
+path = "/other/{id}"
+headers = { x-plan = "free" }
+upstream = "one"
+[[routes]]
+path = "/never"
+respond = { status = 404 }
+[[routes]]
+path = "/{*rest}"
+upstream = "one"
+limits = ["old"]
+"#;
 
 fn log() -> impl Strategy<Value = Vec<(u64, u8, bool)>> {
     let gap = prop_oneof![5 => 0_u64..3, 3 => 0_u64..2_000, 1 => 0_u64..2_000_000];
@@ -74,11 +113,40 @@ proptest! {
         }
     }
 
+    /// The requests of the log belong to several routes of the file, also by conditions besides the path. Some log
+    /// lines do not tell the header that is a condition.
+    #[test]
+    fn what_is_suggested_for_the_routes_of_a_file_touches_no_more_than_the_share(
+        log in log(), methods in proptest::collection::vec(0_u8..4, 400),
+    ) {
+        let mut records = records(&log);
+        for (record, method) in records.iter_mut().zip(methods) {
+            record.client = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+            let client = record.time.as_micros() % 7;
+            let mut named = |name: &'static str, value: String| {
+                record.headers.push(name.into(), Logged::Value(value.into()));
+            };
+            named("x-forwarded-for", format!("192.0.2.{client}"));
+            if method == 1 {
+                named("x-plan", "free".to_owned());
+            }
+            record.method = if method == 2 { "POST" } else { "GET" }.into();
+        }
+        for touch in [0.0, 10.0, 50.0] {
+            let file = suggested(&records, &by(&[], &["ip", "ip,route"], touch, Some(FILE)));
+            for (keys, rejected) in replayed(&file, &records) {
+                #[allow(clippy::cast_precision_loss)]
+                let share = rejected as f64 / keys.max(1) as f64;
+                prop_assert!(share * 100.0 <= touch, "{} of {} for {}\n{}", rejected, keys, touch, file);
+            }
+        }
+    }
+
     /// A limit with a burst that is smaller by one touches too many.
     #[test]
     fn no_smaller_burst_would_do(log in log(), touch in prop_oneof![Just(0.0), Just(10.0)]) {
         let records = records(&log);
-        let wanted = WantedLimits { keys: vec![vec!["ip".to_owned()]], ..wanted(touch) };
+        let wanted = by(&["/login", "/{*rest}"], &["ip"], touch, None);
         let file = suggested(&records, &wanted);
         let smaller = |line: &str| match line.strip_prefix("burst = ").map(str::parse::<u64>) {
             Some(Ok(burst)) if burst > 1 => format!("burst = {}\n", burst - 1),
@@ -99,11 +167,7 @@ fn the_reasons_stand_in_comments() {
     // Nine clients with one request each second, one with ten at once.
     let mut log: Vec<_> = (0..90).map(|n| (100, n % 9, false)).collect();
     log.extend([(0, 9, false); 10]);
-    let wanted = WantedLimits {
-        routes: vec!["/{*rest}".to_owned(), "/login".to_owned()],
-        keys: vec![vec!["ip".to_owned()]],
-        touch: 10.0,
-    };
+    let wanted = by(&["/{*rest}", "/login"], &["ip"], 10.0, None);
     let file = suggested(&records(&log), &wanted);
     for line in [
         "# The smallest limits that touch at most 10 % of the keys.",
@@ -120,16 +184,46 @@ fn the_reasons_stand_in_comments() {
 
 #[test]
 fn names_of_limits_are_names_and_differ() {
-    let wanted = WantedLimits {
-        routes: ["/a/{id}", "/a/id", "/", "/ä", "/robots.txt", "/$HOME"]
-            .map(str::to_owned)
-            .to_vec(),
-        keys: ["header:x-api-key | ip", "ip", "header:x-2", "header:x"]
-            .map(|key| vec![key.to_owned()])
-            .to_vec(),
-        touch: 0.0,
-    };
-    let plan = wanted.plan().unwrap();
+    let paths = ["/a/{id}", "/a/id", "/", "/ä", "/robots.txt", "/$HOME"];
+    let keys = ["header:x-api-key | ip", "ip", "header:x-2", "header:x"];
+    let plan = by(&paths, &keys, 0.0, None).plan(&|_| None).unwrap();
     let names: Vec<_> = plan.limits.iter().map(|limit| limit.name.to_string()).collect();
     assert_eq!(plan.limits.len(), 24, "{names:?}");
+}
+
+#[test]
+fn each_route_of_the_file_with_requests_gets_limits() {
+    let log: Vec<_> = (0..40).map(|n| (100, n % 4, n % 2 == 0)).collect();
+    let records = records(&log);
+    let limits = |file: &str| -> Vec<String> {
+        let lines = file.lines().filter_map(|line| line.strip_prefix("[limits."));
+        lines.map(|name| name.trim_end_matches(']').to_owned()).collect()
+    };
+    let all = suggested(&records, &by(&[], &["ip"], 0.0, Some(FILE)));
+    assert_eq!(limits(&all), ["login-ip", "rest-ip"], "{all}");
+    for lines in [
+        "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n\n[upstreams.api]",
+        "[[routes]]\npath = \"/login\"\nupstream = \"api\"\nlimits = [\"login-ip\"]\n",
+        "# No request of the log came here, so the route has no limit.\n[[routes]]\npath = \"/login\"\n\
+         methods = [\"POST\"]\nupstream = \"api\"\n\n",
+        "# 20 requests may be for this route: the log does not tell the header x-plan.\n",
+        "[[routes]]\nname = \"free\"\npath = \"/other/{id}\"\nheaders = { x-plan = \"free\" }\n",
+    ] {
+        assert!(all.contains(lines), "{lines}\n{all}");
+    }
+    // The other routes of the file stay, so that their requests do not count for this one.
+    let one = suggested(&records, &by(&["/{*rest}"], &["ip"], 0.0, Some(FILE)));
+    assert_eq!(limits(&one), ["rest-ip"], "{one}");
+    assert!(one.contains("# 20 requests of 2 keys.") && one.contains("path = \"/login\""), "{one}");
+    // A parameter of the path is a key only where the path has it.
+    let by_param = suggested(&records, &by(&[], &["param:id", "ip"], 0.0, Some(FILE)));
+    assert_eq!(limits(&by_param), ["login-ip", "rest-ip"], "{by_param}");
+    let none = by(&[], &["param:nothing"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();
+    assert_eq!(none, "--key: no route of the file has this parameter in its path");
+    let named = by(&["/login"], &["param:id"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();
+    assert!(named.contains("expected `{id}` in its path, /login"), "{named}");
+    // A path that the file does not have is a route more.
+    let new = suggested(&records, &by(&["/other/7"], &["ip"], 0.0, Some(FILE)));
+    assert_eq!(limits(&new), ["other-7-ip"], "{new}");
+    assert!(new.contains("# 20 requests of 2 keys."), "{new}");
 }

@@ -21,8 +21,8 @@ pub(crate) struct OverCount {
     pub(crate) keys: u64,
 }
 
-/// A lowered limit, as its buckets are judged.
-struct Judged<'l> {
+/// Counts the buckets of one lowered limit.
+struct OverCounter<'l> {
     limit: &'l LoweredLimit,
     /// The cost of the usual request.
     cost: Cost,
@@ -36,26 +36,26 @@ impl Memory {
     /// override of their own are left out. Keys that an override matches by a network or by `*` count like the
     /// others, because the table does not have the keys themselves.
     pub(in crate::store) fn count_over(&self, limits: &[LoweredLimit], now: Now) -> Vec<OverCount> {
-        let mut all: Vec<_> = limits.iter().map(|limit| self.judged(limit)).collect();
+        let mut all: Vec<_> = limits.iter().map(|limit| self.counter(limit)).collect();
         let marks: HashMap<LimitMark, usize> =
             limits.iter().enumerate().map(|(place, limit)| (self.mark(limit), place)).collect();
         for shard in &self.shards {
             shard.lock().each(now, |mark, identity, state, log| {
-                let judged = marks.get(&mark).and_then(|place| all.get_mut(*place));
-                if let Some(judged) = judged.filter(|it| !it.left_out.contains(&identity)) {
-                    judged.count.keys += 1;
-                    judged.count.over += u64::from(judged.refuses(state, log, now));
+                let counter = marks.get(&mark).and_then(|place| all.get_mut(*place));
+                if let Some(counter) = counter.filter(|it| !it.left_out.contains(&identity)) {
+                    counter.count.keys += 1;
+                    counter.count.over += u64::from(counter.refuses(state, log, now));
                 }
             });
         }
-        all.into_iter().map(|judged| judged.count).collect()
+        all.into_iter().map(|counter| counter.count).collect()
     }
 
-    fn judged<'l>(&self, limit: &'l LoweredLimit) -> Judged<'l> {
+    fn counter<'l>(&self, limit: &'l LoweredLimit) -> OverCounter<'l> {
         let keys = limit.spec.overrides.single_keys();
         let left_out = keys.map(|key| self.hash(&limit.spec, &limit.before, key.as_bytes()));
         let left_out = left_out.collect();
-        Judged { limit, cost: limit.spec.cost.usual(), left_out, count: OverCount::default() }
+        OverCounter { limit, cost: limit.spec.cost.usual(), left_out, count: OverCount::default() }
     }
 
     fn mark(&self, limit: &LoweredLimit) -> LimitMark {
@@ -63,7 +63,7 @@ impl Memory {
     }
 }
 
-impl Judged<'_> {
+impl OverCounter<'_> {
     /// Whether the new figures refuse the usual request now.
     fn refuses(&self, state: State, log: Option<&Log>, now: Now) -> bool {
         let algorithm = self.limit.after;

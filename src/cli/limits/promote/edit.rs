@@ -1,18 +1,18 @@
-//! Makes the figures of a candidate the limit's own in the text of a configuration. All other bytes stay.
+//! Gives a limit the figures of its candidate, in the text of a configuration. All other bytes stay.
 //!
-//! `toml_edit` says where each key and each value stands. A document that it writes is not used: all lines would
-//! end alike, and a comment above the candidate would go with it.
+//! `toml_edit` only says where each key and each value stands. It does not write the text: it would make all line
+//! ends the same, and would remove a comment above the candidate.
 
 use std::ops::Range;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
-/// The text in which `limit` has the values that its candidate has for these fields, and no candidate. A field
-/// that the candidate does not have is removed. `None` where the text has no such limit with a candidate.
+/// The text after the edit: for these fields, `limit` has the values of its candidate, and the candidate is gone. A
+/// field that the candidate does not have is removed. `None` where the text has no such limit with a candidate.
 pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<String> {
     let wanted = candidate_values(text, limit, fields)?;
     let mut text = text.to_owned();
-    // After each step the text is read again, because what stands behind the edit has moved.
+    // After each step the text is read again, because the places behind the edit have changed.
     while let Some(range) = candidate_part(&text, limit) {
         text.replace_range(range, "");
     }
@@ -26,7 +26,7 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
 /// The table of a limit.
 struct LimitPlaces<'d> {
     fields: &'d dyn TableLike,
-    /// Whether its fields stand between braces, and not each in a line.
+    /// Whether its fields stand between braces. Otherwise each field has a line of its own.
     is_inline: bool,
 }
 
@@ -39,8 +39,8 @@ impl<'d> LimitPlaces<'d> {
         Some(Self { fields: item.as_table_like()?, is_inline })
     }
 
-    /// The bytes of a field, with the comma or the line that it leaves behind. `table` is the limit's table,
-    /// or a table of dotted keys in it.
+    /// The bytes of a field, with its comma or with its whole line. `table` is the limit's table, or a table of dotted
+    /// keys in it.
     fn entry(&self, text: &str, table: &dyn TableLike, field: &str) -> Option<Range<usize>> {
         let (key, item) = table.get_key_value(field)?;
         let (key, value) = (key.span()?, item.span()?);
@@ -60,8 +60,8 @@ fn candidate_values(text: &str, limit: &str, fields: &[&str]) -> Option<Vec<Opti
     Some(fields.iter().map(value).collect())
 }
 
-/// The bytes of a candidate, or of the last of its fields where they are dotted keys. `None` where no more of
-/// it is left.
+/// The bytes of a candidate. If its fields are dotted keys, the bytes of the last field. `None` where nothing of the
+/// candidate is left.
 fn candidate_part(text: &str, limit: &str) -> Option<Range<usize>> {
     let document = Document::parse(text).ok()?;
     let limit = LimitPlaces::find(&document, limit)?;
@@ -81,7 +81,8 @@ fn candidate_part(text: &str, limit: &str) -> Option<Range<usize>> {
     limit.entry(text, table, last)
 }
 
-/// The bytes of a table with a header, and an empty line that would be one too many without it.
+/// The bytes of a table with a header. If the table stands between two empty lines, the first of them belongs to
+/// these bytes.
 fn section(text: &str, table: &toml_edit::Table) -> Option<Range<usize>> {
     let header = table.span()?;
     let ends = table.iter().filter_map(|(_, item)| Some(item.span()?.end));
@@ -96,7 +97,8 @@ fn section(text: &str, table: &toml_edit::Table) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// What is to be replaced by what, for the limit to have this value. `None` where the limit has no rate.
+/// The edit that gives the limit this value: the bytes to replace, and the new text. `None` where the limit has no
+/// rate.
 fn field_edit(
     text: &str,
     limit: &str,
@@ -113,7 +115,7 @@ fn field_edit(
     if let Some(known) = known {
         return Some((known.span()?, value.to_owned()));
     }
-    // A new field stands behind the rate, and is written as the rate is.
+    // A new field is put behind the rate, and is written like the rate.
     let (key, rate) = limit.fields.get_key_value("rate")?;
     let (key, rate) = (key.span()?, rate.span()?);
     if limit.is_inline {
@@ -121,7 +123,7 @@ fn field_edit(
     }
     let before = &text[line_start(text, key.start)..key.start];
     let equals = &text[key.end..rate.start];
-    // Where the equals signs of several lines stand below each other, the new one does so too.
+    // If the equals signs of several lines stand below each other, the new line follows them.
     let gap = equals.len() - equals.trim_start().len();
     let gap_of_field = match gap {
         0 | 1 => gap,
@@ -146,8 +148,8 @@ fn line_start(text: &str, place: usize) -> usize {
     text[..place].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
-/// The bytes of a field between braces, with one of the commas beside it, or its lines where it is alone in
-/// them. `key` is the start of its key's last part.
+/// The bytes of a field between braces, with one comma beside it. If the field has lines of its own, these lines.
+/// `key` is the start of the last part of its key.
 fn entry_in_braces(text: &str, key: usize, end: usize) -> Range<usize> {
     let behind = text[..key].rfind([',', '{', '\n']).map_or(0, |place| place + 1);
     let start = key - text[behind..key].trim_start().len();

@@ -1,5 +1,5 @@
-//! `tidegate limits promote`: the figures of a candidate become the limit's own. It is one edit of the file,
-//! which is shown first.
+//! `tidegate limits promote`: gives a limit the figures of its candidate. It shows the edit of the file first, and
+//! then makes it.
 
 mod edit;
 
@@ -26,17 +26,18 @@ use crate::replay::report::printable;
 /// How long the admin endpoint may take to say what the candidate would have rejected.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Make the figures of a limit's candidate the limit's own, in the file.
+/// In the file, give a limit the figures of its candidate.
 ///
-/// The edit is shown first, and what the candidate would have rejected if the proxy runs here. Comments, order
-/// and spelling of everything else stay. A running proxy reads the file again by itself.
+/// The edit is shown first. If the proxy runs on this machine, the command also shows what the candidate would
+/// have rejected. Everything else in the file stays as it is, comments too. A running proxy reads the changed
+/// file by itself.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PromoteCandidate {
     /// The limit's name
     limit: String,
     #[command(flatten)]
     file: ConfigFile,
-    /// Apply the edit without a question
+    /// Make the edit without asking
     #[arg(long, short)]
     yes: bool,
 }
@@ -77,10 +78,10 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     }
     if !promote.yes {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return print(format_args!("\n{name} is as it was; --yes applies this"));
+            return print(format_args!("\n{name} is unchanged; --yes makes this edit"));
         }
         if !is_confirmed().map_err(Failure::run)? {
-            return print(format_args!("{name} is as it was"));
+            return print(format_args!("{name} is unchanged"));
         }
     }
     replace(path, &before, &after)?;

@@ -18,27 +18,27 @@ use super::record::LineFault;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineTemplate {
     places: Vec<TemplatePlace>,
-    /// What stands behind the last place. A line may go on behind it.
+    /// The text behind the last place. A line may go on behind this text.
     tail: Box<str>,
-    /// So many places must be there. A line may end behind each of the others.
+    /// A line must have so many places. It may end behind each later place.
     needed: usize,
 }
 
 /// A place of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TemplatePlace {
-    /// What stands in front of it.
+    /// The text in front of it.
     before: Box<str>,
     /// Its spelling in the template.
     spelling: Box<str>,
-    /// `None` if nothing of it is wanted.
+    /// `None` if no record has such a value.
     meaning: Option<LogPlace<Box<str>>>,
 }
 
 /// Why a text is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineTemplateError {
-    /// A value that every record has is nowhere in the template.
+    /// The template has no word for a value that every record needs.
     #[error("the template has no {what}: add {how}")]
     Missing {
         /// The value.
@@ -46,7 +46,7 @@ pub enum LineTemplateError {
         /// The words for it.
         how: &'static str,
     },
-    /// Where one value ends and the next begins cannot be told.
+    /// Two values have nothing between them, so nobody can tell where the first ends.
     #[error(
         "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
     )]
@@ -90,7 +90,7 @@ impl LineTemplate {
             match word {
                 TemplateWord::Literal(text) => before.push_str(&text),
                 TemplateWord::Place { spelling, meaning } => {
-                    // Of two that are not wanted, it does not matter where the first ends.
+                    // Where neither of the two is wanted, it does not matter where the first ends.
                     let last = places.last_mut().filter(|last| {
                         before.is_empty() && last.meaning.is_none() && meaning.is_none()
                     });
@@ -162,7 +162,7 @@ impl LineTemplate {
                 if number + 1 < self.needed {
                     return Err(no_match);
                 }
-                // The line may end here, or go on otherwise. A quoted value without its end is cut off.
+                // The line may end here, or go on in another way. A quoted value without its end is cut off.
                 if !place.is_quoted() {
                     let end = memchr::memchr(b' ', rest.as_bytes()).unwrap_or(rest.len());
                     place.set(&rest[..end], draft);
@@ -193,7 +193,7 @@ impl TemplatePlace {
         self.before.ends_with('"')
     }
 
-    /// Whether the value begins with `/`, so that it needs nothing in front of it.
+    /// Whether the value begins with `/`. Then it can be told from the value in front of it.
     fn begins_with_slash(&self) -> bool {
         matches!(self.meaning, Some(LogPlace::Field(LogField::Target | LogField::Path)))
     }

@@ -9,7 +9,7 @@ pub(super) enum TemplateWord {
     Literal(String),
     Place {
         spelling: String,
-        /// `None` if nothing of it is wanted.
+        /// `None` if no record has such a value.
         meaning: Option<LogPlace<Box<str>>>,
     },
 }
@@ -20,7 +20,7 @@ pub(super) fn is_nginx(text: &str) -> bool {
     behind.any(|rest| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic()))
 }
 
-/// Takes a template of nginx apart: `$name` and `${name}`. An unknown name is a place of which nothing is wanted.
+/// Splits a template of nginx at `$name` and `${name}`. An unknown name is a place whose value is skipped.
 pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -51,8 +51,8 @@ pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> 
     Ok(words)
 }
 
-/// Takes a template of Apache apart: `%>s`, `%{User-Agent}i`. In Apache's file, `\"` and `\t` are escapes. An
-/// unknown directive is a place of which nothing is wanted.
+/// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
+/// escapes. An unknown directive is a place whose value is skipped.
 pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
     let mut words = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError>
             words.push(TemplateWord::Place { spelling, meaning });
             continue;
         }
-        // This one brings its brackets along.
+        // The value of this directive has its own brackets.
         let is_clock = directive == (Directive { argument: None, letter: 't' });
         let meaning = directive.meaning();
         let bracket = |text: &str| TemplateWord::Literal(text.to_owned());

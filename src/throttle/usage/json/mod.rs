@@ -58,7 +58,7 @@ enum ScanState {
 
 /// Whether the scanner is done with a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ScanStep {
     Taken,
     /// The character must be looked at again, in another state.
     Again,
@@ -92,7 +92,7 @@ impl Scanner {
         let mut rest = piece;
         while let Some((byte, behind)) = rest.split_first() {
             rest = behind;
-            while self.step(*byte) == Step::Again {}
+            while self.step(*byte) == ScanStep::Again {}
             // Bytes that cannot change the state are read at once.
             let dull = match self.state {
                 ScanState::Text => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
@@ -111,62 +111,62 @@ impl Scanner {
         }
     }
 
-    fn step(&mut self, byte: u8) -> Step {
+    fn step(&mut self, byte: u8) -> ScanStep {
         let (state, step) = match self.state {
             ScanState::Text => match byte {
-                b'\\' => (ScanState::Escape, Step::Taken),
-                b'"' => (self.behind(), Step::Taken),
-                _ => return Step::Taken,
+                b'\\' => (ScanState::Escape, ScanStep::Taken),
+                b'"' => (self.behind(), ScanStep::Taken),
+                _ => return ScanStep::Taken,
             },
-            ScanState::Escape => (ScanState::Text, Step::Taken),
+            ScanState::Escape => (ScanState::Text, ScanStep::Taken),
             ScanState::InKey => {
                 keep(&mut self.text, &[byte]);
                 match byte {
-                    b'\\' => (ScanState::KeyEscape, Step::Taken),
+                    b'\\' => (ScanState::KeyEscape, ScanStep::Taken),
                     b'"' => {
                         self.on_path = self.is_at_wanted_key();
-                        (ScanState::Colon, Step::Taken)
+                        (ScanState::Colon, ScanStep::Taken)
                     }
-                    _ => return Step::Taken,
+                    _ => return ScanStep::Taken,
                 }
             }
             ScanState::KeyEscape => {
                 keep(&mut self.text, &[byte]);
-                (ScanState::InKey, Step::Taken)
+                (ScanState::InKey, ScanStep::Taken)
             }
             ScanState::Number => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
                     let number = self.kept().and_then(number::tokens);
                     self.found = number.or(self.found);
-                    (ScanState::After, Step::Again)
+                    (ScanState::After, ScanStep::Again)
                 }
                 _ => {
                     keep(&mut self.text, &[byte]);
-                    return Step::Taken;
+                    return ScanStep::Taken;
                 }
             },
             ScanState::Word => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    (ScanState::After, Step::Again)
+                    (ScanState::After, ScanStep::Again)
                 }
-                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, Step::Taken),
-                _ => return Step::Taken,
+                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, ScanStep::Taken),
+                _ => return ScanStep::Taken,
             },
             ScanState::Aside => match byte {
-                b'"' => (ScanState::Text, Step::Taken),
+                b'"' => (ScanState::Text, ScanStep::Taken),
                 b'{' | b'[' => {
                     self.aside = self.aside.saturating_add(1);
-                    return Step::Taken;
+                    return ScanStep::Taken;
                 }
                 b'}' | b']' => {
                     self.aside = self.aside.saturating_sub(1);
-                    (self.behind(), Step::Taken)
+                    (self.behind(), ScanStep::Taken)
                 }
-                _ => return Step::Taken,
+                _ => return ScanStep::Taken,
             },
-            ScanState::Lost => return Step::Taken,
+            ScanState::Lost => return ScanStep::Taken,
             ScanState::Value | ScanState::Key | ScanState::Colon | ScanState::After => match byte {
-                b' ' | b'\t' | b'\n' | b'\r' => return Step::Taken,
+                b' ' | b'\t' | b'\n' | b'\r' => return ScanStep::Taken,
                 _ => self.between(byte),
             },
         };
@@ -175,7 +175,7 @@ impl Scanner {
     }
 
     /// The meaning of a character between keys and values.
-    fn between(&mut self, byte: u8) -> (ScanState, Step) {
+    fn between(&mut self, byte: u8) -> (ScanState, ScanStep) {
         let state = match (self.state, byte) {
             // A byte order mark, which a text may begin with.
             (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => ScanState::Value,
@@ -190,7 +190,7 @@ impl Scanner {
             (ScanState::Value, b'"') => ScanState::Text,
             (ScanState::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
                 self.text.clear();
-                return (ScanState::Number, Step::Again);
+                return (ScanState::Number, ScanStep::Again);
             }
             (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => {
                 ScanState::Word
@@ -207,10 +207,10 @@ impl Scanner {
             (ScanState::Colon, b':') => ScanState::Value,
             (ScanState::After, b',') if self.level > 0 => ScanState::Key,
             // Documents may follow each other.
-            (ScanState::After, _) if self.level == 0 => return (ScanState::Value, Step::Again),
+            (ScanState::After, _) if self.level == 0 => return (ScanState::Value, ScanStep::Again),
             _ => ScanState::Lost,
         };
-        (state, Step::Taken)
+        (state, ScanStep::Taken)
     }
 
     /// The present key or number; `None` where it is too long.

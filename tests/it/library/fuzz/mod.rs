@@ -74,3 +74,23 @@ fuzz_tests! {
     a_log_is_read_the_same_however_it_is_cut: "logs", 30_000;
     only_whole_requests_arrive_and_answers_are_framed: "connection", 9_000;
 }
+
+/// `scripts/fuzz` did not build after a dependency was added, because the targets have a lock file of their own.
+#[test]
+fn the_lock_file_of_the_targets_has_each_dependency() {
+    let table = |file: &str| -> toml::Table {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+        fs::read_to_string(file).unwrap().parse().unwrap()
+    };
+    let manifest = table("Cargo.toml");
+    let mut dependencies: Vec<_> = manifest["dependencies"].as_table().unwrap().keys().collect();
+    dependencies.sort_unstable();
+    let lock = table("fuzz/Cargo.lock");
+    let packages = lock["package"].as_array().unwrap();
+    let tidegate = packages.iter().find(|it| it["name"].as_str() == Some("tidegate")).unwrap();
+    let listed = tidegate["dependencies"].as_array().unwrap().iter();
+    let mut locked: Vec<_> =
+        listed.map(|it| it.as_str().unwrap().split(' ').next().unwrap()).collect();
+    locked.sort_unstable();
+    assert_eq!(locked, dependencies, "cargo update --workspace --manifest-path fuzz/Cargo.toml");
+}

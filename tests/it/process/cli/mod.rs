@@ -5,6 +5,7 @@ mod files;
 mod promote;
 mod replay;
 mod running;
+mod suggest;
 
 use std::path::Path;
 

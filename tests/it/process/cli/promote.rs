@@ -69,7 +69,7 @@ fn without_a_terminal_it_shows_the_edit_and_writes_with_yes_alone() {
     let folder = folder.path();
     let (code, out, errors) = told(folder, &["limits", "promote", "client"]);
     assert_eq!((code, errors.as_str()), (0, ""));
-    assert_eq!(out, format!("{EDIT}\nproxy.toml is as it was; --yes applies this\n"));
+    assert_eq!(out, format!("{EDIT}\nproxy.toml is unchanged; --yes makes this edit\n"));
     assert_eq!(read(folder), BEFORE);
 
     let mode = Permissions::from_mode(0o640);
@@ -144,7 +144,7 @@ fn in_a_terminal_it_asks() {
             code == 0 && out.contains("apply? [y/N] ") && out.contains("+rate      = \"50/s\""),
             "{out}"
         );
-        let words = if is_applied { "wrote proxy.toml" } else { "proxy.toml is as it was" };
+        let words = if is_applied { "wrote proxy.toml" } else { "proxy.toml is unchanged" };
         assert!(out.contains(words), "{out}");
         assert_eq!(read(folder.path()) == after(), is_applied, "{typed}");
         assert_eq!(read(folder.path()) == BEFORE, !is_applied, "{typed}");

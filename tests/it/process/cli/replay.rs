@@ -1,4 +1,4 @@
-//! `tidegate replay`, `tidegate suggest`, and the `[[tests]]` that `tidegate check` tries.
+//! `tidegate replay`, and the `[[tests]]` that `tidegate check` tries.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use super::{ONE, folder, told};
 use crate::support::tidegate::program;
 
 /// The log of a real web site.
-fn real_log() -> String {
+pub(super) fn real_log() -> String {
     let file = "tests/data/apache-access.log.gz";
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file).display().to_string()
 }
@@ -21,14 +21,14 @@ fn limited(lines: &str) -> String {
     ONE.replace("rate = \"100/s\"", lines)
 }
 
-fn json(folder: &Path, arguments: &[&str]) -> Value {
+pub(super) fn json(folder: &Path, arguments: &[&str]) -> Value {
     let (code, said, errors) = told(folder, &[arguments, &["--json"]].concat());
     assert_eq!(code, 0, "{errors}");
     serde_json::from_str(&said).unwrap()
 }
 
 /// Lines of one client, a second apart, at this minute.
-fn lines(client: &str, minute: u32, count: u32) -> String {
+pub(super) fn lines(client: &str, minute: u32, count: u32) -> String {
     let line = |second: u32| {
         format!(
             "{client} - - [10/Oct/2026:13:{minute:02}:{second:02} +0200] \"GET /a?b=c HTTP/1.1\" 200 10 \
@@ -38,7 +38,7 @@ fn lines(client: &str, minute: u32, count: u32) -> String {
     (0..count).map(line).collect()
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path
@@ -81,7 +81,7 @@ fn a_report_says_who_is_hit_when_and_by_which_limit() {
     for part in [
         "12 requests of 2 clients, from 2026-10-10 11:00:00 to 2026-10-10 11:01:02 UTC (1 min 2 s)",
         "rejected             4 requests       33 %           1 client\n",
-        "of the requests of those clients 44 % are rejected; of the median one's 44 %",
+        "of all requests of these clients, 44 % are rejected; for the median client it is 44 %",
         "192.0.2.1                  9         4    44 %",
         "limit client: 3/m, burst 5, by ip",
         "rejects 4 of 12 requests (33 %), 1 of 2 keys",
@@ -101,6 +101,22 @@ fn a_report_says_who_is_hit_when_and_by_which_limit() {
     assert_eq!((counted, &timeline["slice_ms"]), (4, &1_000.into()));
 }
 
+/// Two limits met the same request: one would have let it pass later, the other one rejected it.
+#[test]
+fn a_request_that_another_limit_rejects_is_not_held() {
+    let file = limited("rate = \"1/s\"\nburst = 1\nwait = \"1m\"")
+        .replace("[[routes]]", "[limits.all]\nkey = []\nrate = \"3/h\"\n[[routes]]");
+    let folder = folder(Some(&file.replace("[\"client\"]", "[\"client\", \"all\"]")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 1).repeat(5));
+    let report = json(folder.path(), &["replay", "access.log"]);
+    let counts = |of: &Value| ["requests", "delayed", "rejected"].map(|name| of[name].clone());
+    let result = &report["result"];
+    assert_eq!(counts(result), [5, 2, 2]);
+    assert_eq!(counts(&result["limits"][0]), [5, 2, 0], "{}", result["limits"][0]);
+    assert_eq!(counts(&result["limits"][1]), [5, 0, 2]);
+    assert_eq!(result["limits"][0]["longest_wait_ms"], 2_000.0);
+}
+
 #[test]
 fn two_files_stand_side_by_side() {
     let folder = folder(Some(&limited("rate = \"3/m\"\nburst = 5")));
@@ -112,7 +128,7 @@ fn two_files_stand_side_by_side() {
     for part in [
         "old.toml             proxy.toml",
         "requests rejected               1 (6.7 %)               5 (33 %)",
-        "1 client hit by proxy.toml alone, 0 clients by old.toml alone",
+        "1 client hit only by proxy.toml, 0 clients only by old.toml",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
@@ -133,8 +149,8 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
     assert_eq!(code, 0);
     let left_out =
-        "left out: limit client, of 5 requests. The log does not tell the header x-api-key.";
-    assert!(said.contains(left_out), "{said}");
+        "left out: limit client, for 5 requests. The log does not tell the header x-api-key.";
+    assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
     let replay = |assumed: &str| {
         let report = json(folder.path(), &["replay", "access.log", "--assume", assumed]);
         assert_eq!(report["result"]["left_out"], Value::Array(Vec::new()));
@@ -149,6 +165,17 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let (code, _, errors) = told(folder.path(), &["replay", "access.log", "--assume", "path=ip"]);
     assert_eq!(code, 2);
     assert!(errors.contains("nothing can be assumed of `path`"), "{errors}");
+}
+
+/// Of the length of a request nothing can be assumed: advice that cannot be followed helps nobody.
+#[test]
+fn assume_is_named_only_where_it_helps() {
+    let folder = folder(Some(&limited("algorithm = \"concurrency\"\nlimit = 2")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
+    assert_eq!(code, 0);
+    assert!(said.contains("The log does not tell how long the request took.\n"), "{said}");
+    assert!(!said.contains("--assume"), "{said}");
 }
 
 #[test]
@@ -245,20 +272,23 @@ fn a_page_needs_nothing_else_and_keeps_what_strangers_wrote_apart() {
 }
 
 #[test]
-fn what_is_suggested_holds_when_it_is_replayed() {
-    let folder = folder(None);
-    for (touch, most) in [("0%", 0), ("0.1%", 1), ("1%", 17)] {
-        let (code, said, errors) = told(folder.path(), &["suggest", &real_log(), "--touch", touch]);
-        assert_eq!((code, errors.as_str()), (0, ""));
-        write(folder.path(), "proxy.toml", &said);
-        assert_eq!(told(folder.path(), &["check"]), (0, "ok\n".into(), String::new()), "{said}");
-        let report = json(folder.path(), &["replay", &real_log()]);
-        let touched = report["result"]["limits"][0]["keys"]["rejected"].as_u64().unwrap();
-        assert!(touched <= most, "{touched} of {most} for {touch}");
-    }
-    let (code, _, errors) = told(folder.path(), &["suggest", &real_log(), "--route", "/a/{"]);
-    assert_eq!(code, 2);
-    assert!(errors.contains("--route `/a/{`"), "{errors}");
+fn limits_that_no_request_met_stand_in_one_sentence() {
+    let more = "[limits.login]\nkey = [\"ip\"]\nrate = \"1/s\"\n\
+                [limits.upload]\nkey = [\"ip\"]\nrate = \"1/s\"\n\
+                [limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/s\"\n\
+                [[routes]]\npath = \"/login\"\nupstream = \"api\"\nlimits = [\"login\", \"upload\"]\n";
+    let file = ONE.replace("limits = [\"client\"]", "limits = [\"client\", \"user\"]");
+    let folder = folder(Some(&format!("{file}{more}")));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 2));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log", "--html", "out.html"]);
+    assert_eq!(code, 0);
+    let sentence = "request met these limits: login, upload";
+    assert!(said.contains(&format!("no {sentence}\n")), "{said}");
+    let page = fs::read_to_string(folder.path().join("out.html")).unwrap();
+    assert!(page.contains(&format!("No {sentence}.")), "{page}");
+    assert!(!page.contains("<h3>Limit login"), "{page}");
+    // Nobody knows which requests would have met this limit.
+    assert!(said.contains("left out: limit user"), "{said}");
 }
 
 #[test]

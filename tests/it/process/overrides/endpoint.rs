@@ -71,6 +71,7 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"burst\":0}", 422, "of 0 tokens cannot be"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"queue\":1}", 422, "leaky-bucket"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"soon\"}", 422, "`soon` is no time"),
+        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"3651d\"}", 422, "at most \\\"3650d\\\""),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"0s\"}", 422, "`0s` would end at once"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"bust\":1}", 422, "`bust` is none of `rate`"),
         ("PUT", OVERRIDE, &long, 422, "201 characters: expected at most 200"),

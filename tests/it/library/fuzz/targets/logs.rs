@@ -2,6 +2,7 @@
 
 use std::io::{self, Cursor, Read};
 
+use tidegate::replay::log::container::unwrapped;
 use tidegate::replay::log::format::Format;
 use tidegate::replay::log::reader::LogReader;
 use tidegate::replay::log::record::{LogRecord, Logged};
@@ -55,7 +56,8 @@ fn lines(format: &Format, stream: impl Read + Send + 'static) -> Vec<Result<Stri
 
 fn of_line(format: &Format, line: &[u8]) -> String {
     let line = String::from_utf8_lossy(line);
-    let read = format.read(&line);
+    let line = unwrapped(&line);
+    let read = line.as_ref().map_err(|fault| *fault).and_then(|line| format.read(line));
     if let Ok(record) = &read {
         is_sound(record);
     }

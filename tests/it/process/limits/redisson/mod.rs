@@ -258,6 +258,7 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         (&["set", "orders", "5/h", "--keep-alive", "1m"], 2, "at least the rate's interval"),
         (&["set", "orders", "5/h", "--keep-alive", "soon"], 2, "is no time"),
         (&["expire", "orders", "0s"], 2, "is no time"),
+        (&["expire", "orders", "3651d"], 2, "expected at most \"3650d\""),
         (&["get", "text"], 1, "holds something that is no limiter"),
         (&["set", "text", "1/s"], 1, "holds something that is no limiter"),
         (&["expire", "text", "1h"], 1, "holds something that is no limiter"),
