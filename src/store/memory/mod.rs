@@ -58,7 +58,7 @@ pub(super) struct Memory {
     shared: Mutex<Shard>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
-    full: Full,
+    pub(super) full: Full,
     swept: AtomicUsize,
     /// The shard at which the next search in other shards for a bucket to evict begins.
     looked_at: AtomicUsize,
@@ -112,16 +112,6 @@ impl Memory {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Decisions by a shared bucket, because the table had no room.
-    pub(super) fn shared_uses(&self) -> u64 {
-        self.full.shared_uses()
-    }
-
-    /// Buckets that were forgotten to make room, although they were not full again.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.full.forgotten_buckets()
-    }
-
     /// Sets the bound. Where the table holds more buckets, sweeps evict the rest.
     pub(super) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
@@ -173,7 +163,7 @@ impl Memory {
             };
             let is_kept = keep(shard, seat.id, seat.state, &claim.ask.algorithm, change, now);
             if seat.place == BucketPlace::New && !is_kept {
-                self.release_room();
+                self.removed(1);
             }
             decided_on(claim, decision, change, noting, now);
             if let Some(taken) = &mut claim.taken {
@@ -196,7 +186,7 @@ impl Memory {
         let is_kept = keep(&mut shard, id, before, &claim.ask.algorithm, change, now);
         drop(shard);
         if before.is_none() && !is_kept {
-            self.release_room();
+            self.removed(1);
         }
         decided_on(claim, decision, change, noting, now);
         Some(verdict)
