@@ -42,7 +42,8 @@ use self::memory::Noting;
 use self::prefetch::Prefetch;
 pub use self::redis::ClusterServer;
 pub(crate) use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, shown_key,
+    stored_key,
 };
 use self::redis::{OverrideChange, Redis};
 use self::running::RunningTable;

@@ -57,7 +57,7 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
-pub(crate) use self::name::{BucketName, stored_key};
+pub(crate) use self::name::{BucketName, shown_key, stored_key};
 pub use self::nodes::ClusterServer;
 pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
