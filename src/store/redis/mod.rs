@@ -73,7 +73,7 @@ pub(super) struct Redis {
     router: Arc<Router>,
     queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
-    leases: Leases,
+    pub(super) leases: Leases,
     prefix: String,
     display: KeyDisplay,
     shared: Arc<Shared>,
@@ -98,7 +98,7 @@ impl Redis {
             let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
             let following = overrides::follow(from, prefix.to_owned(), shared);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
-            if nodes.is_cluster() {
+            if nodes.is_cluster {
                 let following = topology::keep_map(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
@@ -131,7 +131,7 @@ impl Redis {
     }
 
     fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
-        match (self.router.is_cluster(), is_limiter(&ask.ask)) {
+        match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
             (false, _) => HashSlot::default(),
             (true, false) => self.router.slot(&self.name(ask)),
             (true, true) => self.router.slot(&self.limiter_keys(ask).hash),
@@ -244,11 +244,6 @@ impl Redis {
         self.queue.teller().tell(self.slot(ask), self.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
-    }
-
-    /// Gives back a slot that a request holds or asked for.
-    pub(super) fn give_slot_back(&self, slot: u64) {
-        self.leases.give_back(slot);
     }
 
     /// Logs from time to time that this bucket's key holds a value of another type.
