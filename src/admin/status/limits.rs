@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Listed, Scene, busiest, millis, rounded};
+use super::{Listed, Scene, listed, millis, rounded};
 use crate::admin::families;
 use crate::limit::Mode;
 use crate::limit::key::write_shown;
@@ -28,11 +28,7 @@ impl Scene<'_> {
                 [(&**spec, mode(spec.mode))].into_iter().chain(candidate)
             })
             .collect();
-        let busy: Vec<_> = specs.iter().map(|(spec, _)| self.busy(spec)).collect();
-        let places = busiest(&busy);
-        let left_out = specs.len() - places.len();
-        let entries = places.into_iter().map(|place| self.limit(specs[place].0, specs[place].1));
-        Listed { entries: entries.collect(), left_out }
+        listed(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
     }
 
     /// The time whose rejections count for the lists of keys.
