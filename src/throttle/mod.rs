@@ -122,7 +122,7 @@ impl Throttle {
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
-        gather::gather(plan.limits_of(route), request, (&self.store, clocks), &mut limits)?;
+        gather::gather(plan.limits_of(route), request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());

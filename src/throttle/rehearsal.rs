@@ -102,7 +102,7 @@ impl Rehearsal {
         self.end_before(now);
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
-        gather::gather(specs, request, (&self.store, clocks), &mut limits)?;
+        gather::gather(specs, request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits);
         limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
         let open = limits.iter_mut().filter(|limit| !limit.is_closed());
