@@ -61,7 +61,6 @@ pub(crate) use self::name::{BucketName, shown_key, stored_key};
 pub use self::nodes::ClusterServer;
 pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
-pub(super) use self::overrides::OverrideChange;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
