@@ -135,27 +135,21 @@ impl RedisConnection {
             }
             Err(StoreError::TimedOut)
         });
-        if let Err(error) = &result
-            && !self.is_redirection(error)
-        {
-            health.counts.failed(error);
-        }
         if self.is_in_cluster && !matches!(result, Err(StoreError::NotConnected)) {
             health.counts.seconds.observe(began.elapsed());
         }
         match &result {
-            Ok(_) => health.succeeded(phase),
-            Err(error) if self.is_redirection(error) => health.succeeded(phase),
-            // The failed attempt to connect was counted when it failed.
-            Err(StoreError::NotConnected) => {}
-            Err(error) => health.failed(phase, error),
+            // A server that names another one of its cluster works.
+            Err(error) if !(self.is_in_cluster && error.is_redirection()) => {
+                health.counts.failed(error);
+                // The failed attempt to connect was counted when it failed.
+                if !matches!(error, StoreError::NotConnected) {
+                    health.failed(phase, error);
+                }
+            }
+            _ => health.succeeded(phase),
         }
         result
-    }
-
-    /// Whether the server works, and names another server of its cluster.
-    fn is_redirection(&self, error: &StoreError) -> bool {
-        self.is_in_cluster && error.is_redirection()
     }
 
     /// Like [`RedisConnection::call`], for a call that no request waits for: its failure says nothing about
