@@ -183,7 +183,7 @@ impl RedisNodes {
             let from = owner.replace(Arc::clone(&to));
             let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
             if is_new {
-                self.note_move(from.as_ref(), &to, 1);
+                self.note_move(from.as_deref(), &to);
             }
             is_new
         });
@@ -218,7 +218,7 @@ impl RedisNodes {
                 if let (Some(was), Some(node)) = (was, node)
                     && was.id != node.id
                 {
-                    self.note_move(Some(was), node, 1);
+                    self.note_move(Some(was), node);
                 }
             }
             let now = map.owners();
@@ -263,10 +263,9 @@ impl RedisNodes {
         node
     }
 
-    fn note_move(&self, from: Option<&Arc<RedisNode>>, to: &RedisNode, slots: usize) {
-        let name = |node: &RedisNode| node.location.to_string();
-        let from = from.map_or_else(|| "no server".to_owned(), |node| name(node));
-        *self.untold.lock().entry((from, name(to))).or_default() += slots;
+    fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
+        let from = from.map_or_else(|| "no server".to_owned(), |node| node.location.to_string());
+        *self.untold.lock().entry((from, to.location.to_string())).or_default() += 1;
     }
 
     /// Logs the slots that moved since the last such line. A resharding is told from time to time.
