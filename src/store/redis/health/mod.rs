@@ -154,19 +154,17 @@ impl RedisHealth {
         }
         // Held over the change, so that the first probe comes after the first pause.
         let mut away = self.away.lock();
-        let changed = self.change(phase);
-        if changed {
-            away.since = Some(Instant::now());
-            away.told = vec![reason(error)];
-            away.last_line = Some(Instant::now());
-            away.next_probe = Some(next_probe());
+        if !self.change(phase) {
+            return;
         }
+        away.since = Some(Instant::now());
+        away.told = vec![reason(error)];
+        away.last_line = Some(Instant::now());
+        away.next_probe = Some(next_probe());
         drop(away);
-        if changed {
-            let (server, help) = (&self.server, advice::help(error));
-            let meanwhile = self.meanwhile();
-            tracing::warn!(server, %error, help, meanwhile, "store unavailable");
-        }
+        let (server, help) = (&self.server, advice::help(error));
+        let meanwhile = self.meanwhile();
+        tracing::warn!(server, %error, help, meanwhile, "store unavailable");
     }
 
     /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
@@ -176,17 +174,15 @@ impl RedisHealth {
         let mut away = self.away.lock();
         let is_new = !away.told.contains(&reason);
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
-        let is_news = away.since.is_some() && (is_new || is_due);
-        if is_news {
-            away.last_line = Some(Instant::now());
-            away.told.extend(is_new.then_some(reason));
+        if away.since.is_none() || !is_new && !is_due {
+            return;
         }
+        away.last_line = Some(Instant::now());
+        away.told.extend(is_new.then_some(reason));
         drop(away);
-        if is_news {
-            let (server, help) = (&self.server, advice::help(error));
-            let meanwhile = self.meanwhile();
-            tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
-        }
+        let (server, help) = (&self.server, advice::help(error));
+        let meanwhile = self.meanwhile();
+        tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
     }
 
     /// Waits until Redis is up, or until this caller may send a probe.
