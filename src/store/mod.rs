@@ -240,7 +240,7 @@ impl Store {
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             self.prefetch.give_back(self);
-            redis.told().await;
+            redis.queue.told().await;
         }
     }
 

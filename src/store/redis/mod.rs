@@ -38,7 +38,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{AskReply, Call, Request, SCRIPT};
 use self::leases::Leases;
@@ -70,7 +69,7 @@ pub(super) use self::unsettled::Unsettled;
 /// One worker's access to Redis.
 pub(super) struct Redis {
     router: Arc<Router>,
-    queue: Queue,
+    pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
     pub(super) leases: Leases,
     prefix: String,
@@ -216,11 +215,6 @@ impl Redis {
         awaited.answer().await?.first().copied().ok_or(StoreError::Nonsense)
     }
 
-    /// Makes [`Redis::told`] wait until the token is dropped.
-    pub(super) fn about_to(&self) -> TaskTrackerToken {
-        self.queue.teller().about_to()
-    }
-
     /// Takes the ask's cost, if the bucket has so many tokens.
     pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
         let reply = self.ask_alone(ask, Verb::Take, true).await?;
@@ -259,11 +253,6 @@ impl Redis {
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.router.call(self.slot(ask), &call, read, self.deadline()).await
-    }
-
-    /// Waits until each request that nobody awaits was answered or has failed.
-    pub(super) async fn told(&self) {
-        self.queue.told().await;
     }
 
     /// The time by which a call that begins now must be answered.
