@@ -35,7 +35,6 @@ use tokio::time::timeout;
 pub use self::claim::Grant;
 use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
-use self::current_limits::RunningFigures;
 pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::Noting;
@@ -171,13 +170,10 @@ impl Store {
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        let running = match self.shared.running.were_any() {
-            true => self
-                .running_figures(ask.spec, ask.key)
-                .map_or(RunningFigures::None, RunningFigures::Are),
-            false => RunningFigures::Never,
-        };
-        BucketAsk { ask: self.shared.current_limits.of(ask, self.both(now), &running), ..*ask }
+        let running = self.running_figures(ask.spec, ask.key);
+        let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
+        let now = self.both(now);
+        BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
     }
 
     /// The figures that an operator has set for this key while the process runs. They win over the file's.
