@@ -5,12 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::limit::time::{Now, Timestamp};
 
 /// A timer that is not meant to fire is set this far away.
 pub(crate) const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// Ticks at once, and then after each period. After a late tick the next one comes a whole period later.
+pub(crate) fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
 
 /// A steady clock: the time of day at the start plus the monotonic time since. It never goes back, and a
 /// step of the system's clock does not change it. In tests, a paused runtime moves it. Clones share one

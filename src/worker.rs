@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Listener, Port};
@@ -76,6 +76,27 @@ pub struct Process {
 }
 
 impl Process {
+    /// A process with this first plan and this number of workers, which accepts so many connections at once.
+    pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
+        Self {
+            metrics: Metrics::new(workers),
+            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            failed: Arc::default(),
+            malformed: Arc::default(),
+            slow: Arc::default(),
+            spans: Arc::default(),
+            adopted: clock.now().as_micros().into(),
+            is_config_valid: true.into(),
+            config: ConfigRecord::default(),
+            draining: false.into(),
+            store: store::Shared::by(clock.wall().clone(), &plan.store),
+            waiting: Arc::default(),
+            slots: Arc::new(ConnectionSlots::new(connections)),
+            keys: plan.log.keys,
+            clock,
+        }
+    }
+
     /// The time of day.
     pub(crate) fn wall(&self) -> Timestamp {
         self.clock.wall().at(self.clock.now())
@@ -156,8 +177,7 @@ pub async fn run(
         metrics: metrics.clone(),
         keys: process.keys,
     };
-    let counts = (process.failed.clone(), process.spans.clone(), metrics.clone());
-    let first = Arc::new(activate(&published, None, counts.clone()));
+    let first = Arc::new(activate(&published, None, &process, &metrics));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
     let serving = Arc::new(downstream::Worker {
         proxy: proxy.clone(),
@@ -171,8 +191,7 @@ pub async fn run(
         let (connections, draining) = (connections.clone(), orders.draining.clone());
         listening.spawn(accept::listen(listener, port, serving.clone(), connections, draining));
     }
-    let mut prune = interval(PRUNE);
-    prune.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut prune = every(PRUNE);
     loop {
         tokio::select! {
             changed = orders.plan.changed() => {
@@ -182,7 +201,7 @@ pub async fn run(
                 let published = orders.plan.borrow_and_update().clone();
                 metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
                 let before = proxy.active();
-                let active = activate(&published, Some(&before), counts.clone());
+                let active = activate(&published, Some(&before), &process, &metrics);
                 proxy.activate(Arc::new(active));
             }
             _ = prune.tick() => {
@@ -206,7 +225,8 @@ pub async fn run(
 fn activate(
     published: &Published,
     before: Option<&Active>,
-    counts: (Arc<FailedExchanges>, Arc<SpanQueue>, Arc<WorkerMetrics>),
+    process: &Process,
+    metrics: &Arc<WorkerMetrics>,
 ) -> Active {
     let kept = |place: usize| {
         let spec = &published.plan.upstreams[place];
@@ -224,5 +244,6 @@ fn activate(
         .collect();
     // `Active` is in an `Arc` of this worker. Requests count references there, on this core only, and not
     // in the `Arc` of the shared plan.
-    Active::new(published.plan.clone(), upstreams, counts)
+    let (failed, spans) = (process.failed.clone(), process.spans.clone());
+    Active::new(published.plan.clone(), upstreams, failed, spans, metrics.clone())
 }

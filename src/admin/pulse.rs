@@ -9,10 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::status::ProcessReading;
 use super::{Admin, status, stream};
+use crate::clock::every;
 use crate::observe::history::{History, STEP};
 use crate::worker::Process;
 
@@ -82,8 +83,7 @@ impl Pulse {
 impl Admin {
     /// Reads the metrics each second, for as long as the process runs.
     pub(crate) async fn keep_pulse(self: Arc<Self>) {
-        let mut tick = interval(PERIOD);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(PERIOD);
         // The first tick comes at once. The reading of the start is from then.
         tick.tick().await;
         loop {

@@ -105,7 +105,7 @@ pub fn load_from(
 ) -> Result<Loaded, Problems> {
     let name = path.display().to_string();
     match file {
-        Ok(bytes) => parse_bytes(&name, &bytes, env, overrides),
+        Ok(bytes) => parse(&name, text_of(&name, &bytes)?, env, overrides),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match &overrides.upstream {
             Some(_) => {
                 let mut loaded = parse(&name, WITHOUT_FILE, env, overrides)?;
@@ -167,24 +167,16 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn parse_bytes(
-    name: &str,
-    bytes: &[u8],
-    env: &dyn Fn(&str) -> Option<String>,
-    overrides: &Overrides,
-) -> Result<Loaded, Problems> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parse(name, text, env, overrides),
-        Err(error) => {
-            // The replacement character stands at the same place as the first wrong byte.
-            let text = String::from_utf8_lossy(bytes);
-            let start = error.valid_up_to();
-            let span = start..start + char::REPLACEMENT_CHARACTER.len_utf8();
-            let problem =
-                Problem::error(span, "this is not UTF-8", "expected a file saved as UTF-8");
-            Err(Problems::new(name, &text, vec![problem]))
-        }
-    }
+/// The text of a file.
+fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Problems> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        // The replacement character stands at the same place as the first wrong byte.
+        let text = String::from_utf8_lossy(bytes);
+        let start = error.valid_up_to();
+        let span = start..start + char::REPLACEMENT_CHARACTER.len_utf8();
+        let problem = Problem::error(span, "this is not UTF-8", "expected a file saved as UTF-8");
+        Problems::new(name, &text, vec![problem])
+    })
 }
 
 fn one(name: &str, problem: Problem) -> Problems {

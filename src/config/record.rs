@@ -20,7 +20,7 @@ pub struct FileText {
 pub struct ConfigRecord(Mutex<ConfigNews>);
 
 /// The last news of the configuration. All times are times of day.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigNews {
     /// The file's name.
     pub(crate) file: String,
@@ -36,22 +36,6 @@ pub(crate) struct ConfigNews {
     pub(crate) rejected: Option<(Vec<String>, Timestamp)>,
     text: FileText,
     first: FileText,
-}
-
-/// Before the start.
-impl Default for ConfigNews {
-    fn default() -> Self {
-        Self {
-            file: String::new(),
-            version: 0,
-            since: Timestamp::MIN,
-            changed: Vec::new(),
-            restart: Vec::new(),
-            rejected: None,
-            text: FileText::default(),
-            first: FileText::default(),
-        }
-    }
 }
 
 impl ConfigRecord {

@@ -20,7 +20,6 @@ use http::StatusCode;
 use super::changes::Changes;
 use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Mask, Zero, field};
-use crate::plan::SampleShare;
 
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
 /// the table has [`Field`]s alone.
@@ -223,7 +222,6 @@ pub(super) trait PlainValue: PartialEq + Sized + 'static {
 pub(super) enum KindGroup {
     Flag,
     Number,
-    Share,
     Time,
     Word,
 }
@@ -234,7 +232,6 @@ impl KindGroup {
             (self, kind),
             (Self::Flag, Kind::Flag)
                 | (Self::Number, Kind::Whole(..) | Kind::Size(..))
-                | (Self::Share, Kind::Share)
                 | (Self::Time, Kind::Duration(_))
                 | (Self::Word, Kind::Word(_))
         )
@@ -291,18 +288,6 @@ macro_rules! number {
     };
 }
 number!(u8, u16, u32, u64, usize);
-
-impl PlainValue for SampleShare {
-    const GROUP: KindGroup = KindGroup::Share;
-
-    fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
-        item.share()
-    }
-
-    fn show(&self, _kind: &Kind) -> String {
-        self.to_string()
-    }
-}
 
 impl PlainValue for StatusCode {
     const GROUP: KindGroup = KindGroup::Number;

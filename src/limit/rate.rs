@@ -46,15 +46,7 @@ impl Rate {
     /// Where count or interval is zero or too large. Also where the reduced figures are too large for
     /// exact arithmetic; the error then holds the nearest rate that fits.
     pub fn new(count: u64, interval: u64) -> Result<Self, RateError> {
-        if count == 0 {
-            return Err(RateError::ZeroCount);
-        }
-        if interval == 0 {
-            return Err(RateError::ZeroInterval);
-        }
-        if interval > MAX_INTERVAL || count >= EXACT {
-            return Err(RateError::TooLarge);
-        }
+        check(count, interval)?;
         match reduce(count, interval) {
             Some((tokens, period)) => Ok(Self { count, interval, tokens, period }),
             None => Err(RateError::Inexact { nearest: nearest(count, interval) }),
@@ -166,6 +158,11 @@ impl fmt::Display for Interval {
 /// The errors of the syntax and of [`Rate::new`], without [`RateError::Inexact`].
 pub fn count_and_interval(text: &str) -> Result<(u64, Interval), RateError> {
     let (count, interval) = split(text)?;
+    Ok((count, check(count, interval)?))
+}
+
+/// Checks the bounds of a count and of an interval in microseconds.
+fn check(count: u64, interval: u64) -> Result<Interval, RateError> {
     if count == 0 {
         return Err(RateError::ZeroCount);
     }
@@ -173,7 +170,7 @@ pub fn count_and_interval(text: &str) -> Result<(u64, Interval), RateError> {
         return Err(RateError::ZeroInterval);
     }
     let interval = Interval::from_micros(interval).filter(|_| count < EXACT);
-    Ok((count, interval.ok_or(RateError::TooLarge)?))
+    interval.ok_or(RateError::TooLarge)
 }
 
 impl FromStr for Rate {
@@ -231,18 +228,14 @@ pub enum RateError {
     #[error("the figures are too large (count below 2^53, interval to 3650 days)")]
     TooLarge,
     /// Count and interval have too few common factors for exact arithmetic.
-    #[error("the rate cannot be counted exactly; {}", advice(*nearest))]
+    #[error("the rate cannot be counted exactly; {}", match nearest {
+        Some(rate) => format!("the nearest that can is \"{rate}\""),
+        None => "take a rounder count".to_owned(),
+    })]
     Inexact {
         /// The rate of the same interval whose count is closest and fits.
         nearest: Option<Rate>,
     },
-}
-
-fn advice(nearest: Option<Rate>) -> String {
-    match nearest {
-        Some(rate) => format!("the nearest that can is \"{rate}\""),
-        None => "take a rounder count".to_owned(),
-    }
 }
 
 /// The most tokens that a bucket can hold, and the highest cost.

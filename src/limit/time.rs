@@ -50,7 +50,7 @@ impl Lead {
 ///
 /// Microseconds, because Redis's `TIME` has no finer unit. Below 2^53, because Lua's numbers are doubles.
 /// A time is therefore the same whole number in both stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

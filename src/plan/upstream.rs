@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::uri::PathAndQuery;
 
 use crate::limit::name::Name;
@@ -107,6 +108,17 @@ pub struct ServerAddress {
     pub endpoint: Endpoint,
     /// The protocol that the server speaks.
     pub scheme: Scheme,
+}
+
+impl ServerAddress {
+    /// The `host` of a request that brings none.
+    pub(crate) fn host(&self) -> HeaderValue {
+        let host = match &self.endpoint {
+            Endpoint::Tcp { .. } => self.url.split_once("://").map_or("", |(_, host)| host),
+            Endpoint::Unix(_) => "localhost",
+        };
+        HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""))
+    }
 }
 
 /// Where a server is.

@@ -36,7 +36,9 @@ impl Active {
     pub fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
-        (failed, spans, metrics): (Arc<FailedExchanges>, Arc<SpanQueue>, Arc<WorkerMetrics>),
+        failed: Arc<FailedExchanges>,
+        spans: Arc<SpanQueue>,
+        metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());

@@ -17,7 +17,8 @@ use crate::upstream::UpstreamError;
 pub(super) fn respond(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
-    (active, protocol): (&Active, Protocol),
+    active: &Active,
+    protocol: Protocol,
 ) -> OwnResponse {
     let default = &active.plan.reject;
     match refusal {

@@ -157,9 +157,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
         return host.clone();
     }
     let server = upstream.spec().servers.first();
-    let host = server.and_then(|server| server.address.url.split_once("://"));
-    let host = host.map_or("localhost", |(_, host)| host);
-    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
+    let host = server.map_or(HeaderValue::from_static(""), |server| server.address.host());
     headers.insert(HOST, host.clone());
     host
 }

@@ -57,7 +57,7 @@ use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
-use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
+use crate::throttle::{Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// What one worker needs to serve requests.
@@ -180,10 +180,13 @@ impl Proxy {
                         Refusal::Deadline => ended.noted.failed(None, UpstreamFailure::Timeout),
                         _ => {}
                     }
-                    let by = (&*ended.active, protocol);
-                    let answer = refused(&refusal, &quotas, by, &mut ended.noted.permit);
+                    let answer = answer::respond(&refusal, &quotas, &ended.active, protocol);
+                    if !matches!(refusal, Refusal::ClientLeft) {
+                        ended.noted.permit.refused(answer.status());
+                    }
                     let closes = refusal.closes() || is_authority_form;
-                    (answer, closes || !exchange.body_end.is_reached())
+                    let closes = closes || !exchange.body_end.is_reached();
+                    (answer.map(ResponseBody::whole), closes)
                 }
             };
             drop(quotas);
@@ -352,20 +355,6 @@ impl Proxy {
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }
-}
-
-/// The answer to a request that was refused or has failed.
-fn refused(
-    refusal: &Refusal<'_>,
-    quotas: &[Quota<'_>],
-    by: (&Active, Protocol),
-    permit: &mut Permit,
-) -> Answer {
-    let answer = answer::respond(refusal, quotas, by);
-    if !matches!(refusal, Refusal::ClientLeft) {
-        permit.refused(answer.status());
-    }
-    answer.map(ResponseBody::whole)
 }
 
 /// Whether requests of this method (TRACE, CONNECT) are refused on every route.

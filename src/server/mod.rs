@@ -17,13 +17,13 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::adopt::upstreams;
 use self::handover::readiness;
@@ -35,15 +35,12 @@ use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
 use crate::admin::{self, Admin};
-use crate::clock::Clock;
-use crate::config::{ConfigRecord, FileText};
-use crate::downstream::accept::ConnectionSlots;
+use crate::clock::{Clock, every};
+use crate::config::FileText;
 use crate::observe::candidates::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
-use crate::observe::metrics::Metrics;
 use crate::observe::repeated::Summaries;
-use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::{self, Reload};
@@ -147,24 +144,8 @@ impl Supervisor {
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
-        let clock = Clock::new();
-        let process = Arc::new(Process {
-            metrics: Metrics::new(workers),
-            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-            failed: Arc::default(),
-            malformed: Arc::default(),
-            slow: Arc::default(),
-            spans: Arc::default(),
-            adopted: clock.now().as_micros().into(),
-            is_config_valid: true.into(),
-            config: ConfigRecord::default(),
-            draining: AtomicBool::new(false),
-            store: store::Shared::by(clock.wall().clone(), &plan.store),
-            waiting: Arc::default(),
-            slots: Arc::new(ConnectionSlots::new(open_files.connections(&plan))),
-            keys: plan.log.keys,
-            clock,
-        });
+        let connections = open_files.connections(&plan);
+        let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));
         process.store.tell_limits(&plan.limits);
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
@@ -375,12 +356,6 @@ fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>
     let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone())
         .map_err(|error| format!("cannot use the certificates of server.tls: {error}"))?;
     Ok(Some(Arc::new(certificates)))
-}
-
-fn every(period: Duration) -> Interval {
-    let mut interval = interval(period);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
 }
 
 /// The cores that the process may use.

@@ -100,7 +100,7 @@ pub(super) fn open(
         (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
     });
     for (address, port, setting) in plain.chain(tls) {
-        let (bound, shares) = open_one(&address, setting, workers, (&mut inherited, kept))
+        let (bound, shares) = open_one(&address, setting, workers, &mut inherited, kept)
             .map_err(|error| not_listening(&address, setting, &error))?;
         opened.addresses.push(bound);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
@@ -108,9 +108,8 @@ pub(super) fn open(
         }
     }
     if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
-        let (bound, shares) =
-            open_one(&address, ListenSetting::Admin, 1, (&mut inherited, kept))
-                .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
+        let (bound, shares) = open_one(&address, ListenSetting::Admin, 1, &mut inherited, kept)
+            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
         opened.admin = Some((bound, shares.into_iter().flatten().collect()));
     }
     opened.predecessor = inherited.finish()?;
@@ -122,7 +121,8 @@ fn open_one(
     address: &ListenAddress,
     setting: ListenSetting,
     workers: usize,
-    (inherited, kept): (&mut InheritedSockets, &mut KeptSockets),
+    inherited: &mut InheritedSockets,
+    kept: &mut KeptSockets,
 ) -> io::Result<(ListenAddress, Vec<Vec<Listener>>)> {
     let TakenSockets { bound, sockets, is_own } = match inherited.take(address, setting) {
         // A service manager hands over one socket, which all workers share. More sockets of the same

@@ -337,7 +337,7 @@ impl Grant {
             Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
             Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
             Source::Slot(slot) => {
-                self.store.redis.iter().for_each(|redis| redis.give_slot_back(slot));
+                self.store.redis.iter().for_each(|redis| redis.leases.give_back(slot));
             }
             Source::Ended => {}
         }

@@ -15,16 +15,6 @@ use crate::limit::name::Name;
 use crate::limit::time::Now;
 use crate::plan::{Figures, LimitSpec};
 
-/// The figures of an override that was set while the process runs.
-pub(super) enum RunningFigures {
-    /// The key has these.
-    Are(Figures),
-    /// The key has none. It may have had some.
-    None,
-    /// No key has ever had any.
-    Never,
-}
-
 /// The limits of the last reload and their candidates, by name. Empty before the first reload.
 #[derive(Default)]
 pub(super) struct CurrentLimits(RwLock<HashMap<Name, Arc<LimitSpec>>>);
@@ -38,11 +28,17 @@ impl CurrentLimits {
     }
 
     /// The ask with the figures that are in force now. Unchanged where the limit, its key
-    /// or its algorithm is another now, so that the bucket no longer exists.
-    pub(super) fn of(&self, asked: &BucketAsk<'_>, now: Now, running: &RunningFigures) -> Ask {
+    /// or its algorithm is another now, so that the bucket no longer exists. `running` are the key's
+    /// figures that were set while the process runs, and `may_differ` says whether any key ever had such.
+    pub(super) fn of(
+        &self,
+        asked: &BucketAsk<'_>,
+        now: Now,
+        running: Option<&Figures>,
+        may_differ: bool,
+    ) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
-        let may_differ = !matches!(running, RunningFigures::Never);
         let spec = match limits.get(&before.name) {
             Some(spec) => &**spec,
             None if may_differ => before,
@@ -52,12 +48,7 @@ impl CurrentLimits {
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let figures = match running {
-            RunningFigures::Are(figures) => figures,
-            RunningFigures::None | RunningFigures::Never => {
-                spec.overrides.find(key).unwrap_or(&spec.figures)
-            }
-        };
+        let figures = running.or_else(|| spec.overrides.find(key)).unwrap_or(&spec.figures);
         match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, patience: spec.wait, ..ask }
@@ -94,11 +85,8 @@ mod tests {
     /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let ask = Ask::for_one(algorithm(spec));
-        let Ask { algorithm, patience, .. } = current.of(
-            &BucketAsk { spec, key, ask },
-            Timestamp::MIN.into(),
-            &RunningFigures::Never,
-        );
+        let Ask { algorithm, patience, .. } =
+            current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN.into(), None, false);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
     }
 
@@ -110,16 +98,16 @@ mod tests {
         let current = CurrentLimits::default();
         let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
         let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();
-        let of = |ask, running: &RunningFigures| {
+        let of = |ask, running: Option<&Figures>| {
             let asked = BucketAsk { spec, key: &key, ask };
-            current.of(&asked, Timestamp::MIN.into(), running).algorithm.to_string()
+            current.of(&asked, Timestamp::MIN.into(), running, true).algorithm.to_string()
         };
         for limits in [&[][..], &[Arc::clone(spec)]] {
             current.put(limits);
-            assert_eq!(of(ask, &RunningFigures::Are(running.clone())), "9/h, burst 9");
+            assert_eq!(of(ask, Some(&running)), "9/h, burst 9");
             let overridden = Ask { algorithm: running.at(Timestamp::MIN).unwrap(), ..ask };
-            assert_eq!(of(overridden, &RunningFigures::None), "1/s, burst 1", "it has ended");
-            assert_eq!(of(ask, &RunningFigures::Are(Figures::Unlimited)), "1/s, burst 1");
+            assert_eq!(of(overridden, None), "1/s, burst 1", "it has ended");
+            assert_eq!(of(ask, Some(&Figures::Unlimited)), "1/s, burst 1");
         }
     }
 
@@ -191,7 +179,7 @@ mod tests {
             [(0, "60/h, burst 10"), (30, "45/h, burst 7"), (60, "30/h, burst 4")]
         {
             let now = after_minutes(minutes).into();
-            let ask = current.of(&asked, now, &RunningFigures::Never);
+            let ask = current.of(&asked, now, None, false);
             assert_eq!(ask.algorithm.to_string(), expected, "{minutes} minutes");
         }
     }

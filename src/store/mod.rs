@@ -35,16 +35,16 @@ use tokio::time::timeout;
 pub use self::claim::Grant;
 use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
-use self::current_limits::RunningFigures;
 pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::Noting;
 use self::prefetch::Prefetch;
 pub use self::redis::ClusterServer;
+use self::redis::Redis;
 pub(crate) use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, shown_key,
+    stored_key,
 };
-use self::redis::{OverrideChange, Redis};
 use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub use self::shared::{Counters, Shared};
@@ -68,17 +68,6 @@ pub struct Store {
     display: KeyDisplay,
     /// The table of overrides that this worker knows, with its number.
     running: Mutex<(u64, Arc<RunningTable>)>,
-}
-
-/// Why an override was not set.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum OverrideError {
-    /// Redis did not answer.
-    #[error("redis: {0}")]
-    Store(#[from] StoreError),
-    /// There are too many.
-    #[error("there are {MOST_RUNNING} overrides already")]
-    Full,
 }
 
 impl Store {
@@ -181,13 +170,10 @@ impl Store {
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        let running = match self.shared.running.were_any() {
-            true => self
-                .running_figures(ask.spec, ask.key)
-                .map_or(RunningFigures::None, RunningFigures::Are),
-            false => RunningFigures::Never,
-        };
-        BucketAsk { ask: self.shared.current_limits.of(ask, self.both(now), &running), ..*ask }
+        let running = self.running_figures(ask.spec, ask.key);
+        let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
+        let now = self.both(now);
+        BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
     }
 
     /// The figures that an operator has set for this key while the process runs. They win over the file's.
@@ -205,24 +191,23 @@ impl Store {
     }
 
     /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`
-    /// is the time of day.
+    /// is the time of day. Returns whether there was room for it.
     ///
     /// # Errors
-    /// Where there are too many, or Redis does not answer.
+    /// Where Redis does not answer.
     pub(crate) async fn set_override(
         &self,
         entry: RunningOverride,
         lasts: Option<Duration>,
         wall: Timestamp,
-    ) -> Result<(), OverrideError> {
-        let is_set = match &self.redis {
-            Some(redis) => redis.set_override(&entry, lasts).await? != OverrideChange::Full,
+    ) -> Result<bool, StoreError> {
+        match &self.redis {
+            Some(redis) => redis.set_override(&entry, lasts).await,
             None => {
                 let ends = lasts.map(|lasts| wall.plus(lasts));
-                self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts)
+                Ok(self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts))
             }
-        };
-        if is_set { Ok(()) } else { Err(OverrideError::Full) }
+        }
     }
 
     /// Ends the override of the key with this text. Returns whether there was one.
@@ -231,7 +216,7 @@ impl Store {
     /// Where Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
         match &self.redis {
-            Some(redis) => Ok(redis.end_override(limit, key).await? == OverrideChange::Done),
+            Some(redis) => redis.end_override(limit, key).await,
             None => Ok(self.shared.running.end_here(limit, key)),
         }
     }
@@ -251,7 +236,7 @@ impl Store {
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             self.prefetch.give_back(self);
-            redis.told().await;
+            redis.queue.told().await;
         }
     }
 

@@ -137,7 +137,7 @@ impl RedisRequest<'_> {
         if is_look {
             verb = Verb::Look;
         }
-        let mut round = Round { is_first: !has_limiter, grouping: Grouping::BySlot };
+        let (mut is_first, mut grouping) = (!has_limiter, Grouping::BySlot);
         // Only an answer tells that a key has another type, or that a slot moves. Then the claims that were
         // asked together with such a key are asked again.
         for _ in 0..MOST_ROUNDS {
@@ -152,29 +152,31 @@ impl RedisRequest<'_> {
             if !claims.iter().any(|claim| is_undecided(claim)) || Instant::now() >= self.deadline {
                 break;
             }
-            round.grouping = self.ask_buckets(claims, verb, round).await;
-            round.is_first = false;
+            grouping = self.ask_buckets(claims, verb, grouping, is_first).await;
+            is_first = false;
             self.leave_redis(claims)?;
         }
         claims.iter_mut().filter(|claim| is_undecided(claim)).for_each(|claim| self.lose(claim));
         self.leave_redis(claims)
     }
 
-    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again.
+    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again. `is_first`
+    /// says that no party was asked over the network before.
     async fn ask_buckets(
         &self,
         claims: &mut [&mut Claim<'_>],
         verb: Verb,
-        round: Round,
+        grouping: Grouping,
+        is_first: bool,
     ) -> Grouping {
         let is_process_last = claims.iter().any(|claim| is_for_process(claim));
-        let mut parties = parties(claims, round.grouping);
+        let mut parties = parties(claims, grouping);
         // What one party gives must go back if a party refuses that answers later.
         let is_last = parties.len() == 1 && !is_process_last;
         let noting = if is_last { self.noting } else { Noting::On };
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
-            let answer = match round.is_first {
+            let answer = match is_first {
                 // The call has the same deadline by itself.
                 true => asking.await,
                 false => {
@@ -303,14 +305,6 @@ pub(super) fn write_known(shared: &Shared, ask: &BucketAsk<'_>, remaining: u64, 
     let used = u64::try_from(used.div_ceil(u128::from(capacity.max(1)))).unwrap_or(u64::MAX);
     let ask = BucketAsk { ask: Ask { algorithm: share, ..ask.ask }, ..*ask };
     shared.memory.write_used(&ask, used, shared.wall.both(now));
-}
-
-/// One round of questions to the slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Round {
-    /// No party was asked over the network before.
-    is_first: bool,
-    grouping: Grouping,
 }
 
 /// Which claims are asked together.

@@ -122,7 +122,7 @@ impl Shared {
     pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
-            redis.adjust(limits);
+            redis.health.adjust(limits);
         }
     }
 
@@ -167,18 +167,19 @@ impl Shared {
 
     /// The present numbers.
     pub fn counters(&self) -> Counters {
-        let redis = self.redis.as_ref().map(|redis| redis.summary());
+        let redis = self.redis.as_ref();
+        let (decided_without, refused_without) = redis.map_or((0, 0), |redis| redis.without());
         Counters {
-            decided_without: redis.map_or(0, |redis| redis.decided),
-            refused_without: redis.map_or(0, |redis| redis.refused),
+            decided_without,
+            refused_without,
             keys: self.memory.keys(),
-            shared_uses: self.memory.shared_uses(),
-            forgotten: self.memory.forgotten(),
+            shared_uses: self.memory.full.shared_uses(),
+            forgotten: self.memory.full.forgotten_buckets(),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
             unsettled: self.unsettled.count(),
-            redis_up: redis.map(|redis| redis.is_up),
+            redis_up: redis.map(|redis| redis.are_up()),
         }
     }
 
@@ -194,7 +195,7 @@ impl Shared {
 
     /// Failed calls of the one Redis server since the start, by the error's kind.
     pub fn errors(&self) -> Vec<(&'static str, u64)> {
-        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.errors())
+        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.health.counts.errors())
     }
 
     /// Whether tokens are fetched from Redis in advance.

@@ -24,11 +24,12 @@ use crate::store::{Claim, Store};
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
-    (store, now): (&Store, Now),
+    store: &Store,
+    now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
-        match apply(spec, request, (store, now), limits) {
+        match apply(spec, request, store, now, limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -42,7 +43,8 @@ pub(super) fn gather<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    (store, now): (&Store, Now),
+    store: &Store,
+    now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {

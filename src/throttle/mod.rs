@@ -37,7 +37,7 @@ use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
+use crate::store::{self, Claim, Moment, Party, Store, Unavailable, shown_key};
 
 /// One worker's access to the limits.
 pub struct Throttle {
@@ -122,7 +122,7 @@ impl Throttle {
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
-        gather::gather(plan.limits_of(route), request, (&self.store, clocks), &mut limits)?;
+        gather::gather(plan.limits_of(route), request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());
@@ -255,12 +255,7 @@ impl Throttle {
     /// The key's text, with its secret values hashed, unless the operator wants plain keys.
     fn write_key(&self, limit: &RequestLimit<'_>, text: &mut String) {
         let Claim { spec, key, .. } = &limit.claim;
-        match self.keys {
-            KeyDisplay::Hashed if spec.key.has_secrets() => {
-                text.push_str(spec.key.hashed(key).as_str());
-            }
-            _ => text.push_str(key.as_str()),
-        }
+        text.push_str(shown_key(spec, key, self.keys).as_str());
     }
 
     fn tell_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
@@ -309,12 +304,7 @@ struct ShownKey<'r> {
 
 impl fmt::Display for ShownKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.display {
-            KeyDisplay::Hashed if self.spec.key.has_secrets() => {
-                write_shown(self.spec.key.hashed(self.key).as_str(), f)
-            }
-            _ => write_shown(self.key.as_str(), f),
-        }
+        write_shown(shown_key(self.spec, self.key, self.display).as_str(), f)
     }
 }
 

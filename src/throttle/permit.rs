@@ -3,8 +3,6 @@
 //! [`Throttle::admit`](super::Throttle::admit) makes a [`Permit`], and `proxy` tells it of the response.
 //! `usage` reads the cost.
 
-use std::fmt;
-
 use http::{HeaderMap, StatusCode};
 
 use super::usage::{self, Reader};
@@ -24,6 +22,7 @@ const MOST_BURSTS: u64 = 100;
 pub(crate) struct Permit(Vec<HeldGrant>);
 
 /// What one limit gave, until the request's use is known. A slot is held until the response has ended.
+#[derive(Debug)]
 struct HeldGrant {
     /// `None` once the grant has ended.
     grant: Option<Box<Grant>>,
@@ -32,6 +31,7 @@ struct HeldGrant {
 }
 
 /// What is known of the tokens that a response used.
+#[derive(Debug)]
 enum Used {
     /// Nothing. What was taken counts as used, unless the limit says that the most counts.
     Unsaid,
@@ -153,12 +153,6 @@ impl Drop for HeldGrant {
             Some(used) => grant.settle(used),
             None => grant.keep(),
         }
-    }
-}
-
-impl fmt::Debug for HeldGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HeldGrant").field(&self.grant).finish()
     }
 }
 

@@ -3,8 +3,7 @@
 //! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of
 //! real requests. The caller gives the time of each decision. Nothing here reads a clock for it.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +27,10 @@ pub struct Rehearsal {
     shared: Arc<Shared>,
     store: Arc<Store>,
     waiting: Waiting,
-    open: BinaryHeap<OpenRequest>,
-    /// Requests so far. Of two requests that end at one time, the earlier request ends first.
-    requests: u64,
+    /// By the time of the end, and by a running number: of two ends at one time, the one that was noted
+    /// earlier comes first.
+    open: BTreeMap<(Timestamp, u64), End>,
+    opened: u64,
 }
 
 /// The answer that a request gets when it passes.
@@ -69,13 +69,7 @@ pub struct RehearsedLimit<'r> {
     pub decision: Decision,
 }
 
-/// A request that is held, or whose answer has not ended.
-struct OpenRequest {
-    until: Timestamp,
-    number: u64,
-    end: End,
-}
-
+/// What ends at a time of its own: a request that is held, or an answer.
 enum End {
     /// The request is no longer held. Its places are free for others.
     Wait { _places: SmallVec<[WaitingPlace; 1]> },
@@ -89,8 +83,8 @@ impl Rehearsal {
         let spec = StoreSpec { location: StoreLocation::Memory, ..spec.clone() };
         let shared = Shared::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        let (waiting, open) = (Waiting::default(), BinaryHeap::new());
-        Self { shared, store, waiting, open, requests: 0 }
+        let (waiting, open) = (Waiting::default(), BTreeMap::new());
+        Self { shared, store, waiting, open, opened: 0 }
     }
 
     /// Decides over these limits for a request at the time `now`, which must not be before the time of the
@@ -106,10 +100,9 @@ impl Rehearsal {
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
-        self.requests += 1;
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
-        gather::gather(specs, request, (&self.store, clocks), &mut limits)?;
+        gather::gather(specs, request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits);
         limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
         let open = limits.iter_mut().filter(|limit| !limit.is_closed());
@@ -156,15 +149,15 @@ impl Rehearsal {
     }
 
     fn leave_open(&mut self, until: Timestamp, end: End) {
-        self.open.push(OpenRequest { until, number: self.requests, end });
+        self.opened += 1;
+        self.open.insert((until, self.opened), end);
     }
 
     /// Ends the requests whose time has come, each at its own time.
     fn end_before(&mut self, now: Timestamp) {
-        while self.open.peek().is_some_and(|open| open.until <= now)
-            && let Some(OpenRequest { until, end, .. }) = self.open.pop()
-        {
-            match end {
+        while let Some(first) = self.open.first_entry().filter(|first| first.key().0 <= now) {
+            let (until, _) = *first.key();
+            match first.remove() {
                 End::Wait { .. } => {}
                 End::Answer(permit) => permit.end_at(until),
             }
@@ -199,24 +192,3 @@ impl<'p> RehearsedRequest<'p> {
         self.limits.get(place).map(|limit| limit.claim.spec)
     }
 }
-
-impl Ord for OpenRequest {
-    /// The request that ends first is the greatest, because a heap gives out its greatest item first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.until, other.number).cmp(&(self.until, self.number))
-    }
-}
-
-impl PartialOrd for OpenRequest {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for OpenRequest {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for OpenRequest {}

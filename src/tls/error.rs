@@ -1,12 +1,11 @@
 //! The error of certificates and keys.
 
-use std::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Why a certificate or a key cannot be used. The messages never quote a file: by mistake it may hold a
 /// private key.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}{fault}", .file.as_ref().map_or(String::new(), |file| format!("{} ", file.display())))]
 pub struct TlsError {
     file: Option<PathBuf>,
     fault: String,
@@ -47,14 +46,3 @@ impl From<rustls::Error> for TlsError {
         Self::without_file(fault, "look at the certificates that were named")
     }
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.file {
-            write!(f, "{} ", file.display())?;
-        }
-        f.write_str(&self.fault)
-    }
-}
-
-impl Error for TlsError {}

@@ -252,8 +252,8 @@ fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
     for name in [CONNECTION, UPGRADE, TRANSFER_ENCODING] {
         headers.remove(name);
     }
-    let own = || server.url.split_once("://").and_then(|(_, host)| host.parse().ok());
-    let host = host.and_then(|host| Authority::from_maybe_shared(host).ok()).or_else(own);
+    let read = |host| Authority::from_maybe_shared(host).ok();
+    let host = host.and_then(read).or_else(|| read(server.host()));
     let mut target = mem::take(request.uri_mut()).into_parts();
     (target.scheme, target.authority) = (Some(scheme), host);
     if target.path_and_query.is_none() {

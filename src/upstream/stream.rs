@@ -73,11 +73,7 @@ impl SocketState {
     /// Whether the connection must not be used for another request. This is also the case after a failed
     /// write.
     pub(super) fn is_spoilt(&self) -> bool {
-        self.spoilt.load(Ordering::Relaxed) || self.is_deaf()
-    }
-
-    fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Relaxed)
+        self.spoilt.load(Ordering::Relaxed) || self.deaf.load(Ordering::Relaxed)
     }
 }
 
@@ -88,19 +84,6 @@ impl ServerStream {
 
     pub(super) fn watched(&self) -> Arc<SocketState> {
         self.watched.clone()
-    }
-
-    /// Hides a failed write. A server may answer and close while the request's body is still being sent.
-    /// hyper would drop that answer because of the failed write. So the rest of the request is thrown away,
-    /// and the connection ends when everything was read.
-    fn forgive(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
-        match written {
-            Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {
-                self.watched.deaf.store(true, Ordering::Relaxed);
-                Poll::Ready(Ok(length))
-            }
-            other => other,
-        }
     }
 }
 
@@ -129,15 +112,11 @@ impl AsyncRead for ServerStream {
 
 impl AsyncWrite for ServerStream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.watched.is_deaf() {
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        let written = Pin::new(&mut self.transport).poll_write(cx, bytes);
-        self.forgive(written, bytes.len())
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -152,16 +131,24 @@ impl AsyncWrite for ServerStream {
         self.transport.is_write_vectored()
     }
 
+    /// Hides a failed write. A server may answer and close while the request's body is still being sent.
+    /// hyper would drop that answer because of the failed write. So the rest of the request is thrown away,
+    /// and the connection ends when everything was read.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if self.watched.is_deaf() {
+        if self.watched.deaf.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(length));
         }
-        let written = poll_write_pieces(&mut self.transport, cx, slices);
-        self.forgive(written, length)
+        match poll_write_pieces(&mut self.transport, cx, slices) {
+            Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {
+                self.watched.deaf.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(length))
+            }
+            written => written,
+        }
     }
 }

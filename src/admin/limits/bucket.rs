@@ -31,12 +31,14 @@ impl Admin {
         match algorithm {
             Some(Algorithm::Closed) => remaining = Some(0),
             Some(algorithm) => {
-                let decision = self.look(spec, bucket, algorithm, Cost::ONE).await?;
+                let ask = ask(spec, bucket, algorithm);
+                let decision = self.look(&ask).await?;
                 (remaining, retry) = (Some(decision.remaining), after(decision));
                 if spec.wait > Patience::NONE {
-                    held = self.held(spec, bucket, algorithm).await?;
+                    let ask = Ask { patience: spec.wait, ..ask.ask };
+                    held = held_for(self.look(&BucketAsk { spec, key: bucket, ask }).await?);
                 }
-                reset = self.reset(spec, bucket, algorithm).await?;
+                reset = self.reset(&ask).await?;
             }
             None => {}
         }
@@ -65,7 +67,7 @@ impl Admin {
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
-            store.forget(&ask(spec, bucket, algorithm, Cost::ONE)).await?;
+            store.forget(&ask(spec, bucket, algorithm)).await?;
         }
         Ok(done())
     }
@@ -95,55 +97,24 @@ impl Admin {
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).in_force(self.clocks()))
     }
 
-    async fn look(
-        &self,
-        spec: &LimitSpec,
-        key: &Key,
-        algorithm: Algorithm,
-        cost: Cost,
-    ) -> Result<Decision, StoreError> {
-        let store = self.store().await;
-        store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
-    }
-
-    /// The milliseconds, rounded up, for which this limit would hold a request that comes now. `None` where it
-    /// would refuse the request.
-    async fn held(
-        &self,
-        spec: &LimitSpec,
-        key: &Key,
-        algorithm: Algorithm,
-    ) -> Result<Option<u64>, StoreError> {
-        let mut patient = ask(spec, key, algorithm, Cost::ONE);
-        patient.ask.patience = spec.wait;
-        let store = self.store().await;
-        let decision = store.peek(&patient, self.process.clock.now()).await?;
-        Ok(match decision.outcome {
-            Outcome::Allow => Some(0),
-            Outcome::Delay(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).ok(),
-            Outcome::Reject { .. } => None,
-        })
+    async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
+        self.store().await.peek(ask, self.process.clock.now()).await
     }
 
     /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and
     /// no time can be named.
-    async fn reset(
-        &self,
-        spec: &LimitSpec,
-        key: &Key,
-        algorithm: Algorithm,
-    ) -> Result<Option<u64>, StoreError> {
-        let most = match algorithm {
+    async fn reset(&self, ask: &BucketAsk<'_>) -> Result<Option<u64>, StoreError> {
+        let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
             // No request takes more. A log with more permits is as new after its interval at the latest.
             Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
             _ => u64::MAX,
         };
         // Less than the burst where some of it is set aside for batches.
-        let capacity = self.store().await.capacity(&ask(spec, key, algorithm, Cost::ONE));
+        let capacity = self.store().await.capacity(ask);
         let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
-        let decision = self.look(spec, key, algorithm, cost).await?;
-        let seconds = algorithm.window_seconds().filter(|_| capacity > most);
+        let decision = self.look(&BucketAsk { ask: Ask { cost, ..ask.ask }, ..*ask }).await?;
+        let seconds = ask.ask.algorithm.window_seconds().filter(|_| capacity > most);
         match seconds {
             Some(_) if decision.remaining == capacity => Ok(Some(0)),
             Some(seconds) => Ok(Some(seconds * 1_000)),
@@ -152,8 +123,17 @@ impl Admin {
     }
 }
 
-fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm, cost: Cost) -> BucketAsk<'r> {
-    BucketAsk { spec, key, ask: Ask { cost, ..Ask::for_one(algorithm) } }
+fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm) -> BucketAsk<'r> {
+    BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
+}
+
+/// The milliseconds, rounded up, for which a request with this decision is held. `None` where it is refused.
+fn held_for(decision: Decision) -> Option<u64> {
+    match decision.outcome {
+        Outcome::Allow => Some(0),
+        Outcome::Delay(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).ok(),
+        Outcome::Reject { .. } => None,
+    }
 }
 
 /// The milliseconds, rounded up, after which such a request would pass. `None` is never.

@@ -89,33 +89,39 @@ impl Admin {
         query: Option<&str>,
         request: Request<Incoming>,
     ) -> AdminResponse {
+        let answered = self.limit_answer(path, query, request).await;
+        answered.unwrap_or_else(|ApiProblem(status, detail)| problem(status, &detail))
+    }
+
+    async fn limit_answer(
+        &self,
+        path: LimitPath<'_>,
+        query: Option<&str>,
+        request: Request<Incoming>,
+    ) -> Result<AdminResponse, ApiProblem> {
         let plan = Arc::clone(&self.plan.borrow().plan);
         let (parts, body) = request.into_parts();
-        let answered = match (path, parts.method) {
+        match (path, parts.method) {
             (LimitPath::All, Method::GET | Method::HEAD) => Ok(self.list(&plan)),
-            (LimitPath::All, _) => return only("GET, HEAD"),
-            (LimitPath::Bucket { limit, key }, method) => {
-                if !matches!(method, Method::GET | Method::HEAD | Method::DELETE) {
-                    return only("GET, HEAD, DELETE");
-                }
-                match self.asked(&plan, limit, key, query) {
-                    Ok((spec, key)) if method == Method::DELETE => self.forget(spec, &key).await,
-                    Ok((spec, key)) => self.bucket(spec, &key).await,
-                    Err(wrong) => Err(wrong),
-                }
+            (LimitPath::All, _) => Ok(only("GET, HEAD")),
+            (LimitPath::Bucket { limit, key }, Method::GET | Method::HEAD) => {
+                let (spec, key) = self.asked(&plan, limit, key, query)?;
+                self.bucket(spec, &key).await
             }
+            (LimitPath::Bucket { limit, key }, Method::DELETE) => {
+                let (spec, key) = self.asked(&plan, limit, key, query)?;
+                self.forget(spec, &key).await
+            }
+            (LimitPath::Bucket { .. }, _) => Ok(only("GET, HEAD, DELETE")),
             (LimitPath::Override { limit, key }, Method::PUT) => {
-                match self.asked(&plan, limit, key, query) {
-                    Ok((spec, key)) => self.set(spec, &key, &parts.headers, body).await,
-                    Err(wrong) => Err(wrong),
-                }
+                let (spec, key) = self.asked(&plan, limit, key, query)?;
+                self.set(spec, &key, &parts.headers, body).await
             }
             (LimitPath::Override { limit, key }, Method::DELETE) => {
                 self.end(&plan, limit, key, query).await
             }
-            (LimitPath::Override { .. }, _) => return only("PUT, DELETE"),
-        };
-        answered.unwrap_or_else(|ApiProblem(status, detail)| problem(status, &detail))
+            (LimitPath::Override { .. }, _) => Ok(only("PUT, DELETE")),
+        }
     }
 
     /// The limit and the key that a path names.
@@ -145,7 +151,8 @@ impl Admin {
         answer_json(&json!({ "limits": limits, "overrides": overrides }))
     }
 
-    fn limit(&self, spec: &LimitSpec) -> Value {
+    /// A limit as JSON.
+    pub(super) fn limit(&self, spec: &LimitSpec) -> Value {
         let now = self.clocks();
         let figures = spec.figures.in_force(now);
         let algorithm = figures.at(now);

@@ -17,7 +17,7 @@ use crate::config::{self, DurationError};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::Cost;
 use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
-use crate::store::{ListedOverride, OverrideError, RunningOverride, sources};
+use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 
 /// The most bytes of a body. An override has far fewer.
 const MOST_BODY: usize = 16 * 1024;
@@ -65,13 +65,11 @@ impl Admin {
             ends: None,
         };
         let store = self.store().await;
-        match store.set_override(entry, given.lasts, self.wall()).await {
-            Ok(()) => {}
-            Err(OverrideError::Store(error)) => return Err(error.into()),
-            Err(error @ OverrideError::Full) => {
-                let advice = "write those that stay into proxy.toml";
-                return Err(ApiProblem(StatusCode::CONFLICT, format!("{error}: {advice}")));
-            }
+        if !store.set_override(entry, given.lasts, self.wall()).await? {
+            let detail = format!(
+                "there are {MOST_RUNNING} overrides already: write those that stay into proxy.toml"
+            );
+            return Err(ApiProblem(StatusCode::CONFLICT, detail));
         }
         let listed = self.listed(spec.name.as_str(), &key.text);
         let gone = || ApiProblem(StatusCode::CONFLICT, "somebody has ended it already".to_owned());

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Listed, Scene, busiest, millis, rounded};
+use super::{Listed, Scene, listed, millis, rounded};
 use crate::admin::families;
+use crate::limit::Mode;
 use crate::limit::key::write_shown;
-use crate::limit::{Mode, Scope};
 use crate::observe::candidates::CandidateTally;
 use crate::observe::metrics::{DECISIONS, DecisionKind, Reading};
 use crate::observe::top_keys::{self, KeyCount, NearKey};
-use crate::plan::{KeyDisplay, LimitSpec, OnStoreError, Plan};
+use crate::plan::{LimitSpec, OnStoreError, Plan};
 
 /// The most keys in each list of a limit.
 const KEYS: usize = 10;
@@ -28,11 +28,7 @@ impl Scene<'_> {
                 [(&**spec, mode(spec.mode))].into_iter().chain(candidate)
             })
             .collect();
-        let busy: Vec<_> = specs.iter().map(|(spec, _)| self.busy(spec)).collect();
-        let places = busiest(&busy);
-        let left_out = specs.len() - places.len();
-        let entries = places.into_iter().map(|place| self.limit(specs[place].0, specs[place].1));
-        Listed { entries: entries.collect(), left_out }
+        listed(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
     }
 
     /// The time whose rejections count for the lists of keys.
@@ -50,30 +46,21 @@ impl Scene<'_> {
 
     fn limit(&self, spec: &LimitSpec, mode: &str) -> Value {
         let process = &self.admin.process;
-        let now = self.admin.clocks();
-        let figures = spec.figures.in_force(now);
-        let algorithm = figures.at(now);
+        let algorithm = spec.figures.at(self.admin.clocks());
         let on_store_error = match spec.on_store_error {
             OnStoreError::Local => "local",
             OnStoreError::Allow => "allow",
             OnStoreError::Reject => "reject",
         };
-        let mut limit = json!({
-            "name": spec.name.as_str(),
-            "key": crate::store::sources(spec),
-            "hashed": process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
-            "algorithm": algorithm.map(|it| it.name()),
-            "rate": figures.rate(),
-            "rate_per_second": families::rate(algorithm).filter(|it| it.is_finite()).map(rounded),
-            "burst": algorithm.map(|it| it.capacity()),
-            "mode": mode,
-            "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
-            "on_store_error": on_store_error,
-            "overrides": spec.overrides.by_key().len(),
-            "max_waiting": spec.max_waiting,
-            "waiting": process.waiting.held_for(&spec.name),
-            "throttled_keys": process.throttled.throttled_keys(&spec.name),
-        });
+        let per_second = families::rate(algorithm).filter(|it| it.is_finite()).map(rounded);
+        let mut limit = self.admin.limit(spec);
+        limit["rate_per_second"] = per_second.into();
+        limit["mode"] = mode.into();
+        limit["on_store_error"] = on_store_error.into();
+        limit["overrides"] = spec.overrides.by_key().len().into();
+        limit["max_waiting"] = spec.max_waiting.into();
+        limit["waiting"] = process.waiting.held_for(&spec.name).into();
+        limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
         let [before, last] = self.readings().map(|it| decisions(it, spec));
         let total = decisions(&self.now.reading, spec);
         for (place, decision) in DECISIONS.iter().enumerate() {

@@ -133,10 +133,11 @@ struct Listed {
     left_out: usize,
 }
 
-/// The places of the busiest of these entries, in the order of the entries. `busy` says how busy each is.
-fn busiest(busy: &[(f64, u64)]) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..busy.len()).collect();
+/// The busiest of these items, in their order. `busy` says how busy each is.
+fn listed<T>(items: &[T], busy: impl Fn(&T) -> (f64, u64), write: impl Fn(&T) -> Value) -> Listed {
+    let mut places: Vec<usize> = (0..items.len()).collect();
     if places.len() > MOST {
+        let busy: Vec<_> = items.iter().map(busy).collect();
         places.sort_by(|a, b| {
             let (a, b) = (busy[*a], busy[*b]);
             b.0.total_cmp(&a.0).then(b.1.cmp(&a.1))
@@ -144,7 +145,8 @@ fn busiest(busy: &[(f64, u64)]) -> Vec<usize> {
         places.truncate(MOST);
         places.sort_unstable();
     }
-    places
+    let left_out = items.len() - places.len();
+    Listed { entries: places.into_iter().map(|place| write(&items[place])).collect(), left_out }
 }
 
 /// Half of the durations, and 99 of 100, took no longer than these milliseconds.

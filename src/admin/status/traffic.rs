@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Listed, Scene, busiest, latency};
+use super::{Listed, Scene, latency, listed};
 use crate::limit::name::Name;
 use crate::observe::metrics::{Reading, StatusClasses, UpstreamCounts};
-use crate::plan::Plan;
+use crate::plan::{Plan, RouteSpec};
 use crate::upstream::health::ServerState;
 use crate::worker::Published;
 
@@ -45,15 +45,12 @@ impl Scene<'_> {
         };
         let sum = |classes: StatusClasses| classes.iter().sum::<u64>();
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
-        let busy = routes.iter().map(|route| {
-            let [before, last] = self.readings().map(|it| sum(classes(it, &route.name)));
+        let busy = |name: &Arc<str>| {
+            let [before, last] = self.readings().map(|it| sum(classes(it, name)));
             (self.per_second(before, last), last)
-        });
-        let busy: Vec<_> = busy.collect();
-        let places = busiest(&busy);
-        let left_out = routes.len() - places.len();
-        let entries = places.into_iter().map(|place| {
-            let name = &routes[place].name;
+        };
+        let write = |route: &&RouteSpec| {
+            let name = &route.name;
             let [before, last] = self.readings().map(|reading| classes(reading, name));
             let total = classes(&self.now.reading, name);
             let statuses = CLASSES.iter().zip(total);
@@ -65,12 +62,12 @@ impl Scene<'_> {
             json!({
                 "name": &**name,
                 "total": sum(total),
-                "per_second": busy[place].0,
+                "per_second": busy(name).0,
                 "statuses_total": by_class,
                 "statuses_per_second": per_second,
             })
-        });
-        Listed { entries: entries.collect(), left_out }
+        };
+        listed(&routes, |route| busy(&route.name), write)
     }
 
     pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {

@@ -1,5 +1,6 @@
 //! Describes what a limit does with a request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
-use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation};
+use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::proxy::refusal::Refusal;
 use crate::request::key::View;
-use crate::store::{BucketName, LimiterKeys, limiter_name};
+use crate::store::{BucketName, LimiterKeys, limiter_name, shown_key};
 use crate::throttle;
 
 /// Says whether the limit counts this request, by which figures and in which bucket.
@@ -138,10 +139,8 @@ fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }
-    let (shown, hashed) = match plan.log.keys {
-        KeyDisplay::Hashed if spec.key.has_secrets() => (spec.key.hashed(key), " (hashed)"),
-        KeyDisplay::Hashed | KeyDisplay::Plain => (key.clone(), ""),
-    };
+    let shown = shown_key(spec, key, plan.log.keys);
+    let hashed = if matches!(shown, Cow::Owned(_)) { " (hashed)" } else { "" };
     text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
     let mut parts = spec.key.sources.iter().zip(key.values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {

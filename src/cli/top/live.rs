@@ -18,13 +18,13 @@ use crossterm::terminal::{
 use crossterm::{cursor, execute, queue};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::paint::{ScreenLine, styled};
 use super::screen::{Screen, Size};
 use super::trend::Trends;
 use crate::cli::admin::AdminClient;
 use crate::cli::{CommandResult, Failure};
+use crate::clock::every;
 
 /// The time between two questions, and the timeout for one of them.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -135,8 +135,7 @@ async fn ask_each_second(client: &AdminClient, news: &Sender<News>) {
     if let Ok(history) = client.get_json("/api/history", PATIENCE).await {
         let _ = news.send(News::History(history));
     }
-    let mut tick = interval(PERIOD);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(PERIOD);
     loop {
         tick.tick().await;
         let found = match client.get_json("/api/status", PATIENCE).await {

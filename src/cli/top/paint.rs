@@ -37,6 +37,12 @@ impl ScreenLine {
         self
     }
 
+    /// The same line with another one behind it.
+    pub(super) fn then(mut self, line: Self) -> Self {
+        self.0.extend(line.0);
+        self
+    }
+
     /// The same line, with spaces up to this column, or cut there.
     pub(super) fn filled(self, width: usize) -> Self {
         let line = self.cut(width);

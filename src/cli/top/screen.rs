@@ -197,18 +197,11 @@ impl Screen<'_> {
     /// What candidates would have rejected.
     fn candidates(&self) -> ScreenPart {
         let limits = list(self.status, "limits").iter();
-        let tried = limits.filter_map(|limit| {
-            Some((text(&limit["name"]), candidate::sentence(&limit["candidate"])?))
+        let rows = limits.filter_map(|limit| {
+            let sentence = candidate::sentence(&limit["candidate"])?;
+            Some((text(&limit["name"]), ScreenLine::of(Style::Text, &sentence)))
         });
-        let tried: Vec<_> = tried.collect();
-        let names = column("limit", tried.iter().map(|(limit, _)| limit.clone()));
-        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
-        let row = |(limit, sentence): &(String, String)| {
-            let line = ScreenLine::of(Style::Text, limit).filled(names);
-            line.and(Style::Text, &format!("  {sentence}"))
-        };
-        let head = head.and(Style::Faint, "  its candidate");
-        ScreenPart { head, rows: tried.iter().map(row).collect(), least: 1 }
+        ScreenPart::of("limit", "its candidate", rows.collect(), 1)
     }
 
     /// The keys of all limits that are rejected most.
@@ -216,20 +209,15 @@ impl Screen<'_> {
         let window = time(&self.status["rejected_keys_window_ms"]);
         let mut keys = self.keys("rejected_keys");
         keys.sort_by_key(|(_, key)| std::cmp::Reverse(key["count"].as_u64()));
-        let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
-        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
-        let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "rejected"));
-        let row = |(limit, key): &(String, &Value)| {
+        let rows = keys.into_iter().map(|(limit, key)| {
             let over = key["at_most_over"].as_u64().unwrap_or_default();
             let over = if over > 0 { format!(" (at most {over} too many)") } else { String::new() };
-            ScreenLine::of(Style::Text, limit)
-                .filled(names)
-                .and(Style::Text, &format!("  {:>FIGURE$}  ", text(&key["count"])))
-                .and(Style::Text, &key_text(key))
-                .and(Style::Faint, &over)
-        };
-        let head = head.and(Style::Faint, &format!("  key, in the last {window}"));
-        ScreenPart { head, rows: keys.iter().map(row).collect(), least: 3 }
+            let count = format!("{:>FIGURE$}  ", text(&key["count"]));
+            let line = ScreenLine::of(Style::Text, &(count + &key_text(key)));
+            (limit, line.and(Style::Faint, &over))
+        });
+        let title = format!("{:>FIGURE$}  key, in the last {window}", "rejected");
+        ScreenPart::of("limit", &title, rows.collect(), 3)
     }
 
     /// The keys of all limits that are nearest to their limit.
@@ -237,18 +225,13 @@ impl Screen<'_> {
         let mut keys = self.keys("near_keys");
         let share = |key: &Value| key["share"].as_f64().unwrap_or(1.0);
         keys.sort_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
-        let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
-        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
-        let row = |(limit, key): &(String, &Value)| {
+        let rows = keys.into_iter().map(|(limit, key)| {
             let left = format!("{} of {}", text(&key["remaining"]), text(&key["burst"]));
-            ScreenLine::of(Style::Text, limit)
-                .filled(names)
-                .and(Style::Text, &format!("  {left:>FIGURE$}  "))
-                .and(Style::Text, &key_text(key))
-        };
-        let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "left"));
-        let head = head.and(Style::Faint, "  key near its limit");
-        ScreenPart { head, rows: keys.iter().map(row).collect(), least: 2 }
+            let line = format!("{left:>FIGURE$}  {}", key_text(key));
+            (limit, ScreenLine::of(Style::Text, &line))
+        });
+        let title = format!("{:>FIGURE$}  key near its limit", "left");
+        ScreenPart::of("limit", &title, rows.collect(), 2)
     }
 
     /// A list of keys of all limits, each with its limit's name.
@@ -259,26 +242,32 @@ impl Screen<'_> {
     }
 
     fn servers(&self) -> ScreenPart {
-        let upstreams = list(self.status, "upstreams");
-        let names = column("upstream", upstreams.iter().map(|it| text(&it["name"])));
-        let head = ScreenLine::of(Style::Faint, "upstream").filled(names);
-        let titles = format!("  {:>FIGURE$}{:>FIGURE$}  server", "under way", "retries");
         let row = |upstream: &Value, server: &Value| {
-            let is_up = server["up"] == true;
             let (flying, retries) = (text(&server["in_flight"]), text(&server["retries_total"]));
-            ScreenLine::of(Style::Text, &text(&upstream["name"]))
-                .filled(names)
-                .and(Style::Text, &format!("  {flying:>FIGURE$}{retries:>FIGURE$}  "))
-                .and(
-                    if is_up { Style::Good } else { Style::Bad },
-                    if is_up { "up   " } else { "down " },
-                )
-                .and(Style::Text, &text(&server["url"]))
+            let (style, state) = match server["up"] == true {
+                true => (Style::Good, "up   "),
+                false => (Style::Bad, "down "),
+            };
+            let figures = format!("{flying:>FIGURE$}{retries:>FIGURE$}  ");
+            let line = ScreenLine::of(Style::Text, &figures).and(style, state);
+            (text(&upstream["name"]), line.and(Style::Text, &text(&server["url"])))
         };
-        let rows = upstreams.iter().flat_map(|upstream| {
+        let rows = list(self.status, "upstreams").iter().flat_map(|upstream| {
             list(upstream, "servers").iter().map(move |server| row(upstream, server))
         });
-        ScreenPart { head: head.and(Style::Faint, &titles), rows: rows.collect(), least: 2 }
+        let title = format!("{:>FIGURE$}{:>FIGURE$}  server", "under way", "retries");
+        ScreenPart::of("upstream", &title, rows.collect(), 2)
+    }
+}
+
+impl ScreenPart {
+    /// Rows with a name each in the first column.
+    fn of(names: &str, title: &str, rows: Vec<(String, ScreenLine)>, least: usize) -> Self {
+        let width = column(names, rows.iter().map(|(name, _)| name.clone()));
+        let row = |style, name: &str| ScreenLine::of(style, name).filled(width).and(style, "  ");
+        let head = row(Style::Faint, names).and(Style::Faint, title);
+        let rows = rows.into_iter().map(|(name, line)| row(Style::Text, &name).then(line));
+        Self { head, rows: rows.collect(), least }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use crate::cli::limits::list;
+use crate::cli::limits::{list, text};
 
 /// The seconds of a trend.
 pub(super) const SECONDS: usize = 60;
@@ -26,7 +26,7 @@ impl Trends {
         let seconds = history["interval_ms"].as_u64().unwrap_or(1_000).div_ceil(1_000).max(1);
         let mut trends = Self::default();
         for limit in list(history, "limits") {
-            let trend = trends.0.entry(name(limit)).or_default();
+            let trend = trends.0.entry(text(&limit["name"])).or_default();
             let points = list(history, "ends_ms").len();
             let from = points.saturating_sub(SECONDS / usize::try_from(seconds).unwrap_or(SECONDS));
             for point in from..points {
@@ -44,7 +44,7 @@ impl Trends {
             let per_second = |decision: &str| {
                 limit[format!("{decision}_per_second")].as_f64().unwrap_or_default()
             };
-            push(self.0.entry(name(limit)).or_default(), Second::by(per_second));
+            push(self.0.entry(text(&limit["name"])).or_default(), Second::by(per_second));
         }
         // A limit that is gone has no row.
         let is_there =
@@ -72,10 +72,6 @@ fn push(trend: &mut VecDeque<Second>, second: Second) {
         trend.pop_front();
     }
     trend.push_back(second);
-}
-
-fn name(limit: &Value) -> String {
-    limit["name"].as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

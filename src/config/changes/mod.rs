@@ -240,10 +240,11 @@ impl Changes {
 type PlanPair<'p, T> = (Option<&'p T>, Option<&'p T>);
 
 /// Pairs items of the same name. First all old items in their order, then the items that only `new` has.
-fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, PlanPair<'p, T>)>
-where
-    N: Fn(&'p T) -> &'p str,
-{
+fn pairs<'p, T>(
+    old: &'p [T],
+    new: &'p [T],
+    name: impl Fn(&'p T) -> &'p str,
+) -> Vec<(&'p str, PlanPair<'p, T>)> {
     let old_names: HashMap<&str, &T> = old.iter().map(|item| (name(item), item)).collect();
     let new_names: HashMap<&str, &T> = new.iter().map(|item| (name(item), item)).collect();
     let kept =

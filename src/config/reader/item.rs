@@ -21,22 +21,10 @@ pub(crate) struct Item<'c> {
     pub(crate) field: &'c str,
     pub(super) value: &'c DeValue<'c>,
     pub(crate) span: Span,
-    place: ValueContext,
-    display: Display,
-}
-
-/// Whether a value is the field's own value, or an item of a list in the field.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ValueContext {
-    Field,
-    List,
-}
-
-/// Whether a value may stand in a message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Display {
-    AsWritten,
-    Never,
+    /// Whether the value is an item of a list in the field.
+    is_in_list: bool,
+    /// Whether the value must not stand in a message.
+    is_secret: bool,
 }
 
 /// A string of the file, with its variables replaced.
@@ -88,30 +76,27 @@ impl<'c> Item<'c> {
         value: &'c Spanned<DeValue<'c>>,
     ) -> Self {
         let (value, span) = (value.get_ref(), value.span());
-        Self { cx, field, value, span, place: ValueContext::Field, display: Display::AsWritten }
+        Self { cx, field, value, span, is_in_list: false, is_secret: false }
     }
 
     /// The same value, never shown in a message.
     pub(crate) fn secret(self) -> Self {
-        Self { display: Display::Never, ..self }
+        Self { is_secret: true, ..self }
     }
 
     /// Notes that the field cannot have this value. `expected` says which values the field can have.
     pub(crate) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
-        let found = match (self.display, self.value) {
-            (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
+        let found = match self.value {
+            DeValue::String(text) if self.is_secret && !text.is_empty() => "this text".to_owned(),
             _ => self.found(),
         };
-        let verb = match self.place {
-            ValueContext::Field => "be",
-            ValueContext::List => "hold",
-        };
+        let verb = if self.is_in_list { "hold" } else { "be" };
         self.fault(format!("`{}` cannot {verb} {found}", self.field), expected)
     }
 
     /// Notes another problem: the field can have such a value, but not here.
     pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
-        self.cx.error(&self.span, title, expected).secret(self.display == Display::Never)
+        self.cx.error(&self.span, title, expected).secret(self.is_secret)
     }
 
     fn found(&self) -> String {
@@ -292,12 +277,7 @@ impl<'c> Item<'c> {
     }
 
     fn part(&self, value: &'c Spanned<DeValue<'c>>) -> Self {
-        Self {
-            value: value.get_ref(),
-            span: value.span(),
-            place: ValueContext::List,
-            ..self.clone()
-        }
+        Self { value: value.get_ref(), span: value.span(), is_in_list: true, ..self.clone() }
     }
 }
 
@@ -314,7 +294,7 @@ impl<'c> Text<'c> {
     /// Whether a message may show the text. It may not where the text may be a secret: the text came from
     /// the environment, or [`Item::secret`] marks the value.
     pub(crate) fn is_shown(&self) -> bool {
-        !self.foreign && self.item.display == Display::AsWritten
+        !self.foreign && !self.item.is_secret
     }
 
     /// The text for a message, if a message may show it.

@@ -2,7 +2,7 @@
 
 use super::upstream::host_and_port;
 use crate::config::reader::{Item, Section, Wrong};
-use crate::config::setting::{Settings, at, fields, parsed, plain, read};
+use crate::config::setting::{Settings, at, fields, parsed, read};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
 use crate::plan::{CollectorAddress, TraceSpec};
@@ -17,8 +17,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(otlp), Kind::Text, Words("none"),
         "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item| collector(item).map(Some))
         .shown(|otlp, _| otlp.as_ref().map_or("none".to_owned(), ToString::to_string)),
-    &plain(at!(sample), Kind::Share, Value("0.01"),
-        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced"),
+    &parsed(at!(sample), Kind::Share, Value("0.01"),
+        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item| item.share())
+        .shown(|sample, _| sample.to_string()),
 ];
 
 const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:4317\"";

@@ -21,36 +21,25 @@ impl Memory {
 
     /// Evicts a bucket of this shard or another, but none of `spare`. `false` where none may go.
     pub(super) fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        match shard.evict(spare, now) {
-            Evicted::Nothing => return self.evict_elsewhere(spare, now),
-            Evicted::Full => {}
-            Evicted::Used => self.full.forgotten(self.keys()),
+        if self.evict_from(shard, spare, now) {
+            return true;
         }
-        true
-    }
-
-    /// Evicts a bucket of some other shard whose lock is free. After a reload has lowered the bound, there
-    /// are more shards than buckets, and most new keys find their own shard empty.
-    fn evict_elsewhere(&self, spare: &[Identity], now: Now) -> bool {
+        // After a reload has lowered the bound, there are more shards than buckets, and most new keys find
+        // their own shard empty.
         let from = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
         let others = self.shards.iter().cycle().skip(from % self.shards.len());
-        for shard in others.take(SHARDS_LOOKED_AT.min(self.shards.len())) {
+        others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
             // This lock may be out of the ascending order of locks. To wait for it could end in a deadlock.
-            let Some(mut shard) = shard.try_lock() else { continue };
-            match shard.evict(spare, now) {
-                Evicted::Nothing => {}
-                Evicted::Full => return true,
-                Evicted::Used => {
-                    self.full.forgotten(self.keys());
-                    return true;
-                }
-            }
-        }
-        false
+            other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, spare, now))
+        })
     }
 
-    pub(super) fn release_room(&self) {
-        self.removed(1);
+    fn evict_from(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
+        let evicted = shard.evict(spare, now);
+        if evicted == Evicted::Used {
+            self.full.forgotten(self.keys());
+        }
+        evicted != Evicted::Nothing
     }
 
     pub(super) fn removed(&self, keys: usize) {

@@ -2,7 +2,7 @@
 //! each. `Store` and `outage` call [`Memory`], and a `sweep` runs about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
-//! their locks in ascending order, and the lock of the shared buckets last. `shard` keeps the buckets,
+//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard` keeps the buckets,
 //! `locked` takes the locks, `eviction` makes room, `settle` counts what a request used, and `full` reports
 //! a full table.
 
@@ -15,7 +15,6 @@ mod packed;
 mod settle;
 mod shard;
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,8 +27,7 @@ pub(crate) use self::over::OverCount;
 pub(super) use self::shard::Identity;
 use self::shard::{Due, LimitMark, Shard};
 use super::claim::{BucketAsk, Claim, Taken};
-use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, State, Want};
+use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
@@ -57,10 +55,10 @@ pub(super) struct Memory {
     secret: (u64, u64),
     shards: Box<[Mutex<Shard>]>,
     /// One bucket for each limit, which new keys share when nothing can be evicted.
-    shared: Mutex<HashMap<Identity, SharedBucket>>,
+    shared: Mutex<Shard>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
-    full: Full,
+    pub(super) full: Full,
     swept: AtomicUsize,
     /// The shard at which the next search in other shards for a bucket to evict begins.
     looked_at: AtomicUsize,
@@ -75,14 +73,6 @@ enum BucketPlace {
     New,
     /// There is no room: the limit's shared bucket stands in.
     Shared,
-}
-
-/// A bucket that several keys share.
-struct SharedBucket {
-    state: State,
-    due: Due,
-    /// Empty, except for a sliding log.
-    log: Log,
 }
 
 /// A claim's bucket, as it is found.
@@ -122,16 +112,6 @@ impl Memory {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Decisions by a shared bucket, because the table had no room.
-    pub(super) fn shared_uses(&self) -> u64 {
-        self.full.shared_uses()
-    }
-
-    /// Buckets that were forgotten to make room, although they were not full again.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.full.forgotten_buckets()
-    }
-
     /// Sets the bound. Where the table holds more buckets, sweeps evict the rest.
     pub(super) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
@@ -161,32 +141,29 @@ impl Memory {
         let has_shared = seats.iter().any(|seat| seat.place == BucketPlace::Shared);
         let mut shared = has_shared.then(|| self.shared.lock());
         for (claim, seat) in claims.iter().zip(&mut seats) {
-            match (seat.place, &mut shared) {
-                (BucketPlace::Known, _) => {
-                    seat.state = state(shards.of(seat.id), seat.id, &claim.ask, now)
-                }
+            let shard = match (seat.place, &mut shared) {
+                (BucketPlace::New, _) => continue,
                 (BucketPlace::Shared, Some(shared)) => {
                     self.full.shared(&claim.spec.name, self.keys());
                     seat.id = self.shared_identity(&claim.question());
-                    let bucket = shared.get_mut(&seat.id);
-                    seat.state = bucket.map(|it| read(it.state, &mut it.log, &claim.ask, now));
+                    shared
                 }
-                (BucketPlace::New | BucketPlace::Shared, _) => {}
-            }
+                _ => shards.of(seat.id),
+            };
+            seat.state = state(shard, seat.id, &claim.ask, now);
         }
         let states: PerAsk<Option<State>> = seats.iter().map(|seat| seat.state).collect();
         let asks: PerAsk<Ask> = claims.iter().map(|claim| claim.ask).collect();
         let decided = decide(&asks, &states, now);
         let said = decided.decisions.into_iter().zip(decided.changes);
         for ((claim, seat), (decision, change)) in claims.iter_mut().zip(seats).zip(said) {
-            match (seat.place, &mut shared) {
-                (BucketPlace::Shared, Some(shared)) => {
-                    keep_shared(shared, seat.id, &claim.ask.algorithm, change.state());
-                }
-                _ => {
-                    let (shard, algorithm) = (shards.of(seat.id), &claim.ask.algorithm);
-                    self.keep(shard, seat.id, seat.state, algorithm, change.state(), now);
-                }
+            let shard = match (seat.place, &mut shared) {
+                (BucketPlace::Shared, Some(shared)) => shared,
+                _ => shards.of(seat.id),
+            };
+            let is_kept = keep(shard, seat.id, seat.state, &claim.ask.algorithm, change, now);
+            if seat.place == BucketPlace::New && !is_kept {
+                self.removed(1);
             }
             decided_on(claim, decision, change, noting, now);
             if let Some(taken) = &mut claim.taken {
@@ -206,37 +183,13 @@ impl Memory {
             return None;
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
-        self.keep(&mut shard, id, before, &claim.ask.algorithm, change.state(), now);
+        let is_kept = keep(&mut shard, id, before, &claim.ask.algorithm, change, now);
         drop(shard);
+        if before.is_none() && !is_kept {
+            self.removed(1);
+        }
         decided_on(claim, decision, change, noting, now);
         Some(verdict)
-    }
-
-    /// Writes the outcome of a decision into a bucket for which there is room.
-    fn keep(
-        &self,
-        shard: &mut Shard,
-        id: Identity,
-        before: Option<State>,
-        algorithm: &Algorithm,
-        write: Option<State>,
-        now: Now,
-    ) {
-        match (write, before) {
-            (Some(state), _) => {
-                shard.put(id, state, Due::of(algorithm, state), now);
-                if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
-                {
-                    shard.log(id).write(params, seen);
-                }
-            }
-            (None, None) => self.release_room(),
-            // After a reload with a smaller burst a bucket may owe tokens. Then it must not be forgotten.
-            (None, Some(state)) if algorithm.in_debt(state) => {
-                shard.put(id, state, Due::of(algorithm, state), now);
-            }
-            (None, Some(_)) => {}
-        }
     }
 
     /// The decision that one ask alone would get. Nothing is taken.
@@ -268,7 +221,7 @@ impl Memory {
                 (0..over.min(SWEEP_EVICTIONS)).take_while(|_| self.evict(&mut shard, &[], now));
             self.removed(evictions.count());
         }
-        self.shared.lock().retain(|_, bucket| !bucket.due.fresh(now));
+        self.shared.lock().sweep(now);
     }
 
     /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
@@ -303,37 +256,38 @@ fn decided_on(claim: &mut Claim<'_>, decision: Decision, change: Change, noting:
     };
 }
 
-/// Writes the outcome of a decision into a shared bucket.
-fn keep_shared(
-    shared: &mut HashMap<Identity, SharedBucket>,
+/// Writes the outcome of a decision into a bucket for which there is room. Returns whether there is something
+/// to keep.
+fn keep(
+    shard: &mut Shard,
     id: Identity,
+    before: Option<State>,
     algorithm: &Algorithm,
-    write: Option<State>,
-) {
-    let Some(state) = write else { return };
-    let due = Due::of(algorithm, state);
-    let mut log = shared.remove(&id).map(|bucket| bucket.log).unwrap_or_default();
-    if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state) {
-        log.write(params, seen);
+    change: Change,
+    now: Now,
+) -> bool {
+    // After a reload with a smaller burst a bucket may owe tokens. Then it must not be forgotten.
+    let owes = || before.filter(|state| algorithm.in_debt(*state));
+    let Some(state) = change.state().or_else(owes) else { return false };
+    shard.put(id, state, Due::of(algorithm, state), now);
+    if let (Algorithm::SlidingLog(params), Some(State::SlidingLog(seen))) =
+        (algorithm, change.state())
+    {
+        shard.log(id).write(params, seen);
     }
-    shared.insert(id, SharedBucket { state, due, log });
+    true
 }
 
 /// A bucket's state for a decision on this ask. A sliding log's state is read from its list.
 fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
     let state = shard.state(id)?;
-    match state {
-        State::SlidingLog(_) => Some(read(state, shard.log(id), ask, now)),
-        _ => Some(state),
-    }
-}
-
-fn read(state: State, log: &mut Log, ask: &Ask, now: Now) -> State {
-    let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
-    let now = ask.algorithm.time(now);
+    let (State::SlidingLog(_), Algorithm::SlidingLog(params)) = (state, ask.algorithm) else {
+        return Some(state);
+    };
+    let (log, now) = (shard.log(id), ask.algorithm.time(now));
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);
-    State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now)))
+    Some(State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now))))
 }
 
 #[cfg(test)]

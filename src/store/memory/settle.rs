@@ -1,7 +1,7 @@
 //! Settles a bucket of this process once the request's use is known.
 
-use super::shard::Due;
-use super::{Memory, SharedBucket};
+use super::Memory;
+use super::shard::{Due, Identity, Shard};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
 use crate::limit::time::Now;
@@ -17,19 +17,16 @@ impl Memory {
         from_shared: bool,
         now: Now,
     ) {
-        if !from_shared && self.settle_own(ask, settled, now) {
-            return;
+        if !from_shared {
+            let id = self.identity(ask);
+            let mut shards = self.lock(&[id]);
+            let make_room = |shard: &mut Shard| self.make_room(shard, &[id], now);
+            if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
+                return self.removed(removed);
+            }
         }
-        let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
-        let mut shared = self.shared.lock();
-        let (before, mut log) = match shared.remove(&id) {
-            Some(bucket) => (Some(bucket.state), bucket.log),
-            None => (None, Log::default()),
-        };
-        if let Some(state) = after(&algorithm, before, &mut log, settled, now) {
-            let due = Due::of(&algorithm, state);
-            shared.insert(id, SharedBucket { state, due, log });
-        }
+        let id = self.shared_identity(ask);
+        settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
     }
 
     /// Writes a bucket of which so many tokens are used. Where there is no room, nothing is written.
@@ -46,33 +43,36 @@ impl Memory {
             shard.put(id, state, Due::of(&algorithm, state), now);
         }
     }
+}
 
-    /// Settles with the key's own bucket. `false` where the key has none and there is no room for one.
-    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
-        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        // A missing bucket was full and is forgotten, or was evicted.
-        let state = shard.state(id);
-        let mut log = match algorithm {
-            Algorithm::SlidingLog(_) => shard.take_log(id),
-            _ => Log::default(),
-        };
-        match after(&algorithm, state, &mut log, settled, now) {
-            Some(new) if state.is_some() || self.make_room(shard, &[id], now) => {
-                shard.put(id, new, Due::of(&algorithm, new), now);
-                if let State::SlidingLog(_) = new {
-                    *shard.log(id) = log;
-                }
-                true
-            }
-            Some(_) => false,
-            None => {
-                self.removed(usize::from(shard.remove(id)));
-                true
-            }
-        }
+/// Settles with a bucket of this shard. Returns how many buckets were removed. `None` where the bucket is missing
+/// and there is no room for one.
+fn settle_in(
+    shard: &mut Shard,
+    id: Identity,
+    ask: &BucketAsk<'_>,
+    settled: &Settlement,
+    make_room: impl FnOnce(&mut Shard) -> bool,
+    now: Now,
+) -> Option<usize> {
+    let algorithm = &ask.ask.algorithm;
+    // A missing bucket was full and is forgotten, or was evicted.
+    let state = shard.state(id);
+    let mut log = match algorithm {
+        Algorithm::SlidingLog(_) => shard.take_log(id),
+        _ => Log::default(),
+    };
+    let Some(new) = after(algorithm, state, &mut log, settled, now) else {
+        return Some(usize::from(shard.remove(id)));
+    };
+    if state.is_none() && !make_room(shard) {
+        return None;
     }
+    shard.put(id, new, Due::of(algorithm, new), now);
+    if let State::SlidingLog(_) = new {
+        *shard.log(id) = log;
+    }
+    Some(0)
 }
 
 /// The bucket's state after the settlement. `None` is a new bucket.

@@ -135,7 +135,7 @@ impl Fetch {
         let store = Arc::clone(store);
         tokio::spawn(async move {
             let Some(redis) = &store.redis else { return };
-            let _counted = redis.about_to();
+            let _counted = redis.queue.teller().about_to();
             let ask = self.question();
             let fetched = match Instant::now() < self.ends {
                 true => redis.fetch(&ask).await.ok().flatten(),

@@ -96,7 +96,7 @@ impl RedisConnection {
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let node = Arc::clone(&server.node);
-        let is_in_cluster = server.nodes.is_cluster();
+        let is_in_cluster = server.nodes.is_cluster;
         let number = Arc::new(AtomicU64::new(0));
         let present = Arc::clone(&number);
         let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
@@ -135,27 +135,21 @@ impl RedisConnection {
             }
             Err(StoreError::TimedOut)
         });
-        if let Err(error) = &result
-            && !self.is_redirection(error)
-        {
-            health.counts.failed(error);
-        }
         if self.is_in_cluster && !matches!(result, Err(StoreError::NotConnected)) {
-            health.counts.took(began.elapsed());
+            health.counts.seconds.observe(began.elapsed());
         }
         match &result {
-            Ok(_) => health.succeeded(phase),
-            Err(error) if self.is_redirection(error) => health.succeeded(phase),
-            // The failed attempt to connect was counted when it failed.
-            Err(StoreError::NotConnected) => {}
-            Err(error) => health.failed(phase, error),
+            // A server that names another one of its cluster works.
+            Err(error) if !(self.is_in_cluster && error.is_redirection()) => {
+                health.counts.failed(error);
+                // The failed attempt to connect was counted when it failed.
+                if !matches!(error, StoreError::NotConnected) {
+                    health.failed(phase, error);
+                }
+            }
+            _ => health.succeeded(phase),
         }
         result
-    }
-
-    /// Whether the server works, and names another server of its cluster.
-    fn is_redirection(&self, error: &StoreError) -> bool {
-        self.is_in_cluster && error.is_redirection()
     }
 
     /// Like [`RedisConnection::call`], for a call that no request waits for: its failure says nothing about
@@ -242,7 +236,7 @@ impl RedisServer {
         let mut phase = None;
         loop {
             let turn = health.turn().await;
-            if phase.replace(turn.phase()) != Some(turn.phase()) {
+            if phase.replace(turn.phase) != Some(turn.phase) {
                 link.send_replace(Link::Connecting);
                 pause = FIRST_PAUSE;
             }
@@ -264,7 +258,7 @@ impl RedisServer {
                 }
                 Err(error) => {
                     link.send_replace(Link::Broken);
-                    let is_probe = turn.is_probe();
+                    let is_probe = turn.is_probe;
                     turn.failed(&error);
                     if is_probe {
                         continue;
@@ -299,7 +293,7 @@ impl RedisServer {
         let call = live.clone().call(&command, false, |answer| probe.read(&answer).map(|_| ()));
         match timeout(self.shared.timeout(), call).await {
             // It works, and has other slots than before.
-            Ok(Err(error)) if self.nodes.is_cluster() && error.is_redirection() => {
+            Ok(Err(error)) if self.nodes.is_cluster && error.is_redirection() => {
                 self.nodes.has_changed();
                 Ok(())
             }
@@ -312,7 +306,7 @@ impl RedisServer {
     fn probe_name(&self) -> String {
         // No limit's key looks like this, because a limit's name is never empty.
         let plain = format!("{}::probe", self.prefix);
-        if !self.nodes.is_cluster() {
+        if !self.nodes.is_cluster {
             return plain;
         }
         let slots = self.nodes.map().slots_of(&self.node);

@@ -1,36 +1,26 @@
 //! What is counted of the calls to one server, for metrics.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::StoreError;
-use crate::observe::metrics::{Histogram, SharedHistogram};
+use crate::observe::metrics::SharedHistogram;
 
 /// The calls of all workers to one server.
 #[derive(Default)]
 pub(in crate::store) struct CallCounts {
-    seconds: SharedHistogram,
+    pub(super) seconds: SharedHistogram,
     /// By the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl CallCounts {
-    /// Counts a call that took this long.
-    pub(super) fn took(&self, duration: Duration) {
-        self.seconds.observe(duration);
-    }
-
     /// Counts a call that failed.
     pub(super) fn failed(&self, error: &StoreError) {
         if let Some(kind) = error.kind() {
             *self.errors.lock().entry(kind).or_default() += 1;
         }
-    }
-
-    pub(super) fn seconds(&self) -> Histogram {
-        self.seconds.total()
     }
 
     /// Failed calls since the start, by the error's kind.

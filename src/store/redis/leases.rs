@@ -31,7 +31,7 @@ const GATHERED: u32 = 4;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
-pub(super) struct Leases {
+pub(in crate::store) struct Leases {
     table: Arc<SlotTable>,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -106,7 +106,7 @@ impl Leases {
     }
 
     /// Gives back a slot that Redis has given or may give.
-    pub(super) fn give_back(&self, request: u64) {
+    pub(in crate::store) fn give_back(&self, request: u64) {
         let Some(mut slot) = self.table.slots.lock().known.remove(&request) else { return };
         slot.end = Some(Instant::now() + lease(&slot.ask));
         self.table.give_back(request, slot);
@@ -183,7 +183,7 @@ impl SlotTable {
         drop(slots);
         for (request, slot) in again {
             // While Redis is away, nothing is sent.
-            match self.router.is_up(self.router.slot(&slot.name)) {
+            match self.router.nodes.is_up(self.router.slot(&slot.name)) {
                 true => self.give_back(request, slot),
                 false => self.was_not_heard(request, slot),
             }

@@ -38,7 +38,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{AskReply, Call, Request, SCRIPT};
 use self::leases::Leases;
@@ -57,11 +56,10 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
-pub(crate) use self::name::{BucketName, stored_key};
+pub(crate) use self::name::{BucketName, shown_key, stored_key};
 pub use self::nodes::ClusterServer;
 pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
-pub(super) use self::overrides::OverrideChange;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
@@ -71,9 +69,9 @@ pub(super) use self::unsettled::Unsettled;
 /// One worker's access to Redis.
 pub(super) struct Redis {
     router: Arc<Router>,
-    queue: Queue,
+    pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
-    leases: Leases,
+    pub(super) leases: Leases,
     prefix: String,
     display: KeyDisplay,
     shared: Arc<Shared>,
@@ -98,7 +96,7 @@ impl Redis {
             let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
             let following = overrides::follow(from, prefix.to_owned(), shared);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
-            if nodes.is_cluster() {
+            if nodes.is_cluster {
                 let following = topology::keep_map(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
@@ -131,7 +129,7 @@ impl Redis {
     }
 
     fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
-        match (self.router.is_cluster(), is_limiter(&ask.ask)) {
+        match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
             (false, _) => HashSlot::default(),
             (true, false) => self.router.slot(&self.name(ask)),
             (true, true) => self.router.slot(&self.limiter_keys(ask).hash),
@@ -217,11 +215,6 @@ impl Redis {
         awaited.answer().await?.first().copied().ok_or(StoreError::Nonsense)
     }
 
-    /// Makes [`Redis::told`] wait until the token is dropped.
-    pub(super) fn about_to(&self) -> TaskTrackerToken {
-        self.queue.teller().about_to()
-    }
-
     /// Takes the ask's cost, if the bucket has so many tokens.
     pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
         let reply = self.ask_alone(ask, Verb::Take, true).await?;
@@ -246,11 +239,6 @@ impl Redis {
         });
     }
 
-    /// Gives back a slot that a request holds or asked for.
-    pub(super) fn give_slot_back(&self, slot: u64) {
-        self.leases.give_back(slot);
-    }
-
     /// Logs from time to time that this bucket's key holds a value of another type.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
         let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
@@ -265,11 +253,6 @@ impl Redis {
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.router.call(self.slot(ask), &call, read, self.deadline()).await
-    }
-
-    /// Waits until each request that nobody awaits was answered or has failed.
-    pub(super) async fn told(&self) {
-        self.queue.told().await;
     }
 
     /// The time by which a call that begins now must be answered.

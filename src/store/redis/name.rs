@@ -39,12 +39,7 @@ impl BucketName<'_> {
         into.push(b':');
         if !spec.key.sources.is_empty() {
             into.push(b'{');
-            match display {
-                KeyDisplay::Hashed if spec.key.has_secrets() => {
-                    write_key(&spec.key.hashed(key), into);
-                }
-                KeyDisplay::Hashed | KeyDisplay::Plain => write_key(key, into),
-            }
+            into.extend_from_slice(stored_key(spec, key, display).as_bytes());
             into.extend_from_slice(b"}:");
         }
         into.extend_from_slice(spec.name.limit().as_bytes());
@@ -61,27 +56,23 @@ impl BucketName<'_> {
 
 /// The text of a key as it stands between the braces.
 pub(crate) fn stored_key<'k>(spec: &LimitSpec, key: &'k Key, display: KeyDisplay) -> Cow<'k, str> {
-    let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
-    if !is_hashed && key.as_bytes().len() <= LONGEST {
-        return Cow::Borrowed(key.as_str());
+    let text = match shown_key(spec, key, display) {
+        Cow::Borrowed(key) => Cow::Borrowed(key.as_str()),
+        Cow::Owned(key) => Cow::Owned(key.as_str().to_owned()),
+    };
+    match text.len() <= LONGEST {
+        true => text,
+        // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
+        false => Cow::Owned(format!("%~{}", hash(text.as_bytes()))),
     }
-    let mut text = Vec::new();
-    match is_hashed {
-        true => write_key(&spec.key.hashed(key), &mut text),
-        false => write_key(key, &mut text),
-    }
-    // A key's text is UTF-8, so nothing is replaced.
-    Cow::Owned(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn write_key(key: &Key, into: &mut Vec<u8>) {
-    if key.as_bytes().len() <= LONGEST {
-        into.extend_from_slice(key.as_bytes());
-        return;
+/// A key for logs and for Redis: with its secret values hashed, unless the operator wants plain keys.
+pub(crate) fn shown_key<'k>(spec: &LimitSpec, key: &'k Key, display: KeyDisplay) -> Cow<'k, Key> {
+    match display {
+        KeyDisplay::Hashed if spec.key.has_secrets() => Cow::Owned(spec.key.hashed(key)),
+        KeyDisplay::Hashed | KeyDisplay::Plain => Cow::Borrowed(key),
     }
-    // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
-    into.extend_from_slice(b"%~");
-    into.extend_from_slice(hash(key.as_bytes()).as_bytes());
 }
 
 #[cfg(test)]
@@ -89,9 +80,8 @@ mod tests {
     use super::*;
 
     fn written(value: &str) -> String {
-        let mut name = Vec::new();
-        write_key(&Key::of([Some(value.as_bytes())]), &mut name);
-        String::from_utf8(name).unwrap()
+        let spec = LimitSpec::new(crate::limit::name::Name::new("a").unwrap());
+        stored_key(&spec, &Key::of([Some(value.as_bytes())]), KeyDisplay::Hashed).into_owned()
     }
 
     #[test]

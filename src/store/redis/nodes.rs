@@ -15,23 +15,24 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::connect::RedisConnector;
-use super::health::{HealthSummary, RedisHealth};
+use super::health::RedisHealth;
 use super::slot::{HashSlot, SLOTS, SlotRange};
 use crate::observe::metrics::Histogram;
 use crate::observe::seldom::Seldom;
-use crate::plan::{Endpoint, LimitSpec, RedisLocation, RedisTopology};
+use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 
 /// The time between two log lines about slots that moved: a resharding moves slots for minutes.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
 pub(in crate::store) struct RedisNodes {
-    location: RedisLocation,
-    connector: RedisConnector,
+    pub(super) location: RedisLocation,
+    /// What the connectors of all servers are made of.
+    pub(super) connector: RedisConnector,
     /// The one server's health. In a cluster: whether its slots have servers.
-    health: Arc<RedisHealth>,
+    pub(in crate::store) health: Arc<RedisHealth>,
     map: watch::Sender<SlotMap>,
-    is_cluster: bool,
+    pub(super) is_cluster: bool,
     /// The map is not right any more.
     is_stale: AtomicBool,
     /// The slots that moved and were not logged, by the old and the new server.
@@ -131,24 +132,6 @@ impl RedisNodes {
         }
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        self.is_cluster
-    }
-
-    pub(super) fn location(&self) -> &RedisLocation {
-        &self.location
-    }
-
-    /// What the connectors of all servers are made of.
-    pub(super) fn connector(&self) -> &RedisConnector {
-        &self.connector
-    }
-
-    /// The health of the one server. In a cluster: whether its slots have servers.
-    pub(super) fn health(&self) -> &RedisHealth {
-        &self.health
-    }
-
     pub(super) fn map(&self) -> watch::Ref<'_, SlotMap> {
         self.map.borrow()
     }
@@ -200,7 +183,7 @@ impl RedisNodes {
             let from = owner.replace(Arc::clone(&to));
             let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
             if is_new {
-                self.note_move(from.as_ref(), &to, 1);
+                self.note_move(from.as_deref(), &to);
             }
             is_new
         });
@@ -235,7 +218,7 @@ impl RedisNodes {
                 if let (Some(was), Some(node)) = (was, node)
                     && was.id != node.id
                 {
-                    self.note_move(Some(was), node, 1);
+                    self.note_move(Some(was), node);
                 }
             }
             let now = map.owners();
@@ -280,10 +263,9 @@ impl RedisNodes {
         node
     }
 
-    fn note_move(&self, from: Option<&Arc<RedisNode>>, to: &RedisNode, slots: usize) {
-        let name = |node: &RedisNode| node.location.to_string();
-        let from = from.map_or_else(|| "no server".to_owned(), |node| name(node));
-        *self.untold.lock().entry((from, name(to))).or_default() += slots;
+    fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
+        let from = from.map_or_else(|| "no server".to_owned(), |node| node.location.to_string());
+        *self.untold.lock().entry((from, to.location.to_string())).or_default() += 1;
     }
 
     /// Logs the slots that moved since the last such line. A resharding is told from time to time.
@@ -302,31 +284,25 @@ impl RedisNodes {
         tracing::info!(server = %self.location, slots = moves, "store slots moved");
     }
 
-    /// Notes what limits do without Redis, for the log lines of an outage.
-    pub(in crate::store) fn adjust(&self, limits: &[Arc<LimitSpec>]) {
-        self.health.adjust(limits);
-    }
-
     /// Logs requests that were decided without Redis outside an outage.
     pub(in crate::store) fn tell_missed(&self) {
         self.all().iter().for_each(|health| health.tell_missed());
     }
 
-    /// What the servers' health adds up to.
-    pub(in crate::store) fn summary(&self) -> HealthSummary {
-        let mut sum = HealthSummary { is_up: true, decided: 0, refused: 0 };
-        for health in self.all() {
-            let (decided, refused) = health.without();
-            sum.decided += decided;
-            sum.refused += refused;
-        }
-        sum.is_up = self.health.is_up() && !self.is_any_away();
-        sum
+    /// Whether all servers answer.
+    pub(in crate::store) fn are_up(&self) -> bool {
+        self.health.is_up() && !self.is_any_away()
+    }
+
+    /// The requests of all servers on which `on_store_error` decided, and those that it refused.
+    pub(in crate::store) fn without(&self) -> (u64, u64) {
+        let each = self.all().into_iter().map(|health| health.without());
+        each.fold((0, 0), |sum, (decided, refused)| (sum.0 + decided, sum.1 + refused))
     }
 
     /// How long all servers have been up, or one of them has been away.
     pub(in crate::store) fn phase_age(&self) -> Duration {
-        let (all, is_up) = (self.all(), self.summary().is_up);
+        let (all, is_up) = (self.all(), self.are_up());
         let of = |up| all.iter().filter(move |it| it.is_up() == up).map(|it| it.phase_age());
         let age = if is_up { of(true).min() } else { of(false).max() };
         age.unwrap_or_default()
@@ -339,7 +315,7 @@ impl RedisNodes {
             name: location.to_string(),
             is_up: health.is_up(),
             phase_age: health.phase_age(),
-            seconds: health.counts.seconds(),
+            seconds: health.counts.seconds.total(),
             errors: health.counts.errors(),
         };
         let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
@@ -347,11 +323,6 @@ impl RedisNodes {
         let is_whole = !self.is_cluster || self.health.is_up();
         let whole = (!is_whole).then(|| server(&self.location, &self.health));
         of_owners.chain(whole).collect()
-    }
-
-    /// Failed calls of the one server, by the error's kind.
-    pub(in crate::store) fn errors(&self) -> Vec<(&'static str, u64)> {
-        self.health.counts.errors()
     }
 
     fn all(&self) -> Vec<Arc<RedisHealth>> {
@@ -383,12 +354,10 @@ mod tests {
             nodes.health_of(HashSlot(0)).decided_without();
             nodes.health_of(HashSlot(half)).refused_without();
             nodes.named(&at(200));
-            let sum = nodes.summary();
-            assert_eq!((sum.decided, sum.refused), (u64::from(port), u64::from(port)));
+            assert_eq!(nodes.without(), (u64::from(port), u64::from(port)));
         }
         nodes.replace(&[(0, SLOTS - 1, at(100))]);
-        let sum = nodes.summary();
-        assert_eq!((sum.decided, sum.refused), (9, 9));
+        assert_eq!(nodes.without(), (9, 9));
         assert_eq!(nodes.all().len(), 2, "one server, and the cluster as a whole");
         assert_eq!(nodes.map().owner(HashSlot(0)).unwrap().id, nodes.map().owners()[0].id);
     }

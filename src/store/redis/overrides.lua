@@ -12,8 +12,8 @@
 --   tell                              changes the generation alone
 --   (KEEP stands behind these: how long overrides without an end stay when no process reads them)
 --
--- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do, -1 where there was no
--- room, the generation, then the fields and values.
+-- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do or no room, the generation,
+-- then the fields and values.
 local hash, verb, keep = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -43,7 +43,7 @@ local done = 1
 if verb == 'set' then
   local field, lasts = ARGV[3], tonumber(ARGV[4])
   if not left[field] and count >= tonumber(ARGV[6]) then
-    done = -1
+    done = 0
   else
     local ends = lasts > 0 and now + lasts or 0
     left[field] = whole(ends) .. ' ' .. ARGV[5]

@@ -36,16 +36,6 @@ const KEEP: Duration = Duration::from_secs(30 * 86_400);
 /// The time between two warnings that overrides cannot be read.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// What became of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum OverrideChange {
-    Done,
-    /// There was nothing to end.
-    Nothing,
-    /// There are too many overrides.
-    Full,
-}
-
 /// Reads the overrides again and again, and notes in `shared` what is in force.
 pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
     let name = name(&prefix);
@@ -82,24 +72,24 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shar
 }
 
 impl Redis {
-    /// Sets an override, for this time if one is given.
+    /// Sets an override, for this time if one is given. Returns whether there was room for it.
     pub(in crate::store) async fn set_override(
         &self,
         entry: &RunningOverride,
         lasts: Option<Duration>,
-    ) -> Result<OverrideChange, StoreError> {
+    ) -> Result<bool, StoreError> {
         let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
         let mut call = command(&name(&self.prefix), "set");
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
         self.change(&call).await
     }
 
-    /// Ends an override.
+    /// Ends an override. Returns whether there was one.
     pub(in crate::store) async fn end_override(
         &self,
         limit: &str,
         key: &str,
-    ) -> Result<OverrideChange, StoreError> {
+    ) -> Result<bool, StoreError> {
         let mut call = command(&name(&self.prefix), "end");
         call.arg(field(limit, key));
         self.change(&call).await
@@ -110,12 +100,13 @@ impl Redis {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }
 
-    async fn change(&self, call: &Cmd) -> Result<OverrideChange, StoreError> {
+    /// Returns whether the script did what it was asked for.
+    async fn change(&self, call: &Cmd) -> Result<bool, StoreError> {
         let asked = Instant::now();
         let slot = self.router.slot(name(&self.prefix).as_bytes());
-        let (read, change) = self.router.call(slot, call, parse, self.deadline()).await?;
+        let (read, done) = self.router.call(slot, call, parse, self.deadline()).await?;
         self.shared.running.read(read, asked);
-        Ok(change)
+        Ok(done)
     }
 }
 
@@ -142,21 +133,17 @@ fn number(answer: Value) -> Option<u64> {
 }
 
 /// Reads the script's answer. An override that this version cannot read is left out.
-fn parse(answer: Value) -> Option<(ReadOverrides, OverrideChange)> {
+fn parse(answer: Value) -> Option<(ReadOverrides, bool)> {
     let answer = Vec::<Vec<u8>>::from_redis_value(answer).ok()?;
     let mut texts = answer.into_iter().map(|text| String::from_utf8(text).unwrap_or_default());
     let at = Timestamp::from_micros(texts.next()?.parse().ok()?)?;
-    let change = match texts.next()?.as_str() {
-        "1" => OverrideChange::Done,
-        "0" => OverrideChange::Nothing,
-        _ => OverrideChange::Full,
-    };
+    let done = texts.next()? == "1";
     let generation = texts.next()?.parse().ok()?;
     let mut entries = Vec::new();
     while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
         entries.extend(entry(&field, &value));
     }
-    Some((ReadOverrides { at, generation, entries }, change))
+    Some((ReadOverrides { at, generation, entries }, done))
 }
 
 fn text(entry: &RunningOverride) -> String {

@@ -26,7 +26,7 @@ use crate::store::StoreError;
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
-pub(super) struct Queue {
+pub(in crate::store) struct Queue {
     gathered: Arc<Gathered>,
     _sender: AbortOnDropHandle<()>,
 }
@@ -93,12 +93,12 @@ impl Queue {
     }
 
     /// A [`Teller`], which adds requests whose reply nobody waits for.
-    pub(super) fn teller(&self) -> Teller {
+    pub(in crate::store) fn teller(&self) -> Teller {
         Teller(Arc::clone(&self.gathered))
     }
 
     /// Waits until Redis has answered every request whose reply nobody waits for.
-    pub(super) async fn told(&self) {
+    pub(in crate::store) async fn told(&self) {
         self.gathered.told.wait().await;
     }
 
@@ -133,11 +133,11 @@ impl Awaited {
 
 /// Adds requests whose reply nobody waits for to a worker's queue. It does not keep the queue alive.
 #[derive(Clone)]
-pub(super) struct Teller(Arc<Gathered>);
+pub(in crate::store) struct Teller(Arc<Gathered>);
 
 impl Teller {
     /// Counts a request as under way before it is sent, until the token is dropped.
-    pub(super) fn about_to(&self) -> TaskTrackerToken {
+    pub(in crate::store) fn about_to(&self) -> TaskTrackerToken {
         self.0.told.token()
     }
 

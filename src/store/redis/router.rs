@@ -38,7 +38,7 @@ enum CallKind {
 
 /// One worker's connections.
 pub(super) struct Router {
-    nodes: Arc<RedisNodes>,
+    pub(super) nodes: Arc<RedisNodes>,
     prefix: String,
     shared: Arc<Shared>,
     /// By [`RedisNode::id`].
@@ -76,21 +76,12 @@ impl Router {
                 router.connect();
             }
         };
-        self.nodes.is_cluster().then(|| AbortOnDropHandle::new(tokio::spawn(keeping)))
-    }
-
-    pub(super) fn is_cluster(&self) -> bool {
-        self.nodes.is_cluster()
+        self.nodes.is_cluster.then(|| AbortOnDropHandle::new(tokio::spawn(keeping)))
     }
 
     /// The slot of a key.
     pub(super) fn slot(&self, key: &[u8]) -> HashSlot {
-        if self.nodes.is_cluster() { HashSlot::of(key) } else { HashSlot::default() }
-    }
-
-    /// Whether the server that has this slot decides.
-    pub(super) fn is_up(&self, slot: HashSlot) -> bool {
-        self.nodes.is_up(slot)
+        if self.nodes.is_cluster { HashSlot::of(key) } else { HashSlot::default() }
     }
 
     /// The number of the connection to the server that has this slot. `None` where that server is away.
@@ -155,7 +146,7 @@ impl Router {
             };
             let RedisTopology::Server(here) = &node.location.topology else { return result };
             let named = error.redirect_node().and_then(|(text, _)| read_address(text, here));
-            let Some(named) = named.filter(|_| self.is_cluster()) else { return result };
+            let Some(named) = named.filter(|_| self.nodes.is_cluster) else { return result };
             if redirection > 1 {
                 sleep(DISAGREEMENT).await;
             }
@@ -202,7 +193,7 @@ impl Router {
 
     fn begin(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
         Arc::new(RedisConnection::keep(RedisServer {
-            connector: self.nodes.connector().to(&node.location),
+            connector: self.nodes.connector.to(&node.location),
             node: Arc::clone(node),
             nodes: Arc::clone(&self.nodes),
             prefix: self.prefix.clone(),

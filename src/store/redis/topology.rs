@@ -40,7 +40,7 @@ const RIGHTS: &str = "allow this user +cluster|info and +cluster|slots on each s
 pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
     let told = Seldom::new(SILENCE);
     loop {
-        let turn = nodes.health().turn().await;
+        let turn = nodes.health.turn().await;
         let is_known = !nodes.map().owners().is_empty();
         match ask_any(&nodes).await {
             Ok(ranges) => match nodes.replace(&ranges) {
@@ -63,7 +63,7 @@ pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
         sleep(FIRST).await;
         while Instant::now() < due {
             sleep(SOON).await;
-            if nodes.is_any_away() || nodes.was_stale() || !nodes.health().is_up() {
+            if nodes.is_any_away() || nodes.was_stale() || !nodes.health.is_up() {
                 break;
             }
         }
@@ -77,11 +77,11 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     let mut owners = nodes.map().owners();
     fastrand::shuffle(&mut owners);
     owners.sort_by_key(|node| !node.health.is_up());
-    let named = nodes.location().topology.servers().iter();
-    let named = named.map(|server| nodes.location().of_server(server.clone()));
+    let named = nodes.location.topology.servers().iter();
+    let named = named.map(|server| nodes.location.of_server(server.clone()));
     let mut failure = StoreError::NotConnected;
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
-        match ask(&nodes.connector().to(&location)).await {
+        match ask(&nodes.connector.to(&location)).await {
             Ok(ranges) => return Ok(ranges),
             Err(_) if is_forbidden(&failure) => {}
             Err(error) => failure = error,
@@ -98,7 +98,7 @@ fn is_forbidden(error: &StoreError) -> bool {
 fn tell_forbidden(nodes: &RedisNodes, error: &StoreError) {
     let is_right = matches!(error, StoreError::Redis(error) if error.code() == Some("NOPERM"));
     let help = if is_right { Some(RIGHTS) } else { advice::help(error) };
-    tracing::warn!(server = %nodes.location(), %error, help, "store slots not read");
+    tracing::warn!(server = %nodes.location, %error, help, "store slots not read");
 }
 
 async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {

@@ -110,9 +110,7 @@ async fn check(
 fn request(server: &ServerAddress, health: &HealthSpec) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::empty());
     *request.uri_mut() = health.path.clone().into();
-    let host = server.url.split_once("://").map_or("localhost", |(_, host)| host);
-    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
-    request.headers_mut().insert(HOST, host);
+    request.headers_mut().insert(HOST, server.host());
     request.headers_mut().insert(USER_AGENT, CHECKER);
     request
 }

@@ -11,10 +11,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use self::check::CheckError;
 pub(super) use self::server::LONGEST_PAUSE;
 pub use self::server::ServerState;
-use self::server::{HealthChange, MOST_BREAKS};
+use self::server::{HealthChange, MOST_BREAKS, ServerRecord};
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
@@ -61,23 +63,21 @@ impl UpstreamState {
     /// No health check will say again whether a server is ill.
     fn forget_checks(&self) {
         for server in &self.servers {
-            let change = server.note(|record, _| {
+            self.note(server, &"", |record, _| {
                 (record.is_ill, record.contrary_checks) = (false, 0);
             });
-            self.tell(server, change, &"");
         }
     }
 
     /// A server refused a connection, or did not take it in time.
     pub(super) fn refused(&self, server: &ServerState, error: &dyn Display) {
-        let change = server.note(|record, now| {
+        self.note(server, error, |record, now| {
             // Where no server is open, each request tries one that is set aside. That is no reason to leave
             // the server alone for longer.
             if record.aside_until.is_none_or(|until| until <= now) {
                 record.set_aside(now);
             }
         });
-        self.tell(server, change, error);
     }
 
     /// A server that was tried after it had been set aside refused the connection again.
@@ -88,24 +88,22 @@ impl UpstreamState {
     /// A server took a connection. This brings back a server that refused connections.
     pub(super) fn connected(&self, server: &ServerState) {
         if !server.is_sound() {
-            let change = server.note(|record, _| {
+            self.note(server, &"", |record, _| {
                 if record.breaks < MOST_BREAKS {
                     record.aside_until = None;
                 }
             });
-            self.tell(server, change, &"");
         }
     }
 
     /// A server broke off an exchange before its answer, or did not answer in time.
     pub(super) fn broke_off(&self, server: &ServerState, error: &dyn Display) {
-        let change = server.note(|record, now| {
+        self.note(server, error, |record, now| {
             record.breaks = record.breaks.saturating_add(1);
             if record.breaks >= MOST_BREAKS && record.aside_until.is_none() {
                 record.set_aside(now);
             }
         });
-        self.tell(server, change, error);
     }
 
     /// A server answered a request that was sent while the server was open. That does not bring the server
@@ -118,24 +116,23 @@ impl UpstreamState {
 
     /// A server answered a request that was sent while the server was set aside.
     pub(super) fn recovered(&self, server: &ServerState) {
-        let change = server.note(|record, _| {
+        self.note(server, &"", |record, _| {
             (record.breaks, record.times_aside, record.aside_until) = (0, 0, None);
         });
-        self.tell(server, change, &"");
     }
 
     /// A server asked for a pause.
     pub(super) fn paused(&self, server: &ServerState, pause: Duration) {
-        let change = server.note(|record, now| {
+        let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
+        self.note(server, &reason, |record, now| {
             record.paused_until = record.paused_until.max(Some(now + pause));
         });
-        let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
-        self.tell(server, change, &reason);
     }
 
     /// A health check of a server has ended.
     fn checked(&self, server: &ServerState, result: Result<(), CheckError>, spec: &HealthSpec) {
-        let change = server.note(|record, _| {
+        let error = result.as_ref().err().map_or(&"" as &dyn Display, |error| error);
+        self.note(server, error, |record, _| {
             if record.is_ill == result.is_err() {
                 record.contrary_checks = 0;
                 return;
@@ -146,10 +143,6 @@ impl UpstreamState {
                 (record.is_ill, record.contrary_checks) = (!record.is_ill, 0);
             }
         });
-        match result {
-            Ok(()) => self.tell(server, change, &""),
-            Err(error) => self.tell(server, change, &error),
-        }
     }
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
@@ -165,10 +158,9 @@ impl UpstreamState {
             if server.is_sound() {
                 return None;
             }
-            let change = server.note(|record, now| {
+            self.note(server, &"", |record, now| {
                 record.paused_until = record.paused_until.filter(|until| *until > now);
             });
-            self.tell(server, change, &"");
             let trial = server.due(patience, overdue)?;
             if trial == Trial::Request {
                 overdue = None;
@@ -177,10 +169,15 @@ impl UpstreamState {
         })
     }
 
-    /// Logs a change.
-    fn tell(&self, server: &ServerState, change: Option<HealthChange>, error: &dyn Display) {
+    /// Changes the record of a server, and logs what that changed. `error` is why the server went down.
+    fn note(
+        &self,
+        server: &ServerState,
+        error: &dyn Display,
+        change: impl FnOnce(&mut ServerRecord, Instant),
+    ) {
         let name = self.name.as_str();
-        match change {
+        match server.note(change) {
             None => {}
             Some(HealthChange::Up) => events::server_up(name, server.url()),
             Some(HealthChange::Down) => {

@@ -3,33 +3,17 @@
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
 
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::program;
-use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::upstream::{Upstream, read_request};
 use crate::support::{PATIENCE, wait_until};
-
-/// A server that answers a request to `/slow` when it is told to, and says that it has it.
-fn slow() -> (Upstream, Receiver<()>, Sender<()>) {
-    let (tell, told) = channel();
-    let (go, wait) = channel();
-    let wait = Arc::new(Mutex::new(wait));
-    let api = Upstream::answering(move |got| {
-        if got.path() == "/slow" {
-            let _ = tell.send(());
-            let _ = wait.lock().unwrap().recv();
-        }
-        ok(got.path())
-    });
-    (api, told, go)
-}
 
 #[test]
 fn a_drain_finishes_requests_and_closes_idle_connections() {
-    let (api, told, go) = slow();
+    let (api, told, go) = Upstream::slow();
     let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let mut idle = Connection::open(proxy.address);
     assert_eq!(idle.get("/", &[]).status, 200);
@@ -51,7 +35,7 @@ fn a_drain_finishes_requests_and_closes_idle_connections() {
 
 #[test]
 fn whoever_waits_in_the_queue_is_served() {
-    let (api, told, go) = slow();
+    let (api, told, go) = Upstream::slow();
     let server = "drain_timeout = \"1h\"\nmax_connections = 1";
     let mut proxy = Proxy::of_one_worker(&api).server(server).start();
     let mut busy = Connection::open(proxy.address);
@@ -93,7 +77,7 @@ fn those_who_keep_coming_do_not_put_the_end_off() {
 
 #[test]
 fn what_takes_too_long_is_cut_off() {
-    let (api, told, _go) = slow();
+    let (api, told, _go) = Upstream::slow();
     let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"200ms\"").start();
     let mut busy = Connection::open(proxy.address);
     busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -155,7 +139,7 @@ fn connections_are_taken_until_the_delay_is_over() {
 #[test]
 fn a_second_signal_stops_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {
-        let (api, told, _go) = slow();
+        let (api, told, _go) = Upstream::slow();
         let server = "shutdown_delay = \"1h\"\ndrain_timeout = \"1h\"";
         let mut proxy = Proxy::of_one_worker(&api).server(server).start();
         let mut busy = Connection::open(proxy.address);

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -70,6 +70,21 @@ impl Upstream {
             }
         });
         Self { requests, ..server }
+    }
+
+    /// Answers a request to `/slow` when it is told to, and says that it has it.
+    pub(crate) fn slow() -> (Self, Receiver<()>, Sender<()>) {
+        let (tell, told) = channel();
+        let (go, wait) = channel();
+        let wait = Mutex::new(wait);
+        let server = Self::answering(move |got| {
+            if got.path() == "/slow" {
+                let _ = tell.send(());
+                let _ = wait.lock().unwrap().recv();
+            }
+            ok(got.path())
+        });
+        (server, told, go)
     }
 
     /// Answers the requests of each connection with these bytes, one after the other, whatever

@@ -91,6 +91,7 @@ mod tests {
             let address = server_address(url).unwrap();
             assert_eq!(address.endpoint, Endpoint::Tcp { host: host.to_owned(), port }, "{url}");
             assert_eq!(address.scheme, scheme, "{url}");
+            assert!(url.trim_end_matches('/').ends_with(address.host().to_str().unwrap()), "{url}");
         }
     }
 
@@ -100,6 +101,7 @@ mod tests {
             let address = server_address(url).unwrap();
             assert_eq!(address.endpoint, Endpoint::Unix("/run/a@b.sock".into()), "{url}");
             assert_eq!((address.scheme, address.url.as_str()), (Scheme::Http, url));
+            assert_eq!(address.host(), "localhost");
         }
         let long = format!("unix:/{}", "a".repeat(LONGEST_SOCKET));
         for url in ["unix:", "unix:a.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {

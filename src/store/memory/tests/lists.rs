@@ -59,7 +59,7 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     // Now there is room. Slots from the shared bucket still go back to the shared bucket.
     let own = hold("c").unwrap();
     shared.iter().for_each(|slot| table.give_back(slot));
-    assert!(table.memory.shared.lock().is_empty());
+    assert_eq!(table.memory.shared.lock().len(), 0);
     assert_eq!(table.memory.keys(), 1);
     table.give_back(&own);
     assert_eq!(table.memory.keys(), 0);

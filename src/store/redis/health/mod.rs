@@ -5,7 +5,6 @@
 //! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each
 //! change has one log line. So has each further reason for which Redis stays away.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -59,17 +58,6 @@ pub(in crate::store) struct RedisHealth {
 struct Without {
     decided: AtomicU64,
     refused: AtomicU64,
-}
-
-/// What the health of all servers adds up to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct HealthSummary {
-    /// All of them answer.
-    pub(in crate::store) is_up: bool,
-    /// Requests on which `on_store_error` decided in place of Redis.
-    pub(in crate::store) decided: u64,
-    /// Requests that were refused because a limit has `on_store_error = "reject"`.
-    pub(in crate::store) refused: u64,
 }
 
 #[derive(Default)]
@@ -166,19 +154,17 @@ impl RedisHealth {
         }
         // Held over the change, so that the first probe comes after the first pause.
         let mut away = self.away.lock();
-        let changed = self.change(phase);
-        if changed {
-            away.since = Some(Instant::now());
-            away.told = vec![reason(error)];
-            away.last_line = Some(Instant::now());
-            away.next_probe = Some(next_probe());
+        if !self.change(phase) {
+            return;
         }
+        away.since = Some(Instant::now());
+        away.told = vec![reason(error)];
+        away.last_line = Some(Instant::now());
+        away.next_probe = Some(next_probe());
         drop(away);
-        if changed {
-            let (server, help) = (&self.server, advice::help(error));
-            let meanwhile = self.meanwhile();
-            tracing::warn!(server, %error, help, meanwhile, "store unavailable");
-        }
+        let (server, help) = (&self.server, advice::help(error));
+        let meanwhile = self.meanwhile();
+        tracing::warn!(server, %error, help, meanwhile, "store unavailable");
     }
 
     /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
@@ -188,17 +174,15 @@ impl RedisHealth {
         let mut away = self.away.lock();
         let is_new = !away.told.contains(&reason);
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
-        let is_news = away.since.is_some() && (is_new || is_due);
-        if is_news {
-            away.last_line = Some(Instant::now());
-            away.told.extend(is_new.then_some(reason));
+        if away.since.is_none() || !is_new && !is_due {
+            return;
         }
+        away.last_line = Some(Instant::now());
+        away.told.extend(is_new.then_some(reason));
         drop(away);
-        if is_news {
-            let (server, help) = (&self.server, advice::help(error));
-            let meanwhile = self.meanwhile();
-            tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
-        }
+        let (server, help) = (&self.server, advice::help(error));
+        let meanwhile = self.meanwhile();
+        tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
     }
 
     /// Waits until Redis is up, or until this caller may send a probe.
@@ -207,14 +191,14 @@ impl RedisHealth {
         loop {
             let now = *phase.borrow_and_update();
             if now.up {
-                return TryPermit { health: self, phase: now, probe: false };
+                return TryPermit { health: self, phase: now, is_probe: false };
             }
             let next = {
                 let mut away = self.away.lock();
                 let next = away.next_probe.unwrap_or_else(Instant::now);
                 if !away.probing && next <= Instant::now() {
                     away.probing = true;
-                    return TryPermit { health: self, phase: now, probe: true };
+                    return TryPermit { health: self, phase: now, is_probe: true };
                 }
                 if away.probing { Instant::now() + PROBE_PAUSE } else { next }
             };
@@ -303,24 +287,16 @@ impl RedisHealth {
 /// and the right passes to the next caller when this is dropped.
 pub(super) struct TryPermit<'h> {
     health: &'h RedisHealth,
-    phase: HealthPhase,
-    probe: bool,
+    /// The phase in which the right was given.
+    pub(super) phase: HealthPhase,
+    /// Whether Redis counts as away. Then [`RedisHealth::turn`] itself pauses before the next probe.
+    pub(super) is_probe: bool,
 }
 
 impl TryPermit<'_> {
-    /// The phase in which the right was given.
-    pub(super) fn phase(&self) -> HealthPhase {
-        self.phase
-    }
-
-    /// Whether Redis counts as away. Then [`RedisHealth::turn`] itself pauses before the next probe.
-    pub(super) fn is_probe(&self) -> bool {
-        self.probe
-    }
-
     /// Redis decided.
     pub(super) fn succeeded(self) {
-        if self.probe {
+        if self.is_probe {
             self.health.recovered(self.phase);
         } else {
             self.health.succeeded(self.phase);
@@ -329,7 +305,7 @@ impl TryPermit<'_> {
 
     /// Redis did not decide.
     pub(super) fn failed(self, error: &StoreError) {
-        if self.probe {
+        if self.is_probe {
             self.health.still_away(error);
         } else {
             self.health.failed(self.phase, error);
@@ -339,7 +315,7 @@ impl TryPermit<'_> {
 
 impl Drop for TryPermit<'_> {
     fn drop(&mut self) {
-        if self.probe {
+        if self.is_probe {
             let mut away = self.health.away.lock();
             away.probing = false;
             away.next_probe = Some(next_probe());
@@ -381,8 +357,7 @@ fn next_probe() -> Instant {
 
 /// A random time below `most`, so that the workers of many processes do not send their probes at once.
 pub(super) fn jitter(most: Duration) -> Duration {
-    let thousandth = u32::try_from(RandomState::new().hash_one(()) % 1_000).unwrap_or_default();
-    most * thousandth / 1_000
+    most.mul_f64(fastrand::f64())
 }
 
 #[cfg(test)]

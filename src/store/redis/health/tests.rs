@@ -80,7 +80,7 @@ async fn requests_that_redis_missed_are_told_of_once() {
     tokio::time::advance(MISSED_PAUSE).await;
     assert_eq!(told(&|| health.tell_missed()), [], "its end will tell");
     let turn = health.turn().await;
-    let back = told(&|| health.recovered(turn.phase()));
+    let back = told(&|| health.recovered(turn.phase));
     assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
     assert_eq!(told(&|| health.tell_missed()), []);
 }

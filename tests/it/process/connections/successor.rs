@@ -7,16 +7,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use crate::support::client::{Connection, get};
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::service::NotifySocket;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok};
+use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, wait_until};
 
 /// A folder with a program of its own, which can be replaced.
@@ -155,16 +154,7 @@ fn no_client_notices_that_another_binary_takes_over() {
 
 #[test]
 fn a_kept_connection_ends_with_its_request() {
-    let (tell, told) = channel();
-    let (go, wait) = channel();
-    let wait = Mutex::new(wait);
-    let api = Upstream::answering(move |got| {
-        if got.path() == "/slow" {
-            let _ = tell.send(());
-            let _ = wait.lock().unwrap().recv();
-        }
-        ok(got.path())
-    });
+    let (api, told, go) = Upstream::slow();
     let program = Program::new();
     let mut proxy = program.start(&Proxy::of_one_worker(&api));
     let (mut client, mut idle) = (Connection::open(proxy.address), Connection::open(proxy.address));
@@ -276,16 +266,7 @@ fn a_successor_removes_the_socket_file_that_nobody_names() {
 /// Whoever looks at the page must see the new process, and not the old one until its last request is over.
 #[test]
 fn the_admin_clients_of_the_old_process_are_sent_to_the_new_one() {
-    let (tell, told) = channel();
-    let (go, wait) = channel();
-    let wait = Mutex::new(wait);
-    let api = Upstream::answering(move |got| {
-        if got.path() == "/slow" {
-            let _ = tell.send(());
-            let _ = wait.lock().unwrap().recv();
-        }
-        ok(got.path())
-    });
+    let (api, told, go) = Upstream::slow();
     let program = Program::new();
     let mut proxy = program.start(&Proxy::to(&api).admin());
     let admin = proxy.admin();

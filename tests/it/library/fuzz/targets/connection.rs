@@ -9,19 +9,14 @@
 use std::cell::{Cell, LazyCell};
 use std::net::{SocketAddr, TcpListener};
 use std::panic;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::clock::Clock;
-use tidegate::config::{self, ConfigRecord, Overrides};
+use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::downstream::accept::ConnectionSlots;
-use tidegate::observe::metrics::Metrics;
-use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
-use tidegate::store;
 use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Process, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -251,23 +246,7 @@ fn start(
     listener: TcpListener,
     plan: Arc<Plan>,
 ) -> (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<bool>) {
-    let process = Process {
-        clock: Clock::new(),
-        metrics: Metrics::new(1),
-        throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-        failed: Arc::default(),
-        malformed: Arc::default(),
-        slow: Arc::default(),
-        spans: Arc::default(),
-        config: ConfigRecord::default(),
-        adopted: 0.into(),
-        is_config_valid: true.into(),
-        draining: AtomicBool::new(false),
-        store: store::Shared::new(&plan.store),
-        waiting: Arc::default(),
-        slots: Arc::new(ConnectionSlots::new(10)),
-        keys: plan.log.keys,
-    };
+    let process = Process::new(&plan, Clock::new(), 1, 10);
     let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
     let published = Published { plan, upstreams };
     let (published, plan) = watch::channel(Arc::new(published));
