@@ -14,8 +14,8 @@ use http::header::{
 use http::{Uri, Version};
 
 use super::grpc;
-use crate::plan::HeaderChanges;
-use crate::request::client::{Client, Trust};
+use crate::plan::{HeaderChanges, ServerSpec};
+use crate::request::client::Client;
 
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
 /// names. For most messages, a search for each field would cost more than all other work on the headers.
@@ -83,9 +83,10 @@ pub(super) fn strip_unforwarded(
     headers: &mut HeaderMap,
     seen: Seen,
     client: &Client,
-    trust: &Trust,
+    server: &ServerSpec,
 ) {
-    hop::remove_named(headers, seen);
+    hop::remove_named(headers, seen, |name| hop::is_end_to_end(name, server));
+    let trust = &server.trust;
     match client.peer_trusted {
         true => forwarded::remove_twins(headers, seen, trust),
         false => forwarded::remove_claims(headers, seen, trust),
