@@ -181,7 +181,8 @@ impl Proxy {
                         Refusal::Deadline => ended.noted.failed(None, UpstreamFailure::Timeout),
                         _ => {}
                     }
-                    let by = (&*ended.active, protocol);
+                    let route = ended.noted.route.map(|route| &ended.active.plan.routes[route]);
+                    let by = (&*ended.active, protocol, route);
                     let answer = refused(&refusal, &quotas, by, &mut ended.noted.permit);
                     let closes = refusal.closes() || is_authority_form;
                     (answer, closes || !exchange.body_end.is_reached())
@@ -359,7 +360,7 @@ impl Proxy {
 fn refused(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
-    by: (&Active, Protocol),
+    by: (&Active, Protocol, Option<&RouteSpec>),
     permit: &mut Permit,
 ) -> Answer {
     let answer = answer::respond(refusal, quotas, by);
@@ -382,13 +383,10 @@ pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, ser
     headers::strip_unforwarded(&head.uri, head.version, headers, seen, address, server);
 }
 
-/// The last changes to the answer of a request that the limits let pass: quota fields, then the route's
-/// changes.
+/// The last changes to the answer of a request that the limits let pass.
 fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         active.fields.write(headers, quotas, &active.plan.reject);
     }
-    if let Some(changes) = &route.options().response {
-        headers::change(headers, changes);
-    }
+    headers::change_answer(headers, route);
 }

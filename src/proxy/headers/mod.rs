@@ -14,7 +14,7 @@ use http::header::{
 use http::{Uri, Version};
 
 use super::grpc;
-use crate::plan::{HeaderChanges, ServerSpec};
+use crate::plan::{HeaderChanges, RouteSpec, ServerSpec};
 use crate::request::client::Client;
 
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
@@ -136,6 +136,15 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     }
     for (name, value) in &changes.add {
         headers.append(name, value.clone());
+    }
+}
+
+/// Makes the changes of a route's `response_headers` to an answer. They come after all other fields, also on an
+/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only where CORS fields
+/// allow it.
+pub(super) fn change_answer(headers: &mut HeaderMap, route: &RouteSpec) {
+    if let Some(changes) = &route.options().response {
+        change(headers, changes);
     }
 }
 
