@@ -33,7 +33,7 @@ pub(super) fn respond(
             let Meaning { status, grpc, detail } = refusal.meaning();
             let mut answer = match protocol {
                 Protocol::Http => problem(status, &detail),
-                Protocol::Grpc => trailers_only(grpc, &detail),
+                Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
             };
             match refusal {
                 Refusal::Method(allowed) if protocol == Protocol::Http => {

@@ -144,8 +144,8 @@ impl Proxy {
             }
             let head = &exchange.head;
             let patience = match protocol {
-                Protocol::Grpc if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
-                Protocol::Grpc | Protocol::Http => None,
+                Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
+                Protocol::Grpc(_) | Protocol::Http => None,
             };
             let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();
