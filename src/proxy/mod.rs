@@ -278,7 +278,9 @@ impl Proxy {
         }
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {
-            return Err(Refusal::Method(Vec::new()));
+            let path = NormalPath::parse(head.uri.path(), plan.server.merge_slashes).ok();
+            let methods = |path| plan.table.methods(&path, host.as_str(), &head.headers);
+            return Err(Refusal::Method(path.map(methods).unwrap_or_default()));
         }
         let uri = mem::take(&mut head.uri);
         let path =
