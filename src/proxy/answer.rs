@@ -5,23 +5,27 @@ use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
 
 use super::active::Active;
+use super::headers::change_answer;
 use super::headers::quotas::{whole_seconds, write_quotas};
 use super::protocol::Protocol;
 use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
 use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
+use crate::plan::RouteSpec;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 
-/// Answers a request that was refused. `quotas` is what the limits say to the client.
+/// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` where
+/// it is not known.
 pub(super) fn respond(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
     active: &Active,
     protocol: Protocol,
+    route: Option<&RouteSpec>,
 ) -> OwnResponse {
     let default = &active.plan.reject;
-    match refusal {
+    let mut answer = match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
             let retry_after = retry_after.map(whole_seconds);
             let content = RejectionContent { protocol, spec, default, retry_after, quotas };
@@ -31,7 +35,7 @@ pub(super) fn respond(
             let Meaning { status, grpc, detail } = refusal.meaning();
             let mut answer = match protocol {
                 Protocol::Http => problem(status, &detail),
-                Protocol::Grpc => trailers_only(grpc, &detail),
+                Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
             };
             match refusal {
                 Refusal::Method(allowed) if protocol == Protocol::Http => {
@@ -50,7 +54,11 @@ pub(super) fn respond(
             }
             answer
         }
+    };
+    if let Some(route) = route {
+        change_answer(answer.headers_mut(), route);
     }
+    answer
 }
 
 fn problem(status: StatusCode, detail: &str) -> OwnResponse {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::grpc;
-use super::protocol::Protocol;
+use super::protocol::{GrpcKind, Protocol};
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
 use crate::upstream::body::{BodyFault, EventTimeout};
@@ -134,7 +134,9 @@ impl ResponseBody {
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let told = self.ended.as_ref().filter(|ended| {
-            ended.protocol == Protocol::Grpc && ended.client.phase.is_multiplexed()
+            // gRPC-Web has its trailers in the body, where they cannot be added to a message that broke off.
+            ended.protocol == Protocol::Grpc(GrpcKind::Native)
+                && ended.client.phase.is_multiplexed()
         });
         if let Some(ended) = told {
             let stalled = ended.body_end.fault() == Some(BodyFault::Stalled);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
@@ -59,7 +59,7 @@ pub(super) async fn send(
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
     let trailers = match seen.has(Seen::TRAILER) {
-        true => hop::limit_trailers(&mut exchange.head.headers, &plan.server.trust),
+        true => hop::limit_trailers(&mut exchange.head.headers, &plan.server),
         false => Trailers::new(),
     };
     let mut request = Request::new(body_of(exchange, plan, route, trailers));
@@ -130,6 +130,17 @@ pub(super) async fn send(
     Ok(answer)
 }
 
+/// Whether a request announces a larger body than is allowed.
+pub(super) fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
+    let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
+    most_bytes(plan, route).is_some_and(|most| length().is_some_and(|length| length > most))
+}
+
+/// The most bytes of a request's body; `None` is no limit.
+fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
+    route.options().max_body_size.or(plan.server.max_body_size)
+}
+
 fn failed(server: Arc<str>, failure: ServerFailure) -> Refusal<'static> {
     Refusal::Upstream(UpstreamError::Server { server, failure })
 }
@@ -142,7 +153,7 @@ fn body_of(
 ) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
-            let most = route.options().max_body_size.or(plan.server.max_body_size);
+            let most = most_bytes(plan, route);
             let patience = plan.server.body_timeout;
             RequestBody::streamed(body, most, patience, trailers)
         }

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::protocol::GrpcKind;
 use crate::percent::push_encoded;
 
-pub(super) const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+const NATIVE: HeaderValue = HeaderValue::from_static("application/grpc");
+const WEB: HeaderValue = HeaderValue::from_static("application/grpc-web+proto");
+const WEB_TEXT: HeaderValue = HeaderValue::from_static("application/grpc-web-text+proto");
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -22,6 +25,16 @@ pub(super) enum Status {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+}
+
+/// The type of an answer to a call of this kind. A gRPC-Web client may take no other kind (`PROTOCOL-WEB.md` of
+/// grpc/grpc). These are the types that Envoy answers with.
+pub(super) fn media_type(kind: GrpcKind) -> HeaderValue {
+    match kind {
+        GrpcKind::Native => NATIVE,
+        GrpcKind::Web => WEB,
+        GrpcKind::WebText => WEB_TEXT,
+    }
 }
 
 /// The trailers behind the messages of a call.

@@ -25,7 +25,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
+use http::header::{HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -50,8 +50,8 @@ use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::{Client, Trust};
+use crate::plan::{Action, RouteSpec, ServerSpec};
+use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
@@ -143,8 +143,8 @@ impl Proxy {
             }
             let head = &exchange.head;
             let patience = match protocol {
-                Protocol::Grpc if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
-                Protocol::Grpc | Protocol::Http => None,
+                Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
+                Protocol::Grpc(_) | Protocol::Http => None,
             };
             let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();
@@ -180,7 +180,9 @@ impl Proxy {
                         Refusal::Deadline => ended.noted.failed(None, UpstreamFailure::Timeout),
                         _ => {}
                     }
-                    let answer = answer::respond(&refusal, &quotas, &ended.active, protocol);
+                    let (active, route) = (&*ended.active, ended.noted.route);
+                    let route = route.map(|route| &active.plan.routes[route]);
+                    let answer = answer::respond(&refusal, &quotas, active, protocol, route);
                     if !matches!(refusal, Refusal::ClientLeft) {
                         ended.noted.permit.refused(answer.status());
                     }
@@ -279,17 +281,19 @@ impl Proxy {
         }
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {
-            return Err(Refusal::Method(Vec::new()));
+            let path = NormalPath::parse(head.uri.path(), plan.server.merge_slashes).ok();
+            let methods = |path| plan.table.methods(&path, host.as_str(), &head.headers);
+            return Err(Refusal::Method(path.map(methods).unwrap_or_default()));
         }
         let uri = mem::take(&mut head.uri);
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
-        let trust = &plan.server.trust;
-        let address = trust.client(client.peer.address, &head.headers);
+        let address = plan.server.trust.client(client.peer.address, &head.headers);
         if let Some(details) = &mut noted.details {
             details.client = address.address;
         }
-        headers::strip_unforwarded(&uri, head.version, &mut head.headers, seen, &address, trust);
+        let headers = &mut head.headers;
+        headers::strip_unforwarded(&uri, head.version, headers, seen, &address, &plan.server);
         let host = host.as_str();
         if let Some(details) = &mut noted.details {
             details.host = Some(host.to_owned());
@@ -297,7 +301,7 @@ impl Proxy {
         let found = plan.table.find(&path, &head.method, host, &head.headers);
         noted.route = found.as_ref().ok().map(|found| found.route);
         let route = noted.route.map_or(&plan.no_route, |route| &plan.routes[route]);
-        if found.is_ok() && is_too_large(&head.headers, plan, route) {
+        if found.is_ok() && forward::is_too_large(&head.headers, plan, route) {
             return Err(Refusal::TooLarge);
         }
         let none = PathParams::none();
@@ -364,25 +368,16 @@ pub(crate) fn is_never_served(method: &Method) -> bool {
 
 /// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
 /// and limits read the request. `tidegate explain` calls this.
-pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
+pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, server: &ServerSpec) {
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
-    headers::strip_unforwarded(&head.uri, head.version, headers, seen, address, trust);
+    headers::strip_unforwarded(&head.uri, head.version, headers, seen, address, server);
 }
 
-fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
-    let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
-    let most = route.options().max_body_size.or(plan.server.max_body_size);
-    most.is_some_and(|most| length().is_some_and(|length| length > most))
-}
-
-/// The last changes to the answer of a request that the limits let pass: quota fields, then the route's
-/// changes.
+/// The last changes to the answer of a request that the limits let pass.
 fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         active.fields.write(headers, quotas, &active.plan.reject);
     }
-    if let Some(changes) = &route.options().response {
-        headers::change(headers, changes);
-    }
+    headers::change_answer(headers, route);
 }

@@ -28,7 +28,8 @@ pub(crate) enum Refusal<'p> {
     MethodCase,
     /// There is no route for the request.
     NotFound,
-    /// There is a route, but only for these methods. Empty if the method is never served.
+    /// The path has routes, but only for these methods. Empty if a method that is never served was asked for, and
+    /// the path has no routes or is not known.
     Method(Vec<Method>),
     /// The path and query are too long after the path was rewritten.
     TargetTooLong,

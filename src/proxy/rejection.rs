@@ -157,7 +157,7 @@ impl CachedAnswer {
 fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     let spec = &**content.spec;
     let (status, kind, body) = match (content.protocol, &spec.body) {
-        (Protocol::Grpc, _) => (StatusCode::OK, None, Bytes::new()),
+        (Protocol::Grpc(_), _) => (StatusCode::OK, None, Bytes::new()),
         (Protocol::Http, AnswerBody::Problem) => {
             (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, content).into())
         }
@@ -169,7 +169,9 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     };
     let mut answer = match content.protocol {
         Protocol::Http => own(status, kind, body),
-        Protocol::Grpc => trailers_only(grpc::Status::ResourceExhausted, "rate limit exceeded"),
+        Protocol::Grpc(kind) => {
+            trailers_only(kind, grpc::Status::ResourceExhausted, "rate limit exceeded")
+        }
     };
     let headers = answer.headers_mut();
     if let (true, Some(seconds)) = (spec.headers.retry_after, content.retry_after) {
@@ -223,6 +225,7 @@ mod tests {
 
     use http::header::CONNECTION;
 
+    use super::super::protocol::GrpcKind;
     use super::super::response::close;
     use super::*;
     use crate::config::{Overrides, parse};
@@ -284,7 +287,8 @@ mod tests {
         let others = [
             first,
             RejectionContent { retry_after: Some(1 + KEPT as u64), ..first },
-            RejectionContent { protocol: Protocol::Grpc, ..first },
+            RejectionContent { protocol: Protocol::Grpc(GrpcKind::Native), ..first },
+            RejectionContent { protocol: Protocol::Grpc(GrpcKind::Web), ..first },
             RejectionContent { spec: &plain, ..first },
             RejectionContent { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
             RejectionContent { spec: &teapot, ..first },

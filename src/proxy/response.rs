@@ -5,6 +5,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
 use super::grpc;
+use super::protocol::GrpcKind;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -33,8 +34,8 @@ pub(super) fn close<B>(answer: &mut Response<B>) {
 }
 
 /// An answer without messages (Trailers-Only): status and message are fields of the head.
-pub(super) fn trailers_only(status: grpc::Status, message: &str) -> OwnResponse {
-    let mut answer = own(StatusCode::OK, Some(grpc::TYPE), Bytes::new());
+pub(super) fn trailers_only(kind: GrpcKind, status: grpc::Status, message: &str) -> OwnResponse {
+    let mut answer = own(StatusCode::OK, Some(grpc::media_type(kind)), Bytes::new());
     answer.headers_mut().extend(grpc::trailers(status, message));
     answer
 }

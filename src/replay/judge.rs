@@ -288,7 +288,7 @@ impl<'p> Judge<'p> {
         let Some(client) = client.filter(|_| !headers.is_empty()) else { return headers };
         let (mut head, ()) = Request::new(()).into_parts();
         head.headers = headers;
-        proxy::strip_unforwarded(&mut head, client, &self.plan.server.trust);
+        proxy::strip_unforwarded(&mut head, client, &self.plan.server);
         head.headers
     }
 

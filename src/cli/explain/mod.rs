@@ -15,9 +15,9 @@ use self::route::{describe_none, describe_route, why};
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
-use crate::plan::Plan;
+use crate::plan::{Plan, ServerSpec};
 use crate::proxy;
-use crate::request::client::{Client, ClientHeader, PeerAddress, Trust};
+use crate::request::client::{Client, ClientHeader, PeerAddress};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::line::request_line;
@@ -139,11 +139,11 @@ impl fmt::Display for Explanation {
 }
 
 /// The request's headers that are sent to the API. Routes and limits use no other headers.
-fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
+fn sent(asked: &ExplainedRequest, client: &Client, server: &ServerSpec) -> HeaderMap {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.uri = asked.uri.clone();
     parts.headers = asked.headers.clone();
-    proxy::strip_unforwarded(&mut parts, client, trust);
+    proxy::strip_unforwarded(&mut parts, client, server);
     parts.headers
 }
 
@@ -169,7 +169,7 @@ fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) -> Re
     }
     let client = plan.server.trust.client(PeerAddress::Network(*peer), headers);
     text.line("client", describe_client(plan, &client, asked));
-    let sent = sent(asked, &client, &plan.server.trust);
+    let sent = sent(asked, &client, &plan.server);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }

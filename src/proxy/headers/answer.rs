@@ -5,6 +5,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use smallvec::SmallVec;
 
+use super::forwarded::is_claim;
 use super::{Seen, hop, listed};
 
 /// How clearly an answer says where its body ends.
@@ -25,7 +26,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Framing {
     if hop::has_unknown_coding(headers, seen) {
         return Framing::Unknown;
     }
-    hop::remove_named(headers, seen);
+    hop::remove_named(headers, seen, is_claim);
     hop::remove_always(headers, seen);
     if seen.has(Seen::LENGTH) {
         unite_lengths(headers);

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::forwarded::{is_address, is_claim};
 use super::{Seen, listed, tokens};
-use crate::request::client::Trust;
+use crate::plan::ServerSpec;
+use crate::request::trace::{TRACEPARENT, TRACESTATE};
 use crate::upstream::body::Trailers;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -22,8 +23,7 @@ const HOP_BY_HOP: [HeaderName; 4] =
     [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
 
 /// Fields that stay although `connection` names them: framing, addressing, and fields that are handled
-/// separately. Fields about the client's identity ([`is_claim`]) stay too: a client must not be able to
-/// remove what a trusted proxy says about it.
+/// separately.
 const KEPT: [HeaderName; 7] =
     [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
 
@@ -71,29 +71,38 @@ pub(in crate::proxy) fn has_malformed_length(headers: &HeaderMap, seen: Seen) ->
             .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
-/// Removes the fields that `connection` names.
-pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
+/// Whether a field of a request concerns more than one connection, so that `connection` cannot remove it: what
+/// trusted proxies say about the client, the request ID, and the request's trace. tidegate or a trusted proxy
+/// wrote it, and `connection` may come from the client.
+pub(super) fn is_end_to_end(name: &HeaderName, server: &ServerSpec) -> bool {
+    is_claim(name)
+        || is_address(name, &server.trust)
+        || server.request_id.as_ref() == Some(name)
+        || *name == TRACEPARENT
+        || *name == TRACESTATE
+}
+
+/// Removes the fields that `connection` names, but for those that are kept.
+pub(super) fn remove_named(
+    headers: &mut HeaderMap,
+    seen: Seen,
+    is_kept: impl Fn(&HeaderName) -> bool,
+) {
     let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
     if !seen.has(Seen::CONNECTION) || names_nothing(lines()) {
         return;
     }
-    let named: SmallVec<[HeaderName; 4]> = named(lines()).collect();
-    for name in named {
+    let named: SmallVec<[HeaderName; 4]> =
+        tokens(lines()).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
+    for name in named.iter().filter(|name| !KEPT.contains(name) && !is_kept(name)) {
         headers.remove(name);
     }
 }
 
-/// The fields that are removed because these lines of `connection` name them.
-pub(super) fn named<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = HeaderName> {
-    tokens(lines)
-        .filter_map(|token| HeaderName::from_bytes(token).ok())
-        .filter(|name| !KEPT.contains(name) && !is_claim(name))
-}
-
-/// Removes the fields of a request that concern the connection alone, and `expect`, which tidegate answers
-/// itself. `te` stays if it accepts trailers.
+/// Removes the fields of a request that always concern the connection alone, and `expect`, which tidegate
+/// answers itself. `te` stays if it accepts trailers. The fields that `connection` names were removed before
+/// routes and limits read the request.
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
-    remove_named(headers, seen);
     let trailers =
         seen.has(Seen::TE) && listed(headers, &TE).any(|te| te.eq_ignore_ascii_case(b"trailers"));
     remove_always(headers, seen);
@@ -131,11 +140,11 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
 /// The trailers of a request that are passed on: those that the client announces and the API may believe. A
 /// field that is removed or rewritten in the head must not reach the API behind the body. `trailer` is
 /// rewritten to name only the trailers that are passed on.
-pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) -> Trailers {
+pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, server: &ServerSpec) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_BEHIND.contains(name))
-        .filter(|name| !is_claim(name) && !is_address(name, trust));
+        .filter(|name| !is_end_to_end(name, server));
     let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
     for name in &kept {
@@ -159,7 +168,7 @@ const NEVER_BEHIND: [HeaderName; 8] = [
 
 /// Whether `connection` names no field: it is one line, with `keep-alive` or `close` alone. This is the
 /// common case.
-pub(super) fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
+fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
     let option = |option: &[u8]| {
         [&b"keep-alive"[..], b"close"].iter().any(|plain| option.eq_ignore_ascii_case(plain))
     };

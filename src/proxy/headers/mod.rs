@@ -14,8 +14,8 @@ use http::header::{
 use http::{Uri, Version};
 
 use super::grpc;
-use crate::plan::HeaderChanges;
-use crate::request::client::{Client, Trust};
+use crate::plan::{HeaderChanges, RouteSpec, ServerSpec};
+use crate::request::client::Client;
 
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
 /// names. For most messages, a search for each field would cost more than all other work on the headers.
@@ -83,9 +83,10 @@ pub(super) fn strip_unforwarded(
     headers: &mut HeaderMap,
     seen: Seen,
     client: &Client,
-    trust: &Trust,
+    server: &ServerSpec,
 ) {
-    hop::remove_named(headers, seen);
+    hop::remove_named(headers, seen, |name| hop::is_end_to_end(name, server));
+    let trust = &server.trust;
     match client.peer_trusted {
         true => forwarded::remove_twins(headers, seen, trust),
         false => forwarded::remove_claims(headers, seen, trust),
@@ -135,6 +136,15 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     }
     for (name, value) in &changes.add {
         headers.append(name, value.clone());
+    }
+}
+
+/// Makes the changes of a route's `response_headers` to an answer. They come after all other fields, also on an
+/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only where CORS fields
+/// allow it.
+pub(super) fn change_answer(headers: &mut HeaderMap, route: &RouteSpec) {
+    if let Some(changes) = &route.options().response {
+        change(headers, changes);
     }
 }
 

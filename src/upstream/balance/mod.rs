@@ -118,7 +118,8 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
         let candidate = |share| Candidate { place, weight: u64::from(server.weight * share) };
         match server.state.standing() {
             Standing::Open(share) => open.push(candidate(share)),
-            Standing::Aside => aside.push(candidate(1)),
+            // In percent too: turns that a server is owed from before would otherwise take a hundred requests.
+            Standing::Aside => aside.push(candidate(100)),
             Standing::Paused(_) => {}
         }
     }

@@ -131,6 +131,18 @@ async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
+    let two = servers(&[1, 1]);
+    let chooser = Chooser::new(Balance::RoundRobin, 2);
+    assert_eq!(chooser.choose(&two, &[], None), Some(0));
+    for server in &two {
+        server.state.note(|record, now| record.set_aside(now));
+    }
+    let chosen: Vec<_> = (0..4).filter_map(|_| chooser.choose(&two, &[], None)).collect();
+    assert_eq!(chosen, [1, 0, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
     let one = servers(&[1]);
     let chooser = Chooser::new(Balance::LeastRequests, 1);

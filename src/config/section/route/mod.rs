@@ -48,7 +48,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!("request_headers", request), Kind::Table(&HEADERS), Words("none"),
         "changes to what goes upstream").masked(Mask::Secret),
     &compared(at!("response_headers", response), Kind::Table(&HEADERS), Words("none"),
-        "changes to what goes to the client"),
+        "changes to what goes to the client, also to tidegate's own answers on this route"),
 ];
 
 /// A route's `respond`.

@@ -7,6 +7,8 @@
 //! With many routes most of the table is not in the processor's cache, and each cache line costs time. A
 //! node is therefore one cache line. A path with one route without conditions needs no other line.
 
+mod methods;
+
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
@@ -218,22 +220,6 @@ impl Table {
             }
         });
         found.break_value()
-    }
-
-    fn why_none(&self, target: PathTarget<'_>, headers: &HeaderMap) -> NoRoute {
-        let mut allowed: Vec<Method> = Vec::new();
-        let _: ControlFlow<()> = self.walk(target, &mut |_, conditions| {
-            if let Some(conditions) = conditions.filter(|c| c.allow_headers(headers)) {
-                allowed.extend(conditions.methods.iter().cloned());
-            }
-            ControlFlow::Continue(())
-        });
-        if allowed.is_empty() {
-            return NoRoute::NotFound;
-        }
-        allowed.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-        allowed.dedup();
-        NoRoute::MethodNotAllowed(allowed)
     }
 
     /// Adds a route behind the routes of the same path that are already in the table.

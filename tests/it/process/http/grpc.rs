@@ -6,11 +6,11 @@ use h2::server::SendResponse;
 use http::{HeaderMap, Request, Response};
 
 use crate::support::api::{Api, echo};
-use crate::support::client::Reply;
+use crate::support::client::{Reply, get};
 use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::nobody;
+use crate::support::upstream::{Upstream, nobody};
 
 const CALL: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "trailers")];
 
@@ -59,6 +59,26 @@ fn what_the_proxy_says_itself_is_a_grpc_status() {
         let _ = exchange.try_send(body);
         exchange.end();
         assert_eq!(status(&exchange.reply()).as_deref(), Some(expected), "{path}");
+    }
+}
+
+#[test]
+fn a_call_from_a_browser_is_answered_in_its_own_kind_of_grpc() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::to(&api).limit("one", "rate = \"1/h\"").start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    for (asked, answered) in [
+        ("application/grpc", "application/grpc"),
+        ("application/grpc+proto", "application/grpc"),
+        ("application/grpc-web", "application/grpc-web+proto"),
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text+proto"),
+        ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
+    ] {
+        let reply = get(proxy.address, "/", &[("content-type", asked)]);
+        assert_eq!((reply.status, reply.body.len()), (200, 0), "{asked}");
+        assert_eq!(reply.header("content-type").as_deref(), Some(answered));
+        assert_eq!(reply.header("grpc-status").as_deref(), Some("8"), "{asked}");
     }
 }
 

@@ -79,6 +79,26 @@ fn a_client_does_not_take_out_its_proxys_word() {
     let got = api.last();
     assert_eq!(got.header("x-forwarded-proto").as_deref(), Some("https"));
     assert_eq!(got.header("x-forwarded-for").as_deref(), Some("203.0.113.7, 127.0.0.1"));
+    let server = "trusted_proxies = [\"127.0.0.0/8\"]\nclient_ip_header = \"cf-connecting-ip\"";
+    let proxy = limited(&api, "key = [\"ip\"]").server(server).start();
+    let own = ("cf-connecting-ip", "203.0.113.7");
+    let statuses: Vec<_> =
+        (0..3).map(|_| get(proxy.address, "/", &[own, ("connection", own.0)]).status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(api.last().header(own.0).as_deref(), Some(own.1));
+}
+
+/// A client named the header of the request ID in `connection`: the API got requests without an ID, and its log
+/// could not be compared with tidegate's.
+#[test]
+fn a_client_does_not_take_out_the_request_id() {
+    let api = Upstream::echoing();
+    let proxy = limited(&api, "").server("request_id = \"x-request-id\"").start();
+    for connection in ["x-request-id", "keep-alive, X-Request-Id"] {
+        let reply = get(proxy.address, "/", &[("connection", connection)]);
+        assert!(reply.header("x-request-id").is_some());
+        assert_eq!(api.last().header("x-request-id"), reply.header("x-request-id"));
+    }
 }
 
 /// A byte beyond ASCII in the list hid the offer of h2c beside it, and a server that took the offer
