@@ -27,10 +27,12 @@ use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
 /// The most lines of an interval, where all other keys share one line. `LINES - 1` of the lines are for
-/// single keys. The other keys have one line for each limit and decision.
+/// single keys. The other keys have one line for each limit and decision. The first key of a limit and
+/// decision has its line at once even if there are more lines by that.
 pub(crate) const LINES: usize = 100;
 
-/// How many keys are counted one by one. Events of further keys are counted together.
+/// How many keys are counted one by one, beside a few keys of each limit for which there is always room
+/// (`table::OWN_ENTRIES`). Events of further keys are counted together.
 pub(crate) const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
@@ -185,11 +187,8 @@ impl Throttled {
             entry.add(event, now);
             return false;
         }
-        if shard.entries.len() >= ENTRIES / SHARDS {
-            self.window.lock().overflow(event, now);
-            return false;
-        }
-        let first = self.window.lock().claim_line(now);
+        let is_full = shard.entries.len() >= ENTRIES / SHARDS;
+        let Some(first) = self.window.lock().enter(event, is_full, now) else { return false };
         shard.entries.insert(id, EventEntry::new(event, first, now));
         first
     }
@@ -198,6 +197,7 @@ impl Throttled {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
         let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
+        let mut lost = HashMap::<_, usize>::new();
         let mut episodes = self.episodes.lock();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -205,13 +205,18 @@ impl Throttled {
                 episodes.add(entry);
                 let count = std::mem::take(&mut entry.count);
                 entry.told = 0;
+                let was_fresh = std::mem::take(&mut entry.fresh);
                 if count == 0 {
-                    return std::mem::take(&mut entry.fresh);
+                    if !was_fresh {
+                        *lost.entry(Group::of(&entry.seen.event())).or_default() += 1;
+                    }
+                    return was_fresh;
                 }
-                entry.fresh = false;
                 if !chosen.remove(id) {
                     if spare == 0 {
-                        let others = others.entry(Group::of(&entry.seen.event())).or_default();
+                        let group = Group::of(&entry.seen.event());
+                        *lost.entry(group.clone()).or_default() += 1;
+                        let others = others.entry(group).or_default();
                         others.keys += 1;
                         others.count += count;
                         return false;
@@ -224,6 +229,7 @@ impl Throttled {
             kept += shard.entries.len();
         }
         let mut window = self.window.lock();
+        lost.iter().for_each(|(group, lost)| window.leave(group, *lost));
         for (group, count) in window.take_overflow() {
             episodes.add_uncounted(&group, count);
             others.entry(group).or_default().count += count;
@@ -326,5 +332,7 @@ fn place(id: u128) -> usize {
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 
+#[cfg(test)]
+mod flood_tests;
 #[cfg(test)]
 mod tests;

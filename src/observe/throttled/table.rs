@@ -14,6 +14,10 @@ use crate::plan::ThrottleLog;
 /// must stay small.
 const TEXT: usize = 512;
 
+/// Entries that each limit and decision has room for even if the table is full. A client that uses up the
+/// table with the keys of one limit cannot hide what the other limits do.
+pub(super) const OWN_ENTRIES: usize = 20;
+
 /// A part of the table, with a lock of its own.
 #[derive(Debug)]
 pub(super) struct EventShard {
@@ -60,7 +64,7 @@ impl EventEntry {
     }
 }
 
-/// The limit and the decision. Events without an entry are counted by this group.
+/// The limit and the decision. Entries, and events without an entry, are counted by this group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) limit: Name,
@@ -138,6 +142,8 @@ pub(super) struct Window {
     /// `None` while nothing is counted: the next event begins an interval.
     start: Option<Timestamp>,
     lines_left: usize,
+    /// The entries of the table.
+    entries: HashMap<Group, usize>,
     /// Events for which the table has no room.
     overflow: HashMap<Group, u64>,
     /// Whether a new entry, or an event without an entry, came since the last summary began.
@@ -146,8 +152,14 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(interval: Duration) -> Self {
-        let mut window =
-            Self { interval: 1, start: None, lines_left: 0, overflow: HashMap::new(), used: false };
+        let mut window = Self {
+            interval: 1,
+            start: None,
+            lines_left: 0,
+            entries: HashMap::new(),
+            overflow: HashMap::new(),
+            used: false,
+        };
         window.set_interval(interval);
         window
     }
@@ -156,18 +168,36 @@ impl Window {
         self.interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Whether a new key may have its line at once.
-    pub(super) fn claim_line(&mut self, now: Timestamp) -> bool {
+    /// Counts the new entry of an event, or the event alone if the table `is_full` and the event's group has
+    /// had its own entries. Returns whether the event has its line at once. `None` means no entry.
+    pub(super) fn enter(
+        &mut self,
+        event: &ThrottleEvent<'_>,
+        is_full: bool,
+        now: Timestamp,
+    ) -> Option<bool> {
         self.begin(now);
-        let left = self.lines_left > 0;
+        let group = Group::of(event);
+        let entries = self.entries.entry(group.clone()).or_default();
+        if is_full && *entries >= OWN_ENTRIES {
+            *self.overflow.entry(group).or_default() += 1;
+            return None;
+        }
+        *entries += 1;
+        // The first key of a limit has its line even if the keys of another limit have used up the lines.
+        let is_told = self.lines_left > 0 || *entries == 1;
         self.lines_left = self.lines_left.saturating_sub(1);
-        left
+        Some(is_told)
     }
 
-    /// Counts an event that has no entry.
-    pub(super) fn overflow(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        self.begin(now);
-        *self.overflow.entry(Group::of(event)).or_default() += 1;
+    /// The table has lost this many entries of the group.
+    pub(super) fn leave(&mut self, group: &Group, lost: usize) {
+        if let Some(entries) = self.entries.get_mut(group) {
+            *entries = entries.saturating_sub(lost);
+            if *entries == 0 {
+                self.entries.remove(group);
+            }
+        }
     }
 
     /// Begins the next interval if the running one has ended, and returns the length of the ended one.
