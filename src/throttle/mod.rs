@@ -182,6 +182,7 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
+                self.count_beside(&limits, by, request, now);
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -277,7 +278,38 @@ impl Throttle {
         }
     }
 
+    /// Counts the rejections of the other limits that refuse the request. Its line names `by` alone.
+    fn count_beside(
+        &self,
+        limits: &[RequestLimit<'_>],
+        by: usize,
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        for (place, limit) in limits.iter().enumerate() {
+            if let Some(Outcome::Reject { retry_after }) = limit.claim.decision.map(|it| it.outcome)
+                && place != by
+                && limit.mode() == Mode::Enforce
+            {
+                let decision = Shown::Rejected { retry_after };
+                self.with_event(limit, request, decision, |event| {
+                    self.log.record_beside(event, now)
+                });
+            }
+        }
+    }
+
     fn tell(&self, limit: &RequestLimit<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
+        self.with_event(limit, request, decision, |event| self.log.record(event, now));
+    }
+
+    fn with_event(
+        &self,
+        limit: &RequestLimit<'_>,
+        request: &View<'_>,
+        decision: Shown,
+        record: impl FnOnce(&ThrottleEvent<'_>),
+    ) {
         let Claim { spec, key, .. } = &limit.claim;
         let shown = ShownKey { spec, key, display: self.keys };
         let event = ThrottleEvent {
@@ -291,7 +323,7 @@ impl Throttle {
             request_id: request.id,
             decision,
         };
-        self.log.record(&event, now);
+        record(&event);
     }
 }
 

@@ -34,12 +34,12 @@ impl EventShard {
 /// The events of one limit, key and decision.
 #[derive(Debug)]
 pub(super) struct EventEntry {
-    /// Events that no line tells of yet.
+    /// Events for the next summary.
     pub(super) count: u64,
-    /// Events that had a line of their own since the last summary.
+    /// Other events since the last summary: those with a line of their own, and those without any line.
     pub(super) told: u64,
-    /// Whether the entry is new since the last summary.
-    pub(super) fresh: bool,
+    /// Whether the log tells of this entry: an event had its line, or is counted for a summary.
+    pub(super) is_listed: bool,
     /// The times of the first and of the last event since the last summary.
     pub(super) times: (Timestamp, Timestamp),
     /// The last event.
@@ -47,21 +47,46 @@ pub(super) struct EventEntry {
 }
 
 impl EventEntry {
-    /// The entry of a first event. `is_told` says that the event has a line of its own. Otherwise the event
-    /// is counted.
-    pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
-        let (count, told) = (u64::from(!is_told), u64::from(is_told));
-        Self { count, told, fresh: true, times: (now, now), seen: PastEvent::of(event) }
+    /// An entry without events.
+    pub(super) fn new(event: &ThrottleEvent<'_>, now: Timestamp) -> Self {
+        Self { count: 0, told: 0, is_listed: false, times: (now, now), seen: PastEvent::of(event) }
     }
 
+    /// Adds an event for the next summary.
     pub(super) fn add(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
+        self.touch(now);
+        self.count += 1;
+        self.seen.update(event);
+    }
+
+    /// Adds an event that no summary tells of.
+    pub(super) fn add_told(&mut self, now: Timestamp) {
+        self.touch(now);
+        self.told += 1;
+    }
+
+    fn touch(&mut self, now: Timestamp) {
         if self.count + self.told == 0 {
             self.times.0 = now;
         }
         self.times.1 = now;
-        self.count += 1;
-        self.seen.update(event);
     }
+}
+
+/// Events for which the table has no room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overflow {
+    /// Those that a summary is to tell.
+    pub(super) summed: u64,
+    pub(super) all: u64,
+}
+
+/// How many entries the table has of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GroupEntries {
+    pub(super) all: usize,
+    /// Those of which the log tells.
+    pub(super) listed: usize,
 }
 
 /// The limit and the decision. Entries, and events without an entry, are counted by this group.
@@ -138,21 +163,23 @@ fn start(text: &str) -> &str {
 /// The running interval, and how many lines it has left.
 #[derive(Debug)]
 pub(super) struct Window {
+    pub(super) mode: ThrottleLog,
     interval: u64,
     /// `None` while nothing is counted: the next event begins an interval.
     start: Option<Timestamp>,
     lines_left: usize,
     /// The entries of the table.
-    entries: HashMap<Group, usize>,
+    entries: HashMap<Group, GroupEntries>,
     /// Events for which the table has no room.
-    overflow: HashMap<Group, u64>,
+    overflow: HashMap<Group, Overflow>,
     /// Whether a new entry, or an event without an entry, came since the last summary began.
     used: bool,
 }
 
 impl Window {
-    pub(super) fn new(interval: Duration) -> Self {
+    pub(super) fn new(mode: ThrottleLog, interval: Duration) -> Self {
         let mut window = Self {
+            mode,
             interval: 1,
             start: None,
             lines_left: 0,
@@ -168,33 +195,43 @@ impl Window {
         self.interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Counts the new entry of an event, or the event alone if the table `is_full` and the event's group has
-    /// had its own entries. Returns whether the event has its line at once. `None` means no entry.
+    /// Whether the table takes a new entry for the event. If the table is full, each group has room for a few
+    /// entries only, and then the event counts as this `overflow`.
     pub(super) fn enter(
         &mut self,
         event: &ThrottleEvent<'_>,
-        is_full: bool,
+        overflow: Option<Overflow>,
         now: Timestamp,
-    ) -> Option<bool> {
+    ) -> bool {
         self.begin(now);
         let group = Group::of(event);
         let entries = self.entries.entry(group.clone()).or_default();
-        if is_full && *entries >= OWN_ENTRIES {
-            *self.overflow.entry(group).or_default() += 1;
-            return None;
+        if let Some(overflow) = overflow.filter(|_| entries.all >= OWN_ENTRIES) {
+            let sum = self.overflow.entry(group).or_default();
+            sum.summed += overflow.summed;
+            sum.all += overflow.all;
+            return false;
         }
-        *entries += 1;
-        // The first key of a limit has its line even if the keys of another limit have used up the lines.
-        let is_told = self.lines_left > 0 || *entries == 1;
-        self.lines_left = self.lines_left.saturating_sub(1);
-        Some(is_told)
+        entries.all += 1;
+        true
     }
 
-    /// The table has lost this many entries of the group.
-    pub(super) fn leave(&mut self, group: &Group, lost: usize) {
+    /// The log is to tell of an entry from now on. Returns whether it may do so at once.
+    pub(super) fn list(&mut self, event: &ThrottleEvent<'_>) -> bool {
+        let entries = self.entries.entry(Group::of(event)).or_default();
+        entries.listed += 1;
+        // The first key of a limit has its line even if the keys of another limit have used up the lines.
+        let is_told = self.lines_left > 0 || entries.listed == 1;
+        self.lines_left = self.lines_left.saturating_sub(1);
+        is_told
+    }
+
+    /// The table has lost these entries of the group.
+    pub(super) fn leave(&mut self, group: &Group, lost: GroupEntries) {
         if let Some(entries) = self.entries.get_mut(group) {
-            *entries = entries.saturating_sub(lost);
-            if *entries == 0 {
+            entries.all = entries.all.saturating_sub(lost.all);
+            entries.listed = entries.listed.saturating_sub(lost.listed);
+            if entries.all == 0 {
                 self.entries.remove(group);
             }
         }
@@ -222,8 +259,8 @@ impl Window {
         Duration::from_micros(elapsed)
     }
 
-    /// The events that had no entry since the last summary.
-    pub(super) fn take_overflow(&mut self) -> HashMap<Group, u64> {
+    /// The events without an entry since the last summary.
+    pub(super) fn take_overflow(&mut self) -> HashMap<Group, Overflow> {
         std::mem::take(&mut self.overflow)
     }
 
