@@ -5,13 +5,13 @@
 //! ends, and `usage` reads a response's cost. `store` decides.
 
 mod gather;
+mod lines;
 mod permit;
 mod queue;
 mod rehearsal;
 mod request_limit;
 pub mod usage;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +26,12 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
-use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
+use crate::observe::throttled::{Shown, Throttled};
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
@@ -263,91 +262,11 @@ impl Throttle {
             _ => text.push_str(key.as_str()),
         }
     }
-
-    fn tell_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
-        for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
-            match limit.claim.decision.map(|decision| decision.outcome) {
-                Some(Outcome::Reject { retry_after }) => {
-                    self.tell(limit, request, Shown::Shadow { retry_after }, now);
-                }
-                Some(Outcome::Delay(delay)) => {
-                    self.tell(limit, request, Shown::ShadowDelayed { delay }, now);
-                }
-                Some(Outcome::Allow) | None => {}
-            }
-        }
-    }
-
-    /// Counts the rejections of the other limits that refuse the request. Its line names `by` alone.
-    fn count_beside(
-        &self,
-        limits: &[RequestLimit<'_>],
-        by: usize,
-        request: &View<'_>,
-        now: Timestamp,
-    ) {
-        for (place, limit) in limits.iter().enumerate() {
-            if let Some(Outcome::Reject { retry_after }) = limit.claim.decision.map(|it| it.outcome)
-                && place != by
-                && limit.mode() == Mode::Enforce
-            {
-                let decision = Shown::Rejected { retry_after };
-                self.with_event(limit, request, decision, |event| {
-                    self.log.record_beside(event, now)
-                });
-            }
-        }
-    }
-
-    fn tell(&self, limit: &RequestLimit<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
-        self.with_event(limit, request, decision, |event| self.log.record(event, now));
-    }
-
-    fn with_event(
-        &self,
-        limit: &RequestLimit<'_>,
-        request: &View<'_>,
-        decision: Shown,
-        record: impl FnOnce(&ThrottleEvent<'_>),
-    ) {
-        let Claim { spec, key, .. } = &limit.claim;
-        let shown = ShownKey { spec, key, display: self.keys };
-        let event = ThrottleEvent {
-            limit: &spec.name,
-            key: key.as_bytes(),
-            shown: &shown,
-            route: request.route,
-            client: request.client,
-            method: request.method.as_str(),
-            path: request.path.matching(),
-            request_id: request.id,
-            decision,
-        };
-        record(&event);
-    }
 }
 
 /// What a request that passes holds until its response has ended. Everything else that it took is spent.
 fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
     limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
-}
-
-/// A key as the log may show it: with its secret values hashed, unless the operator wants plain keys.
-struct ShownKey<'r> {
-    spec: &'r LimitSpec,
-    key: &'r Key,
-    display: KeyDisplay,
-}
-
-impl fmt::Display for ShownKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.display {
-            KeyDisplay::Hashed if self.spec.key.has_secrets() => {
-                write_shown(self.spec.key.hashed(self.key).as_str(), f)
-            }
-            _ => write_shown(self.key.as_str(), f),
-        }
-    }
 }
 
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
