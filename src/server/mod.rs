@@ -295,6 +295,7 @@ impl Supervisor {
         let now = self.process.clock.now();
         self.process.store.sweep(now);
         self.ramps.end(self.process.clock.wall().both(now));
+        self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         if let Some((errors, last)) = &mut self.rejected
             && last.elapsed() >= STILL_WRONG
         {

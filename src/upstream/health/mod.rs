@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::check::CheckError;
 pub(super) use self::server::LONGEST_PAUSE;
 pub use self::server::ServerState;
-use self::server::{HealthChange, MOST_BREAKS};
+use self::server::{HealthChange, MOST_BREAKS, ServerRecord};
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
@@ -165,16 +165,23 @@ impl UpstreamState {
             if server.is_sound() {
                 return None;
             }
-            let change = server.note(|record, now| {
-                record.paused_until = record.paused_until.filter(|until| *until > now);
-            });
-            self.tell(server, change, &"");
+            self.end_pause(server);
             let trial = server.due(patience, overdue)?;
             if trial == Trial::Request {
                 overdue = None;
             }
             Some((place, trial))
         })
+    }
+
+    /// Ends pauses that are over, and logs that their servers are up. Without this, only the next request would.
+    pub(crate) fn end_pauses(&self) {
+        self.servers.iter().filter(|server| !server.is_sound()).for_each(|it| self.end_pause(it));
+    }
+
+    fn end_pause(&self, server: &ServerState) {
+        let change = server.note(ServerRecord::end_pause);
+        self.tell(server, change, &"");
     }
 
     /// Logs a change.
