@@ -64,7 +64,7 @@ impl Scene<'_> {
             "hashed": process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
-            "rate_per_second": families::rate(algorithm).filter(|it| it.is_finite()).map(rounded),
+            "rate_per_second": families::rate(algorithm).filter(|it| it.is_finite()),
             "burst": algorithm.map(|it| it.capacity()),
             "mode": mode,
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
