@@ -140,3 +140,24 @@ fn the_keys_that_are_known_stay_bounded() {
     assert_eq!(end_of(&lines, "per-client"), Some((ENTRIES as u64 - 1, 24_000)));
     assert_eq!(end_of(&lines, "other"), Some((1, 3)));
 }
+
+/// A limit in shadow that would hold some requests and reject others had two lines with the same fields.
+#[test]
+fn a_shadow_limit_has_one_line_for_a_key() {
+    let throttled = summary();
+    let delay = Duration::from_secs(1);
+    let lines = lines_of(|| {
+        for decision in [
+            Shown::ShadowDelayed { delay },
+            Shown::ShadowDelayed { delay },
+            Shown::Shadow { retry_after: Some(delay) },
+        ] {
+            throttled.record(&ThrottleEvent { decision, ..rejected(&"a") }, at(0));
+        }
+        throttled.tick(at(10_000));
+    });
+    let told: Vec<_> = lines.iter().map(|line| line["count"].as_u64()).collect();
+    assert_eq!(told, [Some(1), Some(2)]);
+    // The last request's answer.
+    assert_eq!((&lines[1]["retry_after_ms"], lines[1].get("delay_ms")), (&1_000.into(), None));
+}

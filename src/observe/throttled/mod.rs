@@ -300,9 +300,8 @@ impl Throttled {
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
         let decision = match event.decision {
             Shown::Rejected { .. } => 0,
-            Shown::Shadow { .. } => 1,
+            Shown::Shadow { .. } | Shown::ShadowDelayed { .. } => 1,
             Shown::Delayed { .. } => 2,
-            Shown::ShadowDelayed { .. } => 3,
         };
         // Limit and decision are part of the secrets. Only the key is left to hash.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
