@@ -171,9 +171,21 @@ fn serve(
 
 /// Runs the command of the command line. Returns the exit code of the process.
 pub fn main() -> ExitCode {
-    // Clap itself answers --help, --version and wrong arguments. It exits with 2 for wrong arguments.
-    let cli = Cli::parse();
-    let ended = match cli.command {
+    match Cli::try_parse() {
+        Ok(cli) => ended(command(cli)),
+        // Clap answers wrong arguments, and exits with 2.
+        Err(wrong) if wrong.use_stderr() => wrong.exit(),
+        Err(help) => ended(told(&help)),
+    }
+}
+
+/// Writes what --help, --version or `help` is to say.
+fn told(help: &clap::Error) -> CommandResult {
+    help.print().and_then(|()| io::stdout().flush()).map_err(unwritten)
+}
+
+fn command(cli: Cli) -> CommandResult {
+    match cli.command {
         None => run::run(cli.run),
         Some(Command::Run(run)) => run::run(run),
         Some(Command::Check(check)) => check::check(&check),
@@ -192,8 +204,11 @@ pub fn main() -> ExitCode {
             reference::completions(&completions, Cli::command())
         }
         Some(Command::Man) => reference::man(Cli::command()),
-    };
-    match ended {
+    }
+}
+
+fn ended(result: CommandResult) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
             message.into_iter().for_each(complain);
@@ -226,9 +241,12 @@ fn write_new(file: &Path, text: &str) -> CommandResult {
 /// If the output cannot be written: the disk is full, or the reader has closed the pipe.
 fn print(text: impl Display) -> CommandResult {
     let mut stdout = io::stdout();
-    writeln!(stdout, "{text}")
-        .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::run(format!("cannot write to standard output: {error}")))
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(unwritten)
+}
+
+/// What is to be said did not reach standard output.
+fn unwritten(error: io::Error) -> Failure {
+    Failure::run(format!("cannot write to standard output: {error}"))
 }
 
 /// Writes a message to standard error.

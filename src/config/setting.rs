@@ -200,9 +200,11 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
         match self.show {
             _ if old == new => {}
             _ if self.restart => changes.restart.push(name),
-            Some(show) => {
-                changes.value(&name, &show(old, &self.field.kind), &show(new, &self.field.kind));
-            }
+            Some(show) => match [old, new].map(|value| show(value, &self.field.kind)) {
+                // What differs is not shown: it is too long, or secret.
+                [was, is] if was == is => changes.some(&name, old, new),
+                [was, is] => changes.value(&name, &was, &is),
+            },
             None => changes.some(&name, old, new),
         }
     }

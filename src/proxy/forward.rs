@@ -38,8 +38,8 @@ pub(super) struct Way<'r> {
     pub(super) affinity: Option<Affinity>,
     /// Which fields the request has.
     pub(super) seen: Seen,
-    /// Where the request is logged or traced: the server that answers is then to be noted.
-    pub(super) details: Option<&'r RequestDetails>,
+    /// Where the request is logged or traced: the server that is asked is then to be noted.
+    pub(super) details: Option<&'r mut RequestDetails>,
 }
 
 /// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
@@ -72,14 +72,15 @@ pub(super) async fn send(
     hop::remove_hop_by_hop(sent, seen);
     write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
     hop::write_connection(sent, seen, switching.as_ref());
-    if let Some(span) = details.and_then(|details| details.span.as_deref()) {
+    if let Some(span) = details.as_ref().and_then(|details| details.span.as_deref()) {
         span.write_traceparent(sent);
     }
     if let Some(changes) = &route.options().request {
         headers::change(sent, changes);
     }
     let response_timeout = route.options().response_timeout;
-    let answered = match upstream.send(&mut request, response_timeout, affinity).await {
+    let asked = details.map(|details| &mut details.server);
+    let answered = match upstream.send(&mut request, response_timeout, affinity, asked).await {
         Ok(answered) => answered,
         Err(error) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
@@ -93,10 +94,6 @@ pub(super) async fn send(
             });
         }
     };
-    let server = || answered.lease.server().clone();
-    if details.is_some() {
-        exchange.server = Some(server());
-    }
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // A server must not change the protocol before it has the whole request.
         let taken = switching.is_some() && exchange.body_end.is_reached();
@@ -106,7 +103,7 @@ pub(super) async fn send(
                 exchange.switched = Some(Box::new(switched));
                 Ok(answer)
             }
-            None => Err(failed(server(), ServerFailure::Switched)),
+            None => Err(failed(answered.lease.server().clone(), ServerFailure::Switched)),
         };
     }
     let Answered { response, mut lease } = answered;

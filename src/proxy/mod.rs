@@ -73,8 +73,6 @@ struct Exchange {
     body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     body_end: BodyEnd,
-    /// The upstream's server that answered, where somebody wants to know.
-    server: Option<Arc<str>>,
     /// Set where the answer changes the connection to another protocol (status 101).
     switched: Option<Box<Switched>>,
 }
@@ -83,7 +81,7 @@ impl Exchange {
     fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
         let (body, body_end) = (Some(body), BodyEnd::default());
-        Self { head, body, body_end, server: None, switched: None }
+        Self { head, body, body_end, switched: None }
     }
 }
 
@@ -273,6 +271,10 @@ impl Proxy {
         let plan = &*active.plan;
         let head = &mut exchange.head;
         let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
+        let host = host.as_str();
+        if let Some(details) = &mut noted.details {
+            details.host = Some(host.to_owned());
+        }
         if hop::has_unknown_coding(&head.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
@@ -282,7 +284,7 @@ impl Proxy {
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {
             let path = NormalPath::parse(head.uri.path(), plan.server.merge_slashes).ok();
-            let methods = |path| plan.table.methods(&path, host.as_str(), &head.headers);
+            let methods = |path| plan.table.methods(&path, host, &head.headers);
             return Err(Refusal::Method(path.map(methods).unwrap_or_default()));
         }
         let uri = mem::take(&mut head.uri);
@@ -294,10 +296,6 @@ impl Proxy {
         }
         let headers = &mut head.headers;
         headers::strip_unforwarded(&uri, head.version, headers, seen, &address, &plan.server);
-        let host = host.as_str();
-        if let Some(details) = &mut noted.details {
-            details.host = Some(host.to_owned());
-        }
         let found = plan.table.find(&path, &head.method, host, &head.headers);
         noted.route = found.as_ref().ok().map(|found| found.route);
         let route = noted.route.map_or(&plan.no_route, |route| &plan.routes[route]);
@@ -339,7 +337,7 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let (address, details) = (&address, noted.details.as_deref());
+                let (address, details) = (&address, noted.details.as_deref_mut());
                 let way = Way { plan, upstream, route, address, affinity, seen, details };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
@@ -352,9 +350,6 @@ impl Proxy {
                 answer
             }
         };
-        if let Some(details) = &mut noted.details {
-            details.server = exchange.server.take();
-        }
         noted.permit.answered(answer.status(), answer.headers());
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)

@@ -165,7 +165,7 @@ pub(super) struct RequestDetails {
     pub(super) user_agent: Option<HeaderValue>,
     /// The limit that rejected the request.
     pub(super) limit: Option<Name>,
-    /// The upstream's server that answered.
+    /// The upstream's server that was asked last.
     pub(super) server: Option<Arc<str>>,
     /// `None` if the request is not traced.
     pub(super) span: Option<Box<SpanNotes>>,

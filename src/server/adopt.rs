@@ -18,9 +18,15 @@ use crate::worker::Published;
 impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors.
     pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
-        service::reloading();
+        // A process that ends has said so to the service manager, and is not to say that it is ready.
+        let is_ending = self.process.draining.load(Ordering::Relaxed);
+        if !is_ending {
+            service::reloading();
+        }
         self.put_in_force(read);
-        service::ready();
+        if !is_ending {
+            service::ready();
+        }
     }
 
     fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {

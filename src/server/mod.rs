@@ -2,6 +2,7 @@
 //! the end. `worker` serves the requests.
 
 mod adopt;
+mod drain;
 mod handover;
 mod inherited;
 mod listen;
@@ -11,21 +12,22 @@ mod service;
 mod signals;
 mod sockets;
 mod successor;
+mod timers;
 
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use self::adopt::upstreams;
+use self::drain::ProcessEnd;
 use self::handover::readiness;
 pub use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
@@ -34,8 +36,9 @@ use self::ramps::RunningRamps;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
+use self::timers::{Occasion, Timers};
 use crate::admin::{self, Admin};
-use crate::clock::{Clock, every};
+use crate::clock::Clock;
 use crate::config::FileText;
 use crate::observe::candidates::CandidateLog;
 use crate::observe::events;
@@ -43,7 +46,7 @@ use crate::observe::log::LogGuard;
 use crate::observe::repeated::Summaries;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
-use crate::reload::{self, Reload};
+use crate::reload::Reload;
 use crate::store;
 use crate::tls::server::{Certificates, Look};
 use crate::upstream::health::check::HealthChecks;
@@ -51,14 +54,6 @@ use crate::worker::{self, Orders, Process, Published};
 
 /// The time between two log lines about a file that stays wrong.
 const STILL_WRONG: Duration = Duration::from_secs(300);
-
-/// How often log summaries are written if they are due, and workers are checked.
-const TICK: Duration = Duration::from_millis(250);
-/// How often in-process buckets that are full again are forgotten, and the time of day and the certificates
-/// are looked up.
-const SWEEP: Duration = Duration::from_secs(1);
-/// How often a draining process checks whether all connections have ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 /// The parts that a process is started with.
 pub struct Start {
@@ -218,53 +213,13 @@ impl Supervisor {
     /// Keeps the process going until a signal ends it.
     async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
         self.tell_ready();
-        let mut tick = every(TICK);
-        let mut sweep = every(SWEEP);
-        let mut look = every(reload::LOOK);
+        let mut timers = Timers::new();
         let end = loop {
             tokio::select! {
-                _ = tick.tick() => {
-                    self.process.write_summaries(Summaries::Due);
-                    let now = self.process.clock.now();
-                    self.candidates.tick(&self.published.borrow().plan, now);
-                    self.retired.retain(|plan| Arc::strong_count(plan) > 1);
-                    if self.workers.iter().any(JoinHandle::is_finished) {
-                        return Err("a worker ended unexpectedly; its panic stands above".into());
-                    }
-                }
-                _ = sweep.tick() => {
-                    self.process.clock.anchor();
-                    if let Some(certificates) = &self.certificates {
-                        match certificates.look() {
-                            Look::Unchanged => {}
-                            Look::Loaded(names) => events::certificates_loaded(&names),
-                            Look::Rejected(error) => {
-                                events::certificates_rejected(&error, error.advice());
-                            }
-                        }
-                    }
-                    let now = self.process.clock.now();
-                    self.process.store.sweep(now);
-                    self.ramps.end(self.process.clock.wall().both(now));
-                    if let Some((errors, last)) = &mut self.rejected
-                        && last.elapsed() >= STILL_WRONG
-                    {
-                        events::config_rejected(errors);
-                        *last = Instant::now();
-                    }
-                }
-                _ = look.tick() => {
-                    if let Some(read) = self.reload.look() {
-                        self.adopt(read);
-                    }
-                }
-                signal = self.signals.next() => match signal {
-                    Instruction::End => break ProcessEnd::Stopped,
-                    Instruction::Reload => {
-                        let read = self.reload.now();
-                        self.adopt(read);
-                    }
-                    Instruction::HandOver => self.start_successor(),
+                occasion = timers.next(&mut self.signals) => match occasion {
+                    Occasion::Signal(Instruction::End) => break ProcessEnd::Stopped,
+                    Occasion::Signal(Instruction::HandOver) => self.start_successor(),
+                    occasion => self.attend(occasion)?,
                 },
                 ready = readiness(&mut self.successor) => match ready {
                     Ok(()) => break ProcessEnd::HandedOver,
@@ -272,7 +227,7 @@ impl Supervisor {
                 },
             }
         };
-        self.drain(end).await;
+        self.drain(end, &mut timers).await?;
         self.export.finish().await;
         self.process.write_summaries(Summaries::All);
         let now = self.process.clock.now();
@@ -281,73 +236,53 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
-    async fn drain(&mut self, end: ProcessEnd) {
-        let plan = self.published.borrow().plan.clone();
-        let patience = plan.server.drain_timeout;
-        let successor = self.successor.take();
-        let delay = match end {
-            ProcessEnd::HandedOver => {
-                let pid = successor.as_ref().and_then(Successor::pid);
-                events::handed_over(pid);
-                pid.into_iter().for_each(service::main_process);
-                // The successor answers from now on.
-                self.admin_listeners.abort_all();
-                if let Some(admin) = &self.admin {
-                    admin.end_soon();
+    /// Does what is to be done from time to time, or takes a changed configuration.
+    fn attend(&mut self, occasion: Occasion) -> Result<(), Box<dyn Error>> {
+        match occasion {
+            Occasion::Tick => {
+                self.process.write_summaries(Summaries::Due);
+                let now = self.process.clock.now();
+                self.candidates.tick(&self.published.borrow().plan, now);
+                self.retired.retain(|plan| Arc::strong_count(plan) > 1);
+                if self.workers.iter().any(JoinHandle::is_finished) {
+                    return Err("a worker ended unexpectedly; its panic stands above".into());
                 }
-                self.sockets.leave();
-                Duration::ZERO
             }
-            ProcessEnd::Stopped => {
-                if let Some(successor) = successor {
-                    successor.end().await;
+            Occasion::Sweep => self.sweep(),
+            Occasion::Look => {
+                if let Some(read) = self.reload.look() {
+                    self.adopt(read);
                 }
-                service::stopping();
-                plan.server.shutdown_delay
             }
-        };
-        events::draining();
-        self.process.draining.store(true, Ordering::Relaxed);
-        let finishing = async {
-            sleep(delay).await;
-            self.sockets.remove();
-            self.draining.send_replace(true);
-            // Requests are held for three quarters of the time at most. The last quarter is for their
-            // answers.
-            self.process.waiting.end_at(Instant::now() + patience - patience / 4);
-            let finished = async {
-                let mut look = every(DRAIN_LOOK);
-                while self.process.slots.listening() > 0 || self.process.slots.open() > 0 {
-                    look.tick().await;
-                }
-            };
-            // Connections that are left after the timeout are cut.
-            let _ = timeout(patience, finished).await;
-        };
-        tokio::select! {
-            () = finishing => {}
-            () = self.signals.end() => {}
+            Occasion::Signal(Instruction::Reload) => {
+                let read = self.reload.now();
+                self.adopt(read);
+            }
+            Occasion::Signal(Instruction::End | Instruction::HandOver) => {}
         }
-        // A second signal may have come within `shutdown_delay`.
-        self.sockets.remove();
-        self.stop.send_replace(true);
-        for worker in self.workers.drain(..) {
-            let _ = worker.join();
+        Ok(())
+    }
+
+    fn sweep(&mut self) {
+        self.process.clock.anchor();
+        if let Some(certificates) = &self.certificates {
+            match certificates.look() {
+                Look::Unchanged => {}
+                Look::Loaded(names) => events::certificates_loaded(&names),
+                Look::Rejected(error) => events::certificates_rejected(&error, error.advice()),
+            }
         }
-        if let Some(admin) = &self.admin {
-            admin.end_streams().await;
+        let now = self.process.clock.now();
+        self.process.store.sweep(now);
+        self.ramps.end(self.process.clock.wall().both(now));
+        self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
+        if let Some((errors, last)) = &mut self.rejected
+            && last.elapsed() >= STILL_WRONG
+        {
+            events::config_rejected(errors);
+            *last = Instant::now();
         }
     }
-}
-
-/// Why the process ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ProcessEnd {
-    /// A signal said so.
-    Stopped,
-    /// A successor serves the sockets.
-    HandedOver,
 }
 
 /// The certificates of the TLS listeners. `None` without TLS listeners.

@@ -46,8 +46,4 @@ impl Signals {
             }
         }
     }
-
-    pub(super) async fn end(&mut self) {
-        while self.next().await != Instruction::End {}
-    }
 }

@@ -5,13 +5,13 @@
 //! ends, and `usage` reads a response's cost. `store` decides.
 
 mod gather;
+mod lines;
 mod permit;
 mod queue;
 mod rehearsal;
 mod request_limit;
 pub mod usage;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +26,12 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
-use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
+use crate::observe::throttled::{Shown, Throttled};
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
@@ -182,6 +181,7 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
+                self.count_beside(&limits, by, request, now);
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -257,55 +257,11 @@ impl Throttle {
         let Claim { spec, key, .. } = &limit.claim;
         text.push_str(shown_key(spec, key, self.keys).as_str());
     }
-
-    fn tell_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
-        for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
-            match limit.claim.decision.map(|decision| decision.outcome) {
-                Some(Outcome::Reject { retry_after }) => {
-                    self.tell(limit, request, Shown::Shadow { retry_after }, now);
-                }
-                Some(Outcome::Delay(delay)) => {
-                    self.tell(limit, request, Shown::ShadowDelayed { delay }, now);
-                }
-                Some(Outcome::Allow) | None => {}
-            }
-        }
-    }
-
-    fn tell(&self, limit: &RequestLimit<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
-        let Claim { spec, key, .. } = &limit.claim;
-        let shown = ShownKey { spec, key, display: self.keys };
-        let event = ThrottleEvent {
-            limit: &spec.name,
-            key: key.as_bytes(),
-            shown: &shown,
-            route: request.route,
-            client: request.client,
-            method: request.method.as_str(),
-            path: request.path.matching(),
-            request_id: request.id,
-            decision,
-        };
-        self.log.record(&event, now);
-    }
 }
 
 /// What a request that passes holds until its response has ended. Everything else that it took is spent.
 fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
     limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
-}
-
-/// A key as the log may show it: with its secret values hashed, unless the operator wants plain keys.
-struct ShownKey<'r> {
-    spec: &'r LimitSpec,
-    key: &'r Key,
-    display: KeyDisplay,
-}
-
-impl fmt::Display for ShownKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_shown(shown_key(self.spec, self.key, self.display).as_str(), f)
-    }
 }
 
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {

@@ -57,6 +57,15 @@ struct Tls {
     spec: Arc<tls::client::ClientTlsSpec>,
 }
 
+/// Where a connection may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionSource {
+    /// The pool, or a new connection if the pool has none.
+    Pool,
+    /// A new connection in any case.
+    New,
+}
+
 impl Connector {
     pub(super) fn new(spec: &UpstreamSpec) -> Self {
         let mut tcp = HttpConnector::new();

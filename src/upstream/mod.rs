@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout};
 
 use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
-use self::connect::{Connector, Wanted};
+use self::connect::{ConnectionSource, Connector, Wanted};
 use self::connection::{Connection, NoHead};
 use self::health::{LONGEST_PAUSE, ServerState, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
@@ -172,7 +172,8 @@ impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty,
     /// or it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
     /// time-out for the head, if there is one. `affinity` is of the request's
-    /// `hash_key`, where the upstream has one.
+    /// `hash_key`, where the upstream has one. `asked` gets the server that is asked, before it answers: this
+    /// future may be dropped meanwhile.
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
@@ -188,6 +189,7 @@ impl Upstream {
         request: &mut Request<RequestBody>,
         response_timeout: Option<Duration>,
         affinity: Option<Affinity>,
+        mut asked: Option<&mut Option<Arc<str>>>,
     ) -> Result<Answered, UpstreamError> {
         let mut slot = match self.spec.max_requests {
             None => None,
@@ -213,6 +215,12 @@ impl Upstream {
                 Some(trial) => trial,
                 None => self.place(failed, affinity)?,
             };
+            let mut note = |place: usize| {
+                if let Some(asked) = asked.as_deref_mut() {
+                    *asked = Some(self.servers[place].state.url().clone());
+                }
+            };
+            note(place);
             let pooled = match source {
                 ConnectionSource::Pool => self.servers[place].take(wanted),
                 ConnectionSource::New => None,
@@ -223,6 +231,7 @@ impl Upstream {
                 // opening one.
                 None => Box::pin(self.connect(place, source, wanted, affinity)).await?,
             };
+            note(place);
             let server = &self.servers[place];
             let in_flight = InFlight::at(server, slot.take());
             let (body_end, was_up) = (request.body().end(), server.state.is_up());
@@ -385,13 +394,4 @@ impl Upstream {
             }
         }
     }
-}
-
-/// Where a connection may come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectionSource {
-    /// The pool, or a new connection if the pool has none.
-    Pool,
-    /// A new connection in any case.
-    New,
 }

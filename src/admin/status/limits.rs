@@ -52,7 +52,7 @@ impl Scene<'_> {
             OnStoreError::Allow => "allow",
             OnStoreError::Reject => "reject",
         };
-        let per_second = families::rate(algorithm).filter(|it| it.is_finite()).map(rounded);
+        let per_second = families::rate(algorithm).filter(|it| it.is_finite());
         let mut limit = self.admin.limit(spec);
         limit["rate_per_second"] = per_second.into();
         limit["mode"] = mode.into();

@@ -19,6 +19,14 @@ fn limits(count: usize) -> String {
     text
 }
 
+/// `1/h` was 0 here.
+#[tokio::test]
+async fn a_slow_rate_is_told_in_full() {
+    let admin = testing::admin(&limits(1).replace("5/2s", "1/h"));
+    let rate = status(&admin)["limits"][0]["rate_per_second"].as_f64().unwrap();
+    assert!((rate * 3_600.0 - 1.0).abs() < 1e-9, "{rate}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn rates_are_of_the_last_second_and_totals_of_now() {
     let admin = testing::admin(&limits(1));

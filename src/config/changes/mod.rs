@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::reader::duration_text;
 use super::section::limit::mode_word;
-use super::section::{admin, limit, log, route, server, store, trace, upstream};
+use super::section::{admin, answer, limit, log, route, server, store, trace, upstream};
 use super::setting::{Settings, Spelled, listed};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
@@ -14,9 +14,13 @@ use crate::plan::{
     Action, Figures, LimitSpec, Plan, RouteSpec, ServerTls, StoreLocation, UpstreamSpec,
 };
 use crate::request::key::KeySource;
+use crate::request::overrides::{OverrideKey, PartShape};
 
 /// Further changes are only counted: ten thousand changed routes do not fit into a log line.
 const MOST: usize = 50;
+
+/// Further changed overrides of a limit are only counted.
+const MOST_OVERRIDES: usize = 10;
 
 /// What differs between two plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub fn diff(old: &Plan, new: &Plan) -> Changes {
     changes.limits(old, new);
     changes.routes(old, new);
     changes.settings("store.", store::SETTINGS, &old.store, &new.store);
-    changes.some("reject", &old.reject, &new.reject);
+    changes.settings("reject.", answer::SETTINGS, &*old.reject, &*new.reject);
     changes.settings("log.", log::SETTINGS, &old.log, &new.log);
     changes.settings("admin.", admin::SETTINGS, &old.admin, &new.admin);
     changes.settings("trace.", trace::SETTINGS, &old.trace, &new.trace);
@@ -156,24 +160,34 @@ impl Changes {
         });
     }
 
-    /// Counts the overrides that changed. Their keys may be secret, such as the value of a header.
+    /// Reports the overrides that changed, and counts the others.
     fn overrides(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
-        let (ramp, keeps_buckets) = (new.ramp, new.keeps_buckets_of(old));
+        let (ramp, keeps_buckets, old_key) = (new.ramp, new.keeps_buckets_of(old), &old.key);
         let (had, has) = (old.overrides.by_key(), new.overrides.by_key());
         let added = has.keys().filter(|key| !had.contains_key(*key)).count();
         let removed = had.keys().filter(|key| !has.contains_key(*key)).count();
-        let both =
-            had.iter().filter_map(|(key, old)| Some((old.of_file(), has.get(key)?.of_file())));
-        let differ: Vec<_> = both.filter(|(old, new)| old != new).collect();
-        let changed = differ.len();
-        let come_down = |(old, new): &&(&Figures, &Figures)| new.begin(old).is_some();
+        let both = had.iter().filter_map(|(key, old)| {
+            let text = override_key(&old_key.sources, *key);
+            Some((text, old.of_file(), has.get(key)?.of_file()))
+        });
+        let mut differ: Vec<_> = both.filter(|(_, old, new)| old != new).collect();
+        differ.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        for (key, old, new) in differ.iter().take(MOST_OVERRIDES) {
+            let (had, has) = (figures(old), figures(new));
+            for (name, value) in &has {
+                let before = had.iter().find(|(other, _)| other == name).map(|(_, value)| value);
+                self.value(&format!("{title} override {key} {name}"), &optional(before), value);
+            }
+        }
+        let more = differ.len().saturating_sub(MOST_OVERRIDES);
+        let come_down = |(_, old, new): &&(String, &Figures, &Figures)| new.begin(old).is_some();
         let lowered = match keeps_buckets && !ramp.is_zero() {
             true => differ.iter().filter(come_down).count(),
             false => 0,
         };
         let over = format!("lowered over {}", duration_text(ramp));
         for (count, what) in
-            [(added, "added"), (removed, "removed"), (changed, "changed"), (lowered, &over)]
+            [(added, "added"), (removed, "removed"), (more, "more changed"), (lowered, &over)]
         {
             if count > 0 {
                 self.changed.push(format!("{title} overrides: {count} {what}"));
@@ -273,6 +287,16 @@ fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
     }
     facts.extend(figures(&limit.figures));
     facts
+}
+
+/// An override's key, where a value that may be a client's secret is masked.
+fn override_key(sources: &[KeySource], (shape, values): OverrideKey<'_>) -> String {
+    let parts = shape.iter().zip(values.split('|')).enumerate();
+    listed(parts.map(|(place, (shape, value))| match shape {
+        PartShape::Any => "*",
+        _ if sources.get(place).is_none_or(KeySource::is_secret) => "********",
+        PartShape::Exact | PartShape::Network(_) => value,
+    }))
 }
 
 /// The figures, with their names in the file.

@@ -154,7 +154,30 @@ fn says_what_changed() {
             "limits.total rate 1000/s -> 500/s|limits.total burst 1000 -> 500|\
              limits.total scope cluster -> node|limits.total ramp 0s -> 10m|limits.total begins anew",
         ),
-        ("[log]", "[reject]\njitter = \"20%\"\n[log]", "reject changed"),
+        (
+            "[log]",
+            "[reject]\nstatus = 503\njitter = \"20%\"\nbody = \"an own text\"\nheaders = []\n[log]",
+            "reject.status 429 -> 503|reject.body changed|\
+             reject.headers [retry-after, ratelimit] -> []|reject.jitter 0% -> 20%",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\nreject = { status = 503 }",
+            "limits.total reject none -> status 503, headers [retry-after, ratelimit], jitter 0%",
+        ),
+        (
+            "75s\"",
+            "75s\"\ntrusted_proxies = [\"10.0.0.0/8\"]\nclient_ip_header = \"forwarded\"",
+            "server.trusted_proxies [] -> [10.0.0.0/8]|\
+             server.client_ip_header x-forwarded-for -> forwarded",
+        ),
+        ("75s\"", "75s\"\nrequest_id = \"x-id\"", "server.request_id none -> x-id"),
+        (
+            "3001\"]",
+            "3001\"]\nhealth = { path = \"/up?token=hunter2\", interval = \"1s\" }",
+            "upstreams.other health none -> /up, interval 1s, timeout 2s, unhealthy_after 3, \
+             healthy_after 2",
+        ),
         ("75s\"", "75s\"\nmax_header_size = \"16KiB\"", "server.max_header_size 32KiB -> 16KiB"),
         (
             "75s\"",
@@ -195,21 +218,25 @@ fn says_what_changed() {
 }
 
 #[test]
-fn counts_the_overrides_that_changed_and_shows_no_key() {
-    let overrides = |entries: &[(&str, &str)]| {
+fn says_how_overrides_changed_and_shows_no_secret_key() {
+    let overrides = |key: &str, entries: &[(&str, &str)]| {
         let each =
-            entries.iter().map(|(key, rate)| format!("{{ key = [\"{key}\"], rate = \"{rate}\" }}"));
+            entries.iter().map(|(key, rate)| format!("{{ key = [{key}], rate = \"{rate}\" }}"));
         let list = each.collect::<Vec<_>>().join(", ");
-        plan(&FILE.replace("100/s\"", &format!("100/s\"\noverrides = [{list}]")))
+        let limit = format!("key = [{key}]\nrate = \"100/s\"\noverrides = [{list}]");
+        plan(&FILE.replace("key = [\"ip\"]\nrate = \"100/s\"", &limit))
     };
-    let before = overrides(&[("10.0.0.1", "5/s"), ("10.0.0.2", "5/s"), ("10.0.0.0/8", "5/s")]);
-    let after = overrides(&[("10.0.0.2", "5/s"), ("10.0.0.3", "5/s"), ("10.0.0.0/8", "6/s")]);
+    let by_ip = |entries: &[(&str, &str)]| overrides("\"ip\"", entries);
+    let network = "\"10.0.0.0/8\"";
+    let before = by_ip(&[("\"10.0.0.1\"", "5/s"), ("\"10.0.0.2\"", "5/s"), (network, "5/s")]);
+    let after = by_ip(&[("\"10.0.0.2\"", "5/s"), ("\"10.0.0.3\"", "5/s"), (network, "6/s")]);
     assert_eq!(
         diff(&before, &after).changed,
         [
+            "limits.per-client override [10.0.0.0/8] rate 5/s -> 6/s",
+            "limits.per-client override [10.0.0.0/8] burst 5 -> 6",
             "limits.per-client overrides: 1 added",
             "limits.per-client overrides: 1 removed",
-            "limits.per-client overrides: 1 changed",
         ]
     );
     assert!(diff(&after, &after).is_empty());
@@ -219,14 +246,28 @@ fn counts_the_overrides_that_changed_and_shows_no_key() {
         plan
     };
     assert_eq!(
-        diff(&ramp(after), &ramp(before)).changed,
+        diff(&ramp(after), &ramp(before)).changed[2..],
         [
             "limits.per-client overrides: 1 added",
             "limits.per-client overrides: 1 removed",
-            "limits.per-client overrides: 1 changed",
             "limits.per-client overrides: 1 lowered over 10m",
         ]
     );
+    let secret = |rate: &str| {
+        let key = "\"header:x-key\", \"path\", \"ip\"";
+        overrides(key, &[("\"hunter2\", \"/a\", \"*\"", rate)])
+    };
+    assert_eq!(
+        diff(&secret("5/s"), &secret("unlimited")).changed,
+        ["limits.per-client override [********, /a, *] rate 5/s -> unlimited"]
+    );
+    let many = |rate: &str| {
+        let keys: Vec<_> = (10..25).map(|n| format!("\"10.0.0.{n}\"")).collect();
+        by_ip(&keys.iter().map(|key| (key.as_str(), rate)).collect::<Vec<_>>())
+    };
+    let changed = diff(&many("5/s"), &many("6/s")).changed;
+    assert_eq!(changed[0], "limits.per-client override [10.0.0.10] rate 5/s -> 6/s");
+    assert_eq!(changed[20..], ["limits.per-client overrides: 5 more changed"]);
 }
 
 #[test]

@@ -1,24 +1,30 @@
 //! Follows the episodes of throttling. An episode begins with a limit's first rejection. It ends with the first
 //! interval in which the limit rejects nothing. A line in the log then tells the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tracing::info;
 
-use super::table::{EventEntry, Group};
-use super::{REJECTED, TARGET};
+use super::table::{EventEntry, Group, OWN_ENTRIES};
+use super::{ENTRIES, REJECTED, TARGET};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::plan::ThrottleLog;
 
 /// The limits that reject clients, and for how long they have done so.
 #[derive(Debug, Default)]
-pub(super) struct Episodes(HashMap<Name, Episode>);
+pub(super) struct Episodes {
+    limits: HashMap<Name, Episode>,
+    /// How many keys all episodes know. Not more than [`ENTRIES`], beside [`OWN_ENTRIES`] for each limit.
+    known: usize,
+}
 
 #[derive(Debug)]
 struct Episode {
     began: Timestamp,
     last: Timestamp,
-    keys: u64,
+    /// The keys that are known, by their hashes. Each key counts once, however often it comes back.
+    keys: HashSet<u128>,
     count: u64,
     /// Keys that were rejected since the last summary (`keys_now`), and in the interval before
     /// (`keys_before`).
@@ -29,8 +35,8 @@ struct Episode {
 }
 
 impl Episodes {
-    /// Adds the counts of a key since the last summary.
-    pub(super) fn add(&mut self, entry: &EventEntry) {
+    /// Adds the counts of a key since the last summary. `id` is the key's hash.
+    pub(super) fn add(&mut self, id: u128, entry: &EventEntry) {
         let event = entry.seen.event();
         let count = entry.count + entry.told;
         if event.decision.name() != REJECTED || count == 0 {
@@ -40,17 +46,19 @@ impl Episodes {
         let new = Episode {
             began: first,
             last,
-            keys: 0,
+            keys: HashSet::new(),
             count: 0,
             keys_now: 0,
             keys_before: 0,
             goes_on: true,
         };
-        let episode = self.0.entry(event.limit.clone()).or_insert(new);
+        let episode = self.limits.entry(event.limit.clone()).or_insert(new);
         episode.began = episode.began.min(first);
         episode.last = episode.last.max(last);
-        // A key that had no events for an interval has lost its entry. If it comes again, it is counted again.
-        episode.keys += u64::from(entry.fresh);
+        let has_room = self.known < ENTRIES || episode.keys.len() < OWN_ENTRIES;
+        if has_room && episode.keys.insert(id) {
+            self.known += 1;
+        }
         episode.count += count;
         episode.keys_now += 1;
         episode.goes_on = true;
@@ -58,14 +66,14 @@ impl Episodes {
 
     /// Keys that a limit rejected in the last interval.
     pub(super) fn keys_of(&self, limit: &Name) -> u64 {
-        self.0.get(limit).map_or(0, |episode| episode.keys_before)
+        self.limits.get(limit).map_or(0, |episode| episode.keys_before)
     }
 
     /// Adds `count` rejections of keys for which the table had no room. They are left out if no key of the
     /// limit is in the table.
     pub(super) fn add_uncounted(&mut self, group: &Group, count: u64) {
         if group.decision == REJECTED
-            && let Some(episode) = self.0.get_mut(&group.limit)
+            && let Some(episode) = self.limits.get_mut(&group.limit)
         {
             episode.count += count;
             episode.goes_on = true;
@@ -74,19 +82,23 @@ impl Episodes {
 
     /// How many limits reject clients.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.limits.len()
     }
 
-    /// Logs the limits without a rejection since the last summary, and ends their episodes.
-    pub(super) fn tell_ended(&mut self) {
-        self.0.retain(|limit, episode| {
+    /// Ends the episodes of the limits without a rejection since the last summary, and logs their ends
+    /// unless the mode is "off".
+    pub(super) fn end(&mut self, mode: ThrottleLog) {
+        self.limits.retain(|limit, episode| {
             episode.keys_before = std::mem::take(&mut episode.keys_now);
             if std::mem::take(&mut episode.goes_on) {
                 return true;
             }
-            let Episode { began, last, keys, count, .. } = *episode;
-            let lasted_ms = last.micros_since(began) / 1_000;
-            info!(target: TARGET, limit = limit.as_str(), keys, count, lasted_ms, "throttling ended");
+            self.known -= episode.keys.len();
+            if mode != ThrottleLog::Off {
+                let Episode { began, last, count, .. } = *episode;
+                let (keys, lasted_ms) = (episode.keys.len(), last.micros_since(began) / 1_000);
+                info!(target: TARGET, limit = limit.as_str(), keys, count, lasted_ms, "throttling ended");
+            }
             false
         });
     }

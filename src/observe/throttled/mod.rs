@@ -13,24 +13,28 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::BuildHasher;
+use std::mem::take;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
 use self::episodes::Episodes;
-use self::table::{EventEntry, EventShard, Group, Window};
+use self::table::{EventEntry, EventShard, Group, GroupEntries, Overflow, Window};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
 /// The most lines of an interval if all other keys share one line. `LINES - 1` lines are for single keys. The other
-/// keys have one line for each limit and decision.
+/// keys have one line for each limit and decision. The first key of a limit and decision has its line at once, even
+/// if there are more lines then.
 pub(crate) const LINES: usize = 100;
 
-/// How many keys are counted one by one. Events of further keys are counted together.
+/// How many keys are counted one by one, beside a few keys of each limit for which there is always room
+/// (`table::OWN_ENTRIES`). Events of further keys are counted together.
 pub(crate) const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
@@ -96,6 +100,14 @@ impl Shown {
     }
 }
 
+/// Whether a rejection is to have a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineWanted {
+    Yes,
+    /// Another line tells of the request.
+    No,
+}
+
 /// Writes a throttle line. A rejection is a warning; other decisions are information.
 macro_rules! by_decision {
     ($decision:expr, $($fields:tt)*) => {
@@ -125,7 +137,7 @@ impl Throttled {
         let random = RandomState::new();
         Self {
             shards: (0..SHARDS).map(|_| Mutex::new(EventShard::new(mode))).collect(),
-            window: Mutex::new(Window::new(interval)),
+            window: Mutex::new(Window::new(mode, interval)),
             episodes: Mutex::default(),
             secret: (random.hash_one(0), random.hash_one(1)),
         }
@@ -134,17 +146,25 @@ impl Throttled {
     /// Counts an event. Logs the event at once if it is the first one of its limit, key and decision, or if
     /// the mode logs every event.
     pub fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        if self.count(event, now) {
+        if self.count(event, LineWanted::Yes, now) {
             write_line(event, 1, None);
         }
+    }
+
+    /// Counts the rejection of a request that another limit has rejected, too. The request's line names the
+    /// other limit.
+    pub(crate) fn record_beside(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
+        self.count(event, LineWanted::No, now);
     }
 
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
     /// call costs little while the interval still runs.
     pub(crate) fn tick(&self, now: Timestamp) {
-        let ended = self.window.lock().turn(now);
+        let mut window = self.window.lock();
+        let (ended, mode) = (window.turn(now), window.mode);
+        drop(window);
         if let Some(interval) = ended {
-            self.summarise(interval, Episodes::tell_ended);
+            self.summarise(interval, |episodes| episodes.end(mode));
         }
     }
 
@@ -162,71 +182,90 @@ impl Throttled {
 
     /// Changes the mode and the interval from now on.
     pub(crate) fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
-        self.window.lock().set_interval(interval);
+        let mut window = self.window.lock();
+        window.set_interval(interval);
+        let before = std::mem::replace(&mut window.mode, mode);
+        drop(window);
         for shard in &self.shards {
             shard.lock().mode = mode;
         }
-        if mode != ThrottleLog::Summary {
+        if before == ThrottleLog::Summary && mode != before {
             self.flush(now);
         }
     }
 
     /// Counts the event. Returns whether the event is logged at once, in a line of its own.
-    fn count(&self, event: &ThrottleEvent<'_>, now: Timestamp) -> bool {
+    fn count(&self, event: &ThrottleEvent<'_>, line: LineWanted, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(place(id)) else { return false };
         let mut shard = shard.lock();
-        match shard.mode {
-            ThrottleLog::Off => return false,
-            ThrottleLog::Each => return true,
-            ThrottleLog::Summary => {}
+        let is_summed = line == LineWanted::Yes && shard.mode == ThrottleLog::Summary;
+        let is_each = line == LineWanted::Yes && shard.mode == ThrottleLog::Each;
+        // Rejections are counted in each mode, for the metric and the end of the throttling.
+        if !is_summed && event.decision.name() != REJECTED {
+            return is_each;
         }
-        if let Some(entry) = shard.entries.get_mut(&id) {
-            entry.add(event, now);
-            return false;
+        let is_full = shard.entries.len() >= ENTRIES / SHARDS;
+        let entry = match shard.entries.entry(id) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(place) => {
+                let overflow = Overflow { summed: u64::from(is_summed), all: 1 };
+                if !self.window.lock().enter(event, is_full.then_some(overflow), now) {
+                    return is_each;
+                }
+                place.insert(EventEntry::new(event, now))
+            }
+        };
+        let is_first = is_summed && !entry.is_listed;
+        entry.is_listed |= is_summed;
+        let at_once = is_each || is_first && self.window.lock().list(event);
+        match is_summed && !at_once {
+            true => entry.add(event, now),
+            false => entry.add_told(now),
         }
-        if shard.entries.len() >= ENTRIES / SHARDS {
-            self.window.lock().overflow(event, now);
-            return false;
-        }
-        let first = self.window.lock().claim_line(now);
-        shard.entries.insert(id, EventEntry::new(event, first, now));
-        first
+        at_once
     }
 
     fn summarise(&self, interval: Duration, tell_ended: impl FnOnce(&mut Episodes)) {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
         let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
+        let mut lost = HashMap::<_, GroupEntries>::new();
         let mut episodes = self.episodes.lock();
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.entries.retain(|id, entry| {
-                episodes.add(entry);
-                let count = std::mem::take(&mut entry.count);
-                entry.told = 0;
-                if count == 0 {
-                    return std::mem::take(&mut entry.fresh);
+                episodes.add(*id, entry);
+                let (count, told) = (take(&mut entry.count), take(&mut entry.told));
+                let is_chosen = count > 0 && chosen.remove(id);
+                if is_chosen || count > 0 && spare > 0 {
+                    spare -= usize::from(!is_chosen);
+                    lines.push((entry.seen.clone(), count));
+                    return true;
                 }
-                entry.fresh = false;
-                if !chosen.remove(id) {
-                    if spare == 0 {
-                        let others = others.entry(Group::of(&entry.seen.event())).or_default();
-                        others.keys += 1;
-                        others.count += count;
-                        return false;
-                    }
-                    spare -= 1;
+                if count == 0 && told > 0 {
+                    return true;
                 }
-                lines.push((entry.seen.clone(), count));
-                true
+                let group = Group::of(&entry.seen.event());
+                let lost = lost.entry(group.clone()).or_default();
+                lost.all += 1;
+                lost.listed += usize::from(entry.is_listed);
+                if count > 0 {
+                    let others = others.entry(group).or_default();
+                    others.keys += 1;
+                    others.count += count;
+                }
+                false
             });
             kept += shard.entries.len();
         }
         let mut window = self.window.lock();
-        for (group, count) in window.take_overflow() {
-            episodes.add_uncounted(&group, count);
-            others.entry(group).or_default().count += count;
+        lost.iter().for_each(|(group, lost)| window.leave(group, *lost));
+        for (group, overflow) in window.take_overflow() {
+            episodes.add_uncounted(&group, overflow.all);
+            if overflow.summed > 0 {
+                others.entry(group).or_default().count += overflow.summed;
+            }
         }
         tell_ended(&mut episodes);
         window.close(spare, kept + episodes.len());
@@ -261,9 +300,8 @@ impl Throttled {
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
         let decision = match event.decision {
             Shown::Rejected { .. } => 0,
-            Shown::Shadow { .. } => 1,
+            Shown::Shadow { .. } | Shown::ShadowDelayed { .. } => 1,
             Shown::Delayed { .. } => 2,
-            Shown::ShadowDelayed { .. } => 3,
         };
         // Limit and decision are part of the secrets. Only the key is left to hash.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
@@ -326,5 +364,7 @@ fn place(id: u128) -> usize {
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 
+#[cfg(test)]
+mod flood_tests;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,10 @@ use crate::plan::ThrottleLog;
 /// must stay small.
 const TEXT: usize = 512;
 
+/// Entries that each limit and decision has room for even if the table is full. A client that uses up the
+/// table with the keys of one limit cannot hide what the other limits do.
+pub(super) const OWN_ENTRIES: usize = 20;
+
 /// A part of the table, with a lock of its own.
 #[derive(Debug)]
 pub(super) struct EventShard {
@@ -30,12 +34,12 @@ impl EventShard {
 /// The events of one limit, key and decision.
 #[derive(Debug)]
 pub(super) struct EventEntry {
-    /// Events that no line has told yet.
+    /// Events for the next summary.
     pub(super) count: u64,
-    /// Events that had a line of their own since the last summary.
+    /// Other events since the last summary: those with a line of their own, and those without any line.
     pub(super) told: u64,
-    /// Whether the entry was made after the last summary.
-    pub(super) fresh: bool,
+    /// Whether the log tells of this entry: an event had its line, or is counted for a summary.
+    pub(super) is_listed: bool,
     /// The times of the first and of the last event since the last summary.
     pub(super) times: (Timestamp, Timestamp),
     /// The last event.
@@ -43,24 +47,49 @@ pub(super) struct EventEntry {
 }
 
 impl EventEntry {
-    /// The entry of a first event. `is_told` says that the event has a line of its own. Otherwise the event
-    /// is counted.
-    pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
-        let (count, told) = (u64::from(!is_told), u64::from(is_told));
-        Self { count, told, fresh: true, times: (now, now), seen: PastEvent::of(event) }
+    /// An entry without events.
+    pub(super) fn new(event: &ThrottleEvent<'_>, now: Timestamp) -> Self {
+        Self { count: 0, told: 0, is_listed: false, times: (now, now), seen: PastEvent::of(event) }
     }
 
+    /// Adds an event for the next summary.
     pub(super) fn add(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
+        self.touch(now);
+        self.count += 1;
+        self.seen.update(event);
+    }
+
+    /// Adds an event that no summary tells of.
+    pub(super) fn add_told(&mut self, now: Timestamp) {
+        self.touch(now);
+        self.told += 1;
+    }
+
+    fn touch(&mut self, now: Timestamp) {
         if self.count + self.told == 0 {
             self.times.0 = now;
         }
         self.times.1 = now;
-        self.count += 1;
-        self.seen.update(event);
     }
 }
 
-/// The limit and the decision. Events without an entry are counted by this group.
+/// Events for which the table has no room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overflow {
+    /// Those that a summary is to tell.
+    pub(super) summed: u64,
+    pub(super) all: u64,
+}
+
+/// How many entries the table has of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GroupEntries {
+    pub(super) all: usize,
+    /// Those of which the log tells.
+    pub(super) listed: usize,
+}
+
+/// The limit and the decision. Entries, and events without an entry, are counted by this group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) limit: Name,
@@ -134,20 +163,30 @@ fn start(text: &str) -> &str {
 /// The running interval, and how many lines it has left.
 #[derive(Debug)]
 pub(super) struct Window {
+    pub(super) mode: ThrottleLog,
     interval: u64,
     /// `None` while nothing is counted: the next event begins an interval.
     start: Option<Timestamp>,
     lines_left: usize,
+    /// The entries of the table.
+    entries: HashMap<Group, GroupEntries>,
     /// Events for which the table has no room.
-    overflow: HashMap<Group, u64>,
+    overflow: HashMap<Group, Overflow>,
     /// Whether a new entry, or an event without an entry, came since the last summary began.
     used: bool,
 }
 
 impl Window {
-    pub(super) fn new(interval: Duration) -> Self {
-        let mut window =
-            Self { interval: 1, start: None, lines_left: 0, overflow: HashMap::new(), used: false };
+    pub(super) fn new(mode: ThrottleLog, interval: Duration) -> Self {
+        let mut window = Self {
+            mode,
+            interval: 1,
+            start: None,
+            lines_left: 0,
+            entries: HashMap::new(),
+            overflow: HashMap::new(),
+            used: false,
+        };
         window.set_interval(interval);
         window
     }
@@ -156,18 +195,46 @@ impl Window {
         self.interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Whether a new key may have its line at once.
-    pub(super) fn claim_line(&mut self, now: Timestamp) -> bool {
+    /// Whether the table takes a new entry for the event. If the table is full, each group has room for a few
+    /// entries only, and then the event counts as this `overflow`.
+    pub(super) fn enter(
+        &mut self,
+        event: &ThrottleEvent<'_>,
+        overflow: Option<Overflow>,
+        now: Timestamp,
+    ) -> bool {
         self.begin(now);
-        let left = self.lines_left > 0;
-        self.lines_left = self.lines_left.saturating_sub(1);
-        left
+        let group = Group::of(event);
+        let entries = self.entries.entry(group.clone()).or_default();
+        if let Some(overflow) = overflow.filter(|_| entries.all >= OWN_ENTRIES) {
+            let sum = self.overflow.entry(group).or_default();
+            sum.summed += overflow.summed;
+            sum.all += overflow.all;
+            return false;
+        }
+        entries.all += 1;
+        true
     }
 
-    /// Counts an event that has no entry.
-    pub(super) fn overflow(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        self.begin(now);
-        *self.overflow.entry(Group::of(event)).or_default() += 1;
+    /// The log is to tell of an entry from now on. Returns whether it may do so at once.
+    pub(super) fn list(&mut self, event: &ThrottleEvent<'_>) -> bool {
+        let entries = self.entries.entry(Group::of(event)).or_default();
+        entries.listed += 1;
+        // The first key of a limit has its line even if the keys of another limit have used up the lines.
+        let is_told = self.lines_left > 0 || entries.listed == 1;
+        self.lines_left = self.lines_left.saturating_sub(1);
+        is_told
+    }
+
+    /// The table has lost these entries of the group.
+    pub(super) fn leave(&mut self, group: &Group, lost: GroupEntries) {
+        if let Some(entries) = self.entries.get_mut(group) {
+            entries.all = entries.all.saturating_sub(lost.all);
+            entries.listed = entries.listed.saturating_sub(lost.listed);
+            if entries.all == 0 {
+                self.entries.remove(group);
+            }
+        }
     }
 
     /// Begins the next interval if the running one has ended, and returns the length of the ended one.
@@ -192,8 +259,8 @@ impl Window {
         Duration::from_micros(elapsed)
     }
 
-    /// The events that had no entry since the last summary.
-    pub(super) fn take_overflow(&mut self) -> HashMap<Group, u64> {
+    /// The events without an entry since the last summary.
+    pub(super) fn take_overflow(&mut self) -> HashMap<Group, Overflow> {
         std::mem::take(&mut self.overflow)
     }
 

@@ -158,15 +158,22 @@ impl UpstreamState {
             if server.is_sound() {
                 return None;
             }
-            self.note(server, &"", |record, now| {
-                record.paused_until = record.paused_until.filter(|until| *until > now);
-            });
+            self.end_pause(server);
             let trial = server.due(patience, overdue)?;
             if trial == Trial::Request {
                 overdue = None;
             }
             Some((place, trial))
         })
+    }
+
+    /// Ends pauses that are over, and logs that their servers are up. Without this, only the next request would.
+    pub(crate) fn end_pauses(&self) {
+        self.servers.iter().filter(|server| !server.is_sound()).for_each(|it| self.end_pause(it));
+    }
+
+    fn end_pause(&self, server: &ServerState) {
+        self.note(server, &"", ServerRecord::end_pause);
     }
 
     /// Changes the record of a server, and logs what that changed. `error` is why the server went down.

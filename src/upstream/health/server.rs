@@ -33,7 +33,7 @@ pub struct ServerState {
 }
 
 /// What a server did lately.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::upstream) struct ServerRecord {
     /// It was set aside, and is tried again at this time.
     pub(in crate::upstream) aside_until: Option<Instant>,
@@ -88,6 +88,11 @@ impl ServerRecord {
         self.is_open() && quiet && self.returned.is_none()
     }
 
+    /// Forgets a pause that is over.
+    pub(super) fn end_pause(&mut self, now: Instant) {
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+    }
+
     pub(in crate::upstream) fn set_aside(&mut self, now: Instant) {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.times_aside.min(16)).min(LONGEST_PAUSE);
         self.times_aside = self.times_aside.saturating_add(1);
@@ -112,9 +117,15 @@ impl ServerState {
         &self.url
     }
 
-    /// Whether requests are sent to the server.
+    /// Whether requests are sent to the server. A pause that is over counts no more, even if no request has come
+    /// since its end.
     pub fn is_up(&self) -> bool {
-        self.is_sound() || self.record.lock().is_open()
+        if self.is_sound() {
+            return true;
+        }
+        let (mut record, now) = (*self.record.lock(), Instant::now());
+        record.end_pause(now);
+        record.is_open()
     }
 
     /// Requests under way at the server, from all workers.

@@ -134,6 +134,23 @@ async fn a_pause_ends_by_itself() {
     assert!(server.is_up());
 }
 
+/// A server whose pause was over stayed down until a request came, and an alert fired for an idle API.
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_without_a_request() {
+    let state = state();
+    let [server, other] = state.servers() else { panic!("two servers") };
+    state.paused(server, Duration::from_secs(7));
+    state.refused(other, &"refused");
+    advance(Duration::from_millis(6_999)).await;
+    assert!(logged(|| state.end_pauses()).is_empty());
+    assert!(!server.is_up());
+    advance(Duration::from_millis(1)).await;
+    assert!(server.is_up(), "at once");
+    assert_eq!(logged(|| state.end_pauses()), ["server up http://a:1"]);
+    assert!(logged(|| state.end_pauses()).is_empty(), "told once");
+    assert!(server.is_up() && !other.is_up(), "it refuses connections");
+}
+
 fn health() -> HealthSpec {
     HealthSpec {
         path: PathAndQuery::from_static("/healthz"),

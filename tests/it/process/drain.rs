@@ -136,6 +136,56 @@ fn connections_are_taken_until_the_delay_is_over() {
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
+/// Summaries ended with the first signal, though the process served clients for long after it.
+#[test]
+fn summaries_go_on_until_the_end() {
+    for delay in ["0s", "1h"] {
+        let (api, told, go) = slow();
+        let server = format!("shutdown_delay = \"{delay}\"\ndrain_timeout = \"1h\"");
+        let mut proxy = Proxy::of_one_worker(&api)
+            .server(&server)
+            .section("[log]\nsummary_interval = \"1s\"")
+            .limits("[limits.all]\nrate = \"1/h\"")
+            .route("path = \"/slow\"")
+            .route("path = \"/limited\"\nlimits = [\"all\"]")
+            .start();
+        let mut busy = Connection::open(proxy.address);
+        busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+        told.recv_timeout(PATIENCE).unwrap();
+        for status in [200, 429, 429, 429] {
+            assert_eq!(get(proxy.address, "/limited", &[]).status, status);
+        }
+        proxy.signal("TERM");
+        // The slow request holds the end up.
+        proxy.log.wait("throttled", |line| line["interval_ms"].is_u64());
+        proxy.log.wait("throttling ended", |_| true);
+        assert_eq!(proxy.log.count("stopped"), 0, "{delay}");
+        go.send(()).unwrap();
+        assert_eq!(busy.reply("GET").text(), "/slow");
+        if delay == "1h" {
+            proxy.signal("TERM");
+        }
+        assert_eq!(proxy.wait().code(), Some(0));
+    }
+}
+
+/// A change came to nothing, without a word.
+#[test]
+fn a_changed_file_is_taken_until_the_delay_is_over() {
+    let config = |body: &str| {
+        Proxy::answering().route(&format!("path = \"/\"\nrespond = {{ body = \"{body}\" }}"))
+    };
+    let server = "shutdown_delay = \"1h\"";
+    let mut proxy = config("old").server(server).start();
+    proxy.signal("TERM");
+    proxy.log.wait("draining", |_| true);
+    proxy.reload(&config("new").server(server).text());
+    wait_until("the change is in force", || get(proxy.address, "/", &[]).text() == "new");
+    proxy.signal("HUP");
+    wait_until("a signal is heard", || proxy.log.count("config reloaded") == 2);
+    assert_eq!(proxy.stop().code(), Some(0));
+}
+
 #[test]
 fn a_second_signal_stops_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {

@@ -92,7 +92,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "where a reload lowers the figures, they come down evenly over this time"),
     &word(at!(on_store_error), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     &field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
-    &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
+    &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`")
+        .shown(|reject, _| reject.as_ref().map_or("none".to_owned(), |it| answer::shown(it))),
     &field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
     &field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use crate::config::reader::{Item, Wrong};
+use crate::config::reader::{Item, Wrong, duration_text};
 use crate::config::setting::{Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value};
 use crate::config::shape::{Kind, Shape};
@@ -45,4 +45,15 @@ pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
     };
     let spec = read(OF_HEALTH, section, spec);
     Some(HealthSpec { path: path?, ..spec })
+}
+
+/// The checks as the report of a reload shows them. The path's query may be a secret.
+pub(super) fn shown(health: &HealthSpec) -> String {
+    let HealthSpec { path, interval, timeout, unhealthy_after, healthy_after } = health;
+    let (path, interval, timeout) =
+        (path.path(), duration_text(*interval), duration_text(*timeout));
+    format!(
+        "{path}, interval {interval}, timeout {timeout}, unhealthy_after {unhealthy_after}, \
+         healthy_after {healthy_after}"
+    )
 }

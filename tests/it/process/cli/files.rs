@@ -107,7 +107,16 @@ fn shells_and_man_know_the_commands() {
 #[test]
 fn what_cannot_be_written_is_a_failure() {
     let folder = folder(Some(ONE));
-    for arguments in [&["schema"][..], &["check"], &["explain", "GET /"], &["man"]] {
+    for arguments in [
+        &["schema"][..],
+        &["check"],
+        &["explain", "GET /"],
+        &["man"],
+        &["--version"],
+        &["--help"],
+        &["check", "--help"],
+        &["help", "explain"],
+    ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let told = program().args(arguments).current_dir(folder.path()).stdout(full).output();
         let told = told.unwrap();

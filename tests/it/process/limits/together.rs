@@ -65,6 +65,26 @@ fn waiting(proxies: &[Tidegate]) -> f64 {
     proxies.iter().map(|proxy| Metrics::of(proxy.admin()).value("tidegate_waiting")).sum()
 }
 
+/// The line names the limit that takes longest. The other one has rejected its key, too.
+#[test]
+fn each_limit_that_refuses_a_request_counts_its_key() {
+    let limits = "[limits.slow]\nkey = [\"ip\"]\nrate = \"1/h\"\n\
+                  [limits.fast]\nkey = [\"header:x-user\"]\nrate = \"2/h\"\nburst = 1\n";
+    let log = "[log]\nsummary_interval = \"1s\"";
+    let proxy = Proxy::answering().admin().section(log).limits(limits).start();
+    let ask = || get(proxy.address, "/", &[("x-user", "a")]).status;
+    let keys = |limit: &str| {
+        let name = format!("tidegate_throttled_keys{{limit=\"{limit}\"}}");
+        Metrics::of(proxy.admin()).value(&name)
+    };
+    assert_eq!(ask(), 200);
+    wait_until("both limits have a key", || {
+        assert_eq!(ask(), 429);
+        keys("slow") == 1.0 && keys("fast") == 1.0
+    });
+    assert!(proxy.log.with("throttled").iter().all(|line| line["limit"] == "slow"));
+}
+
 #[test]
 fn several_proxies_never_let_more_through_than_one_would() {
     let (server, (api, asked)) = (RedisServer::start(), api());

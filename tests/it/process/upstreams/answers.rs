@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
+use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
@@ -175,4 +176,42 @@ fn bodies_flow_no_faster_than_they_are_read() {
     upload.join().unwrap();
     let grown = held.max(proxy.memory()).saturating_sub(before);
     assert!(grown < 10_000, "{grown} KiB more than before");
+}
+
+/// The field `upstream` is where one looks for the server that failed.
+#[test]
+fn the_access_line_of_a_failed_exchange_names_its_server() {
+    let (asked, was_asked) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let Some(got) = read_request(&mut BufReader::new(&stream)) else { return };
+        if got.path() != "/broken" {
+            let _ = asked.send(());
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let proxy = Proxy::of_one_worker(&api)
+        .section("[log]\naccess = true")
+        .route("path = \"/late\"\nresponse_timeout = \"100ms\"")
+        .route("path = \"/{*rest}\"")
+        .start();
+    let ask = |path: &str| {
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: api.test\r\n\r\n"));
+        client
+    };
+    for (path, status) in [("/broken", 502), ("/late", 504), ("/%00", 400)] {
+        assert_eq!(ask(path).reply("GET").status, status);
+    }
+    let leaving = ask("/left");
+    (0..2).for_each(|_| was_asked.recv_timeout(PATIENCE).unwrap());
+    drop(leaving);
+    for (status, server) in
+        [(502, Some(api.url())), (504, Some(api.url())), (499, Some(api.url())), (400, None)]
+    {
+        let line = proxy.log.wait("request", |line| line["status"] == status);
+        assert_eq!(
+            (line["upstream"].as_str(), &line["host"]),
+            (server.as_deref(), &"api.test".into())
+        );
+    }
 }

@@ -1,0 +1,125 @@
+//! The end of a process: it takes traffic for a while, waits for the requests under way, and stops the workers.
+
+use std::error::Error;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::signals::Instruction;
+use super::successor::Successor;
+use super::timers::{Occasion, Timers};
+use super::{Supervisor, service};
+use crate::clock::every;
+use crate::observe::events;
+
+/// How often a draining process checks whether all connections have ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// Why the process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessEnd {
+    /// A signal said so.
+    Stopped,
+    /// A successor serves the sockets.
+    HandedOver,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    ToTheEnd,
+    ForASignal,
+}
+
+/// Whether a process that ends still takes a changed configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileChanges {
+    Taken,
+    Left,
+}
+
+impl Supervisor {
+    /// Takes traffic for `shutdown_delay`, waits for the requests under way, for at most `drain_timeout`, and
+    /// stops the workers.
+    pub(super) async fn drain(
+        &mut self,
+        end: ProcessEnd,
+        timers: &mut Timers,
+    ) -> Result<(), Box<dyn Error>> {
+        let successor = self.successor.take();
+        let delay = match end {
+            ProcessEnd::HandedOver => {
+                let pid = successor.as_ref().and_then(Successor::pid);
+                events::handed_over(pid);
+                pid.into_iter().for_each(service::main_process);
+                // The successor answers from now on.
+                self.admin_listeners.abort_all();
+                if let Some(admin) = &self.admin {
+                    admin.end_soon();
+                }
+                self.sockets.leave();
+                Duration::ZERO
+            }
+            ProcessEnd::Stopped => {
+                if let Some(successor) = successor {
+                    successor.end().await;
+                }
+                service::stopping();
+                self.published.borrow().plan.server.shutdown_delay
+            }
+        };
+        events::draining();
+        self.process.draining.store(true, Ordering::Relaxed);
+        // The configuration still changes within the delay, since the process takes all traffic.
+        let is_over = self.attend_until(sleep(delay), FileChanges::Taken, timers).await?;
+        // Before the next await, so that a second signal within the delay does this, too.
+        self.sockets.remove();
+        if is_over == Waited::ToTheEnd {
+            self.draining.send_replace(true);
+            let patience = self.published.borrow().plan.server.drain_timeout;
+            // Requests are held for three quarters of the time at most. The last quarter is for their
+            // answers.
+            self.process.waiting.end_at(Instant::now() + patience - patience / 4);
+            let slots = self.process.slots.clone();
+            let finished = timeout(patience, async move {
+                let mut look = every(DRAIN_LOOK);
+                while slots.listening() > 0 || slots.open() > 0 {
+                    look.tick().await;
+                }
+            });
+            // Connections that are left after the timeout are cut.
+            self.attend_until(finished, FileChanges::Left, timers).await?;
+        }
+        self.stop.send_replace(true);
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+        if let Some(admin) = &self.admin {
+            admin.end_streams().await;
+        }
+        Ok(())
+    }
+
+    /// Waits for `end`, or until a signal says that the process must end at once. Log summaries go on.
+    async fn attend_until(
+        &mut self,
+        end: impl Future,
+        changes: FileChanges,
+        timers: &mut Timers,
+    ) -> Result<Waited, Box<dyn Error>> {
+        let mut end = pin!(end);
+        loop {
+            tokio::select! {
+                _ = &mut end => return Ok(Waited::ToTheEnd),
+                occasion = timers.next(&mut self.signals) => match occasion {
+                    Occasion::Signal(Instruction::End) => return Ok(Waited::ForASignal),
+                    Occasion::Look | Occasion::Signal(Instruction::Reload)
+                        if changes == FileChanges::Left => {}
+                    occasion => self.attend(occasion)?,
+                },
+            }
+        }
+    }
+}
