@@ -3,7 +3,7 @@
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, nobody};
 
 #[test]
 fn the_servers_limits_meet_requests_without_a_route_too() {
@@ -81,4 +81,42 @@ fn a_request_has_a_name_on_its_whole_way() {
     assert_eq!(api.last().header("x-request-id").unwrap(), "mine");
     let made = get(proxy.address, "/c", &[]).header("x-request-id").unwrap();
     assert_eq!(made.len(), 36, "where there is none one is made");
+}
+
+/// A page of another site can read an answer only where CORS fields allow it.
+#[test]
+fn the_routes_changes_are_on_every_answer_of_the_route() {
+    let api = Upstream::echoing();
+    let changes = "response_headers = { set = { access-control-allow-origin = \"*\", ratelimit = \"mine\" }, \
+                   add = { x-more = \"1\" }, remove = [\"ratelimit-policy\"] }";
+    let proxy = Proxy::to(&api)
+        .section(&format!("[upstreams.dead]\nservers = [\"{}\"]", nobody()))
+        .limit("one", "rate = \"1/h\"")
+        .route(&format!("path = \"/a\"\nlimits = [\"one\"]\nmax_body_size = \"4B\"\n{changes}"))
+        .route(&format!("path = \"/dead\"\nupstream = \"dead\"\n{changes}"))
+        .route("path = \"/bare\"\nlimits = [\"one\"]")
+        .start();
+    let call = [("content-type", "application/grpc")];
+    for (path, headers, body, status) in [
+        ("/a", &[][..], "", 200),
+        ("/a", &[], "", 429),
+        ("/a", &[], "12345", 413),
+        ("/a", &call, "", 200),
+        ("/dead", &[], "", 502),
+    ] {
+        let mut client = Connection::open(proxy.address);
+        let reply = client.request("POST", path, headers, body.as_bytes());
+        assert_eq!(reply.status, status, "{path} {reply:?}");
+        for (name, value) in [
+            ("access-control-allow-origin", Some("*")),
+            ("ratelimit", Some("mine")),
+            ("x-more", Some("1")),
+            ("ratelimit-policy", None),
+        ] {
+            assert_eq!(reply.header(name).as_deref(), value, "{path} {reply:?}");
+        }
+        assert_eq!(reply.header("retry-after").is_some(), status == 429 || !headers.is_empty());
+    }
+    let other = Connection::open(proxy.address).get("/bare", &[]);
+    assert_eq!((other.status, other.header("x-more")), (429, None), "another route");
 }
