@@ -48,13 +48,13 @@ mod tests {
         });
         assert_eq!(
             sentence(&candidate).unwrap(),
-            "would have rejected 0.40 % of requests, 3 of 1,753 keys (the limit 0 %, 1 key) with \
+            "would have rejected 0.4 % of requests, 3 of 1,753 keys (the limit 0 %, 1 key) with \
              50/s, burst 60 in 2h"
         );
         candidate["rejected"] = 11_429.into();
         assert!(sentence(&candidate).unwrap().contains(" rejected 57 % of requests"));
         candidate["rejected"] = 1.into();
-        assert!(sentence(&candidate).unwrap().contains(" rejected 0.0050 % of requests"));
+        assert!(sentence(&candidate).unwrap().contains(" rejected 0.005 % of requests"));
         candidate["requests"] = 0.into();
         assert_eq!(sentence(&candidate).unwrap(), "has seen no request with 50/s, burst 60 in 2h");
         candidate["figures"] = "unlimited".into();

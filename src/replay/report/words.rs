@@ -18,7 +18,7 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
-/// A share from 0 to 1 in percent, with two digits that count: `12 %`, `4.6 %`, `0.046 %`. A share that is not
+/// A share from 0 to 1 in percent, with at most two digits that count: `12 %`, `4.6 %`, `0.4 %`, `0.046 %`. A share that is not
 /// 0 or 1 is never written as 0 % or 100 %.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -27,7 +27,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
     if percent >= 10.0 {
         let near_all = percent < 100.0 && percent > 99.5;
-        return if near_all { format!("{percent:.2} %") } else { format!("{percent:.0} %") };
+        return if near_all {
+            without_zeros(&format!("{percent:.2}"))
+        } else {
+            format!("{percent:.0} %")
+        };
     }
     // The first digit that is not 0 stands so many places behind the point.
     let mut places = 1_usize;
@@ -36,7 +40,12 @@ pub(crate) fn percent(share: f64) -> String {
         rest *= 10.0;
         places += 1;
     }
-    format!("{percent:.places$} %")
+    without_zeros(&format!("{percent:.places$}"))
+}
+
+/// A decimal fraction in percent, without the zeros at its end.
+fn without_zeros(percent: &str) -> String {
+    format!("{} %", percent.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// `1 request`, `2 requests`.
@@ -114,10 +123,11 @@ mod tests {
         for (share, text) in [
             (0.0, "0 %"),
             (1.0, "100 %"),
-            (0.999, "99.90 %"),
+            (0.999, "99.9 %"),
             (0.25, "25 %"),
             (0.0456, "4.6 %"),
-            (0.004, "0.40 %"),
+            (0.04, "4 %"),
+            (0.004, "0.4 %"),
             (0.000_041, "0.0041 %"),
         ] {
             assert_eq!(percent(share), text);

@@ -82,7 +82,7 @@ fn a_candidate_says_what_it_would_have_rejected() {
     let lines = shown(&status, None, 140, 40).join("\n");
     let expected = "
 limit     its candidate
-everyone  would have rejected 1.5 % of requests, 2 of 40 keys (the limit 0.50 %, 1 key) with 9/s, burst 9 in 1m
+everyone  would have rejected 1.5 % of requests, 2 of 40 keys (the limit 0.5 %, 1 key) with 9/s, burst 9 in 1m
 
 limit          rejected  key, in the last 5m\n";
     assert!(lines.contains(expected), "{lines}");
