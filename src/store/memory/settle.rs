@@ -6,18 +6,19 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
 use crate::limit::time::Now;
 use crate::store::BucketAsk;
+use crate::store::claim::Taken;
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
-    /// `from_shared` says that the request took its tokens from the limit's shared bucket.
+    /// What was `taken` from a bucket that has been made new since is not given back.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
         settled: &Settlement,
-        from_shared: bool,
+        taken: Taken,
         now: Now,
     ) {
-        if !from_shared && self.settle_own(ask, settled, now) {
+        if !taken.from_shared && self.settle_own(ask, settled, taken.resets, now) {
             return;
         }
         let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
@@ -48,10 +49,14 @@ impl Memory {
     }
 
     /// Settles with the key's own bucket. `false` where the key has none and there is no room for one.
-    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
+    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, resets: u64, now: Now) -> bool {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let mut shards = self.lock(&[id]);
         let shard = shards.of(id);
+        let gives = matches!(settled.used, Difference::Less(_));
+        if gives && self.resets.was_after(resets, id) {
+            return true;
+        }
         // A missing bucket was full and is forgotten, or was evicted.
         let state = shard.state(id);
         let mut log = match algorithm {

@@ -184,7 +184,7 @@ impl Redis {
                     claim.hold_nothing();
                 }
                 (None, Some(receipt)) if took => {
-                    claim.taken = Some(Taken { receipt, from_shared: false });
+                    claim.taken = Some(Taken::of(receipt));
                 }
                 (None, _) => {}
             }
