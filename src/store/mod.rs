@@ -236,7 +236,8 @@ impl Store {
         }
     }
 
-    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`.
+    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`, and not for
+    /// a Redis that is known to be away.
     pub(crate) async fn connected(&self, patience: Duration) {
         if let Some(redis) = &self.redis {
             // Without a connection the next question says what is wrong.
