@@ -41,14 +41,14 @@ pub(super) fn describe_limit(
         }
         Err(error) => return text.line("limit", refused(&error)),
     };
-    let cost = match throttle::cost(&spec.cost, view.headers) {
+    let overridden = spec.overrides.find(&key);
+    let figures = overridden.unwrap_or(&spec.figures);
+    let cost = match throttle::cost(&spec.cost, figures.at(now), view.headers) {
         Ok(cost) => cost,
         Err(error) => return text.line("limit", refused(&Refusal::from(error).meaning().detail)),
     };
-    let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let figures = overridden.unwrap_or(&spec.figures);
     let told = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
