@@ -138,10 +138,11 @@ fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }
-    let (shown, hashed) = match plan.log.keys {
-        KeyDisplay::Hashed if spec.key.has_secrets() => (spec.key.hashed(key), " (hashed)"),
-        KeyDisplay::Hashed | KeyDisplay::Plain => (key.clone(), ""),
+    let shown = match plan.log.keys {
+        KeyDisplay::Hashed => spec.key.hashed(key),
+        KeyDisplay::Plain => key.clone(),
     };
+    let hashed = if shown == *key { "" } else { " (hashed)" };
     text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
     let mut parts = spec.key.sources.iter().zip(key.values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
