@@ -1,7 +1,7 @@
 //! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
 //! used, every route can match, and no upstream is tidegate itself.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::reader::{Context, Span};
 use super::section::limit::LimitDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, one_of};
-use crate::plan::{Action, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
+use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
-use crate::request::route::Table;
+use crate::request::route::{Pattern, Table};
 
 /// All sections that were read.
 pub(super) struct Whole<'w> {
@@ -32,6 +32,7 @@ pub(super) struct Whole<'w> {
 impl Whole<'_> {
     pub(super) fn check(&self) {
         self.unknown_params();
+        self.unknown_hash_params();
         self.loops();
         self.dead_routes();
         self.unknown_routes();
@@ -39,6 +40,7 @@ impl Whole<'_> {
         if !self.cx.has_errors() {
             self.unused();
             self.sources_without_values();
+            self.hidden_alternatives();
             self.admin_address();
         }
     }
@@ -95,24 +97,80 @@ impl Whole<'_> {
         }
     }
 
+    /// An upstream that chooses servers by a parameter which no path of its routes has.
+    fn unknown_hash_params(&self) {
+        for (place, Named { name, span, value }) in self.upstreams.iter().enumerate() {
+            let Some(Balance::Hash(key)) = value.as_ref().map(|spec| &spec.balance) else {
+                continue;
+            };
+            let is_here = |route: &&RouteDraft| match &route.action {
+                Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
+                // Where the action is wrong, the route may be meant for this upstream.
+                None => true,
+                Some(Action::Respond { .. }) => false,
+            };
+            let patterns = self.routes.iter().filter(is_here).map(|route| route.pattern.as_ref());
+            let Some(patterns) = patterns.collect::<Option<Vec<_>>>() else { continue };
+            for source in key.sources.iter().flat_map(KeySource::alternatives) {
+                let KeySource::Param(param) = source else { continue };
+                let has = |pattern: &&Pattern| pattern.params().any(|known| known == param);
+                if !patterns.is_empty() && !patterns.iter().any(has) {
+                    let title = format!(
+                        "\"{name}\" hashes by `param:{param}`, which none of its routes has"
+                    );
+                    let expected = format!("expected `{{{param}}}` in the path of one of them");
+                    self.cx.error(span, title, expected);
+                }
+            }
+        }
+    }
+
+    /// Alternatives of a key behind one that every request has.
+    fn hidden_alternatives(&self) {
+        // A client at a Unix socket may have no address.
+        let by_socket = self.server.listen.iter().any(|listen| listen.tcp().is_none());
+        let is_always_there = |source: &KeySource| match source {
+            KeySource::Ip => !by_socket,
+            KeySource::Path | KeySource::Method => true,
+            _ => false,
+        };
+        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
+            for (part, span) in &limit.sources {
+                let alternatives = part.alternatives();
+                let Some(first) = alternatives.iter().position(is_always_there) else { continue };
+                if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {
+                    let title = format!("`{next}` is never reached: every request has `{always}`");
+                    let expected = format!("expected `{always}` as the last alternative");
+                    self.cx.warning(span, title, expected);
+                }
+            }
+        }
+    }
+
     /// Limits by address where all clients may have the load balancer's address, and limits by certificate
     /// where clients are not asked for one.
     fn sources_without_values(&self) {
-        let mut addresses = self.listened().peekable();
-        let behind = addresses.peek().is_some() && addresses.all(is_private);
-        let hidden = behind && self.server.trust.networks.is_empty();
+        let networks: Option<BTreeSet<_>> = self.listened().map(private_network).collect();
+        // `None` where an address is not in a private network.
+        let networks = networks.filter(|networks| !networks.is_empty());
+        let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
         let tls = self.server.tls.as_ref();
         let asks_clients = tls.is_some_and(|tls| tls.files.client_ca.is_some());
         for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
             for (source, span) in limit.alternatives() {
-                if *source == KeySource::Ip && hidden {
+                if *source == KeySource::Ip
+                    && let Some(networks) = &hidden
+                {
                     self.cx
                         .warning(
                             span,
                             "the limit counts by address, and `server.listen` is in a private network",
                             "behind a load balancer all clients would share one bucket",
                         )
-                        .help("name it: `trusted_proxies = [\"10.0.0.0/8\"]` in [server]");
+                        .help(format!(
+                            "name it: `trusted_proxies = [{}]` in [server]",
+                            networks.iter().copied().collect::<Vec<_>>().join(", ")
+                        ));
                 }
                 if *source == KeySource::Cert && !asks_clients {
                     let what = match limit.override_spans.is_empty() {
@@ -236,9 +294,17 @@ fn covers(any: &SocketAddr, other: &SocketAddr) -> bool {
     any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
 }
 
-fn is_private(address: &SocketAddr) -> bool {
+/// The private network around an address, in quotes. `None` for an address that is not private.
+fn private_network(address: &SocketAddr) -> Option<&'static str> {
     match address.ip().to_canonical() {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unique_local() || v6.is_unicast_link_local(),
+        IpAddr::V4(v4) if v4.is_private() => Some(match v4.octets() {
+            [10, ..] => "\"10.0.0.0/8\"",
+            [172, ..] => "\"172.16.0.0/12\"",
+            _ => "\"192.168.0.0/16\"",
+        }),
+        IpAddr::V4(v4) if v4.is_link_local() => Some("\"169.254.0.0/16\""),
+        IpAddr::V6(v6) if v6.is_unique_local() => Some("\"fc00::/7\""),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("\"fe80::/10\""),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
     }
 }

@@ -213,8 +213,8 @@ pub enum CostSpec {
         name: Box<HeaderName>,
         /// The cost of a request without the header.
         default: Cost,
-        /// The highest cost that the header may name.
-        max: Cost,
+        /// The highest cost that the header may name. `None` is the burst of the request's key.
+        max: Option<Cost>,
     },
     /// The use that the response names. The request is settled when the response has ended.
     Response {
@@ -235,7 +235,11 @@ impl fmt::Display for CostSpec {
         match self {
             Self::Fixed(cost) => write!(f, "{cost}"),
             Self::Header { name, default, max } => {
-                write!(f, "the request's header {name} ({default} without it, at most {max})")
+                write!(f, "the request's header {name} ({default} without it, at most ")?;
+                match max {
+                    Some(max) => write!(f, "{max})"),
+                    None => f.write_str("the burst)"),
+                }
             }
             Self::Response { source, estimate, max, unknown } => {
                 write!(f, "{source} (estimate {estimate}")?;

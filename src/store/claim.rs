@@ -101,6 +101,15 @@ pub(super) struct Taken {
     pub(super) receipt: Receipt,
     /// The tokens came from the shared bucket, which several keys use while the table is full.
     pub(super) from_shared: bool,
+    /// How many buckets of this process had been made new before.
+    pub(super) resets: u64,
+}
+
+impl Taken {
+    /// From a key's own bucket. The bucket counts as never made new since.
+    pub(super) fn of(receipt: Receipt) -> Self {
+        Self { receipt, from_shared: false, resets: u64::MAX }
+    }
 }
 
 /// A time, and the [`Instant`] at which it was read. The two give the present time without another clock.

@@ -157,7 +157,7 @@ impl Store {
     /// [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
-            None => self.settle_here(ask, used, Taken { receipt, from_shared: false }, now),
+            None => self.settle_here(ask, used, Taken::of(receipt), now),
             Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
         }
     }
@@ -166,7 +166,7 @@ impl Store {
     fn settle_here(&self, ask: &BucketAsk<'_>, used: Difference, taken: Taken, now: Timestamp) {
         let ask = self.in_force(ask, now);
         let settled = Settlement { used, receipt: taken.receipt, patience: ask.ask.patience };
-        self.shared.memory.settle(&ask, &settled, taken.from_shared, self.shared.wall.both(now));
+        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
@@ -221,7 +221,8 @@ impl Store {
         }
     }
 
-    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`.
+    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`, and not for
+    /// a Redis that is known to be away.
     pub(crate) async fn connected(&self, patience: Duration) {
         if let Some(redis) = &self.redis {
             // Without a connection the next question says what is wrong.

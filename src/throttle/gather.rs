@@ -9,8 +9,9 @@ use super::Refused;
 use super::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::rate::Cost;
+use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec};
 use crate::request::key::View;
@@ -60,7 +61,7 @@ fn apply<'p>(
     if algorithm.is_none() && candidate.is_none() {
         return Ok(());
     }
-    let cost = cost(&spec.cost, request.headers)?;
+    let cost = cost(&spec.cost, algorithm, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
@@ -91,15 +92,21 @@ fn candidate_ask(
     Some(Ask { algorithm, cost, patience: candidate.wait, mode, line: None })
 }
 
-/// The number of tokens that a request takes, from its headers or by the limit.
+/// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`, the
+/// burst of `algorithm` bounds what a header says: the figures of the request's key.
 ///
 /// # Errors
-/// Where the cost's header is not one whole number from 1 to the limit's `max`, or has an ambiguous alias.
-pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p>> {
+/// Where the cost's header is not one whole number from 1 to the bound, or has an ambiguous alias.
+pub fn cost<'p>(
+    spec: &CostSpec,
+    algorithm: Option<Algorithm>,
+    headers: &HeaderMap,
+) -> Result<Cost, Refused<'p>> {
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
-            let refused = || Refused::Cost { header: (**name).clone(), max: *max };
+            let max = max.unwrap_or_else(|| largest(algorithm));
+            let refused = || Refused::Cost { header: (**name).clone(), max };
             if has_ambiguous_alias(headers, name) {
                 return Err(refused());
             }
@@ -110,8 +117,18 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
                 .ok()
                 .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|text| Cost::new(text.parse().ok()?))
-                .filter(|cost| cost <= max && values.next().is_none())
+                .filter(|cost| *cost <= max && values.next().is_none())
                 .ok_or_else(refused)
         }
     }
+}
+
+/// The largest cost that figures can ever let pass. Where all passes or nothing does, any cost may be named.
+fn largest(algorithm: Option<Algorithm>) -> Cost {
+    let most = match algorithm {
+        None | Some(Algorithm::Closed) => u64::MAX,
+        Some(log @ Algorithm::SlidingLog(_)) => log.capacity().min(MOST_COST),
+        Some(algorithm) => algorithm.capacity(),
+    };
+    Cost::new(most.min(MAX_TOKENS)).unwrap_or(Cost::ONE)
 }

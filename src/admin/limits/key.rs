@@ -113,7 +113,7 @@ fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, 
     let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
     match Part::parse(text, source, ipv6_prefix).map_err(ApiProblem::nonsense)? {
         Part::Exact(value) => Ok(value.into_bytes()),
-        Part::Network(_) | Part::Any => Err(ApiProblem::nonsense(format!(
+        Part::Network(_) | Part::Any | Part::Alternative(..) => Err(ApiProblem::nonsense(format!(
             "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
         ))),
     }

@@ -1,6 +1,5 @@
 //! Describes what a limit does with a request.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -42,14 +41,14 @@ pub(super) fn describe_limit(
         }
         Err(error) => return text.line("limit", refused(&error)),
     };
-    let cost = match throttle::cost(&spec.cost, view.headers) {
+    let overridden = spec.overrides.find(&key);
+    let figures = overridden.unwrap_or(&spec.figures);
+    let cost = match throttle::cost(&spec.cost, figures.at(now), view.headers) {
         Ok(cost) => cost,
         Err(error) => return text.line("limit", refused(&Refusal::from(error).meaning().detail)),
     };
-    let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let figures = overridden.unwrap_or(&spec.figures);
     let told = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
@@ -140,7 +139,7 @@ fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation
         return text.more("one bucket for all requests");
     }
     let shown = shown_key(spec, key, plan.log.keys);
-    let hashed = if matches!(shown, Cow::Owned(_)) { " (hashed)" } else { "" };
+    let hashed = if *shown == *key { "" } else { " (hashed)" };
     text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
     let mut parts = spec.key.sources.iter().zip(key.values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {

@@ -11,6 +11,8 @@ use super::admin::{AdminClient, AdminOptions};
 use super::{CommandResult, Failure, print};
 use crate::limit::key::Key;
 use crate::percent::segment;
+use crate::request::key::{KeySource, is_hash};
+use crate::request::overrides::of_alternative;
 
 /// Show the limits of a running proxy, and override a limit for one key.
 ///
@@ -117,11 +119,17 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 return print(if get.json { one.to_string() } else { listed(&one) });
             }
             let bucket = client.json(&Method::GET, &get.named.path(&limit, "")?, None)?;
-            print(if get.json { bucket.to_string() } else { shown(&bucket) })
+            print(if get.json {
+                bucket.to_string()
+            } else {
+                shown(&bucket) + &get.named.doubt(&limit)
+            })
         }
         LimitsCommand::Set(set) => {
             let client = set.named.admin.client()?;
-            let path = set.named.path(&set.named.limit(&client)?.0, "/override")?;
+            let (limit, _) = set.named.limit(&client)?;
+            let path = set.named.path(&limit, "/override")?;
+            let doubt = set.named.doubt(&limit);
             let body = json!({
                 "rate": set.rate,
                 "burst": set.burst,
@@ -136,7 +144,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 burst => format!(", burst {burst},"),
             };
             print(format_args!(
-                "{}{burst} for {} until {until}",
+                "{}{burst} for {} until {until}{doubt}",
                 text(&set["rate"]),
                 text(&set["key"])
             ))
@@ -148,12 +156,17 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 false => None,
             };
             let behind = if reset.overridden { "/override" } else { "" };
-            let path = match listed {
-                Some(path) => path,
-                None => reset.named.path(&reset.named.limit(&client)?.0, behind)?,
+            let (path, doubt) = match listed {
+                Some(path) => (path, String::new()),
+                None => {
+                    let (limit, _) = reset.named.limit(&client)?;
+                    (reset.named.path(&limit, behind)?, reset.named.doubt(&limit))
+                }
             };
             client.json(&Method::DELETE, &path, None)?;
-            print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
+            let done =
+                if reset.overridden { "the override has ended" } else { "the bucket is new" };
+            print(format_args!("{done}{doubt}"))
         }
         LimitsCommand::Promote(promote) => promote::promote(promote),
     }
@@ -177,6 +190,26 @@ impl NamedKey {
         let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
         let (limit, key) = (segment(&self.limit), segment(key));
         Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
+    }
+
+    /// A line for an operator who may have copied a hash from the log. The value counts as a plain value all the
+    /// same, because some plain values have the form of a hash.
+    fn doubt(&self, limit: &Value) -> String {
+        let is_hashed = limit["hashed"] == true;
+        let mut values = list(limit, "key").iter().zip(&self.key);
+        let copied = values.find(|(part, value)| {
+            let Ok(part) = text(part).parse::<KeySource>() else { return false };
+            let named = of_alternative(value, &part);
+            is_hashed
+                && named.is_ok_and(|(_, value, of)| of.is_secret() && is_hash(value.as_bytes()))
+        });
+        copied.map_or_else(String::new, |(part, value)| {
+            format!(
+                "\nnote: `{value}` was taken as a plain value of `{}`; if it is a hash from the log, this was \
+                 about no key: give the value itself",
+                text(part)
+            )
+        })
     }
 
     /// The path of the key's bucket, with `behind` at its end. The number of values is checked, because an

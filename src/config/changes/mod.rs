@@ -295,7 +295,7 @@ fn override_key(sources: &[KeySource], (shape, values): OverrideKey<'_>) -> Stri
     listed(parts.map(|(place, (shape, value))| match shape {
         PartShape::Any => "*",
         _ if sources.get(place).is_none_or(KeySource::is_secret) => "********",
-        PartShape::Exact | PartShape::Network(_) => value,
+        PartShape::Exact | PartShape::Network(..) => value,
     }))
 }
 

@@ -1,5 +1,7 @@
 //! Replaces `${NAME}` in string values.
 
+use std::collections::HashSet;
+
 /// Why a string's variables cannot be replaced. It holds text of the string, never the value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnvironmentError {
@@ -21,10 +23,14 @@ pub(crate) struct Replaced {
 /// Replaces each `${NAME}` and `${NAME:-default}` in `text`, and writes `$${` as `${`.
 ///
 /// The default also replaces an empty variable. Inserted text is not searched for variables again.
+///
+/// # Errors
+/// All parts that cannot be replaced.
 pub(crate) fn replace(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Replaced, EnvironmentError> {
+) -> Result<Replaced, Vec<EnvironmentError>> {
+    let mut errors: Vec<EnvironmentError> = Vec::new();
     let mut replaced = Replaced { text: String::with_capacity(text.len()), foreign: false };
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -38,45 +44,51 @@ pub(crate) fn replace(
         }
         replaced.text.push_str(before);
         let Some((inner, tail)) = after.split_once('}') else {
-            return Err(EnvironmentError {
+            errors.push(EnvironmentError {
                 part: "${".to_owned(),
                 title: "`${` has no closing brace".to_owned(),
                 expected: "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
             });
+            break;
         };
+        rest = tail;
         let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
         if !is_name(name) {
-            return Err(EnvironmentError {
+            errors.push(EnvironmentError {
                 part: format!("${{{inner}}}"),
                 title: format!("`${{{inner}}}` is no environment variable"),
                 expected:
                     "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
                         .to_owned(),
             });
+            continue;
         }
         let value = match (env(name), default) {
             (Some(value), Some(default)) if value.is_empty() => default.to_owned(),
             (Some(value), _) => value,
             (None, Some(default)) => default.to_owned(),
             (None, None) => {
-                return Err(EnvironmentError {
+                errors.push(EnvironmentError {
                     part: format!("${{{name}}}"),
                     title: format!("the environment variable {name} is not set"),
                     expected: format!(
                         "expected it to be set, or a default: `${{{name}:-default}}`"
                     ),
                 });
+                continue;
             }
         };
         replaced.text.push_str(&value);
         replaced.foreign = true;
-        rest = tail;
     }
     replaced.text.push_str(rest);
-    Ok(replaced)
+    // A variable that stands in the text twice is one problem.
+    let mut parts = HashSet::new();
+    errors.retain(|error| parts.insert(error.part.clone()));
+    if errors.is_empty() { Ok(replaced) } else { Err(errors) }
 }
 
 fn is_name(text: &str) -> bool {
@@ -129,10 +141,18 @@ mod tests {
             ("${A-x}", "${A-x}", "is no environment variable"),
             ("${a b:-x}", "${a b:-x}", "is no environment variable"),
         ] {
-            let error = replace(text, &env).unwrap_err();
+            let errors = replace(text, &env).unwrap_err();
+            let [error] = errors.as_slice() else { panic!("{text}: {errors:?}") };
             assert_eq!(error.part, part, "{text}");
             assert!(error.title.contains(title), "{text}: {error:?}");
         }
+    }
+
+    #[test]
+    fn says_everything_that_cannot_be_replaced() {
+        let errors = replace("${UNSET}/${A}/${1A}${OTHER}${UNSET}${A", &env).unwrap_err();
+        let parts: Vec<_> = errors.iter().map(|error| error.part.as_str()).collect();
+        assert_eq!(parts, ["${UNSET}", "${1A}", "${OTHER}", "${"]);
     }
 
     #[test]

@@ -126,13 +126,15 @@ impl<'c> Item<'c> {
             Ok(replaced) => {
                 Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
             }
-            Err(error) => {
+            Err(errors) => {
                 let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
-                let part = source.find(&error.part).map(|start| {
-                    let start = self.span.start + start;
-                    start..start + error.part.len()
-                });
-                self.cx.error(part.as_ref().unwrap_or(&self.span), error.title, error.expected);
+                for error in errors {
+                    let part = source.find(&error.part).map(|start| {
+                        let start = self.span.start + start;
+                        start..start + error.part.len()
+                    });
+                    self.cx.error(part.as_ref().unwrap_or(&self.span), error.title, error.expected);
+                }
                 None
             }
         }

@@ -2,9 +2,9 @@
 //! each. `Store` and `outage` call [`Memory`], and a `sweep` runs about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
-//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard` keeps the buckets,
-//! `locked` takes the locks, `eviction` makes room, `settle` counts what a request used, and `full` reports
-//! a full table.
+//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard`
+//! keeps the buckets, `locked` takes the locks, `eviction` makes room, `settle` counts what a request used,
+//! `resets` knows which buckets were made new, and `full` reports a full table.
 
 mod blocks;
 mod eviction;
@@ -12,6 +12,7 @@ mod full;
 mod locked;
 mod over;
 mod packed;
+mod resets;
 mod settle;
 mod shard;
 
@@ -24,6 +25,7 @@ use siphasher::sip128::SipHasher13;
 use self::full::Full;
 use self::locked::shard_number;
 pub(crate) use self::over::OverCount;
+use self::resets::Resets;
 pub(super) use self::shard::Identity;
 use self::shard::{Due, LimitMark, Shard};
 use super::claim::{BucketAsk, Claim, Taken};
@@ -59,6 +61,7 @@ pub(super) struct Memory {
     keys: AtomicUsize,
     max_keys: AtomicUsize,
     pub(super) full: Full,
+    resets: Resets,
     swept: AtomicUsize,
     /// The shard at which the next search in other shards for a bucket to evict begins.
     looked_at: AtomicUsize,
@@ -102,6 +105,7 @@ impl Memory {
             keys: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(max_keys.max(1)),
             full: Full::default(),
+            resets: Resets::default(),
             swept: AtomicUsize::new(0),
             looked_at: AtomicUsize::new(0),
         }
@@ -168,6 +172,7 @@ impl Memory {
             decided_on(claim, decision, change, noting, now);
             if let Some(taken) = &mut claim.taken {
                 taken.from_shared = seat.place == BucketPlace::Shared;
+                taken.resets = self.resets.count();
             }
         }
         decided.verdict
@@ -184,11 +189,15 @@ impl Memory {
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
         let is_kept = keep(&mut shard, id, before, &claim.ask.algorithm, change, now);
+        let resets = self.resets.count();
         drop(shard);
         if before.is_none() && !is_kept {
             self.removed(1);
         }
         decided_on(claim, decision, change, noting, now);
+        if let Some(taken) = &mut claim.taken {
+            taken.resets = resets;
+        }
         Some(verdict)
     }
 
@@ -204,7 +213,9 @@ impl Memory {
     /// Resets the bucket to a new one.
     pub(super) fn forget(&self, ask: &BucketAsk<'_>) {
         let id = self.identity(ask);
-        let removed = self.lock(&[id]).of(id).remove(id);
+        let mut shards = self.lock(&[id]);
+        let removed = shards.of(id).remove(id);
+        self.resets.note(id);
         self.removed(usize::from(removed));
     }
 
@@ -250,7 +261,7 @@ fn decided_on(claim: &mut Claim<'_>, decision: Decision, change: Change, noting:
     claim.decision = Some(decision);
     claim.taken = match (noting, change) {
         (Noting::On, Change::Taken(state, outcome)) => {
-            Some(Taken { receipt: claim.ask.receipt(outcome, state, now), from_shared: false })
+            Some(Taken::of(claim.ask.receipt(outcome, state, now)))
         }
         _ => None,
     };

@@ -6,20 +6,25 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
 use crate::limit::time::Now;
 use crate::store::BucketAsk;
+use crate::store::claim::Taken;
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
-    /// `from_shared` says that the request took its tokens from the limit's shared bucket.
+    /// What was `taken` from a bucket that has been made new since is not given back.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
         settled: &Settlement,
-        from_shared: bool,
+        taken: Taken,
         now: Now,
     ) {
-        if !from_shared {
+        if !taken.from_shared {
             let id = self.identity(ask);
             let mut shards = self.lock(&[id]);
+            let gives = matches!(settled.used, Difference::Less(_));
+            if gives && self.resets.was_after(taken.resets, id) {
+                return;
+            }
             let make_room = |shard: &mut Shard| self.make_room(shard, &[id], now);
             if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
                 return self.removed(removed);

@@ -106,10 +106,14 @@ impl Redis {
         Self { router, queue, _tasks: tasks, leases, prefix, display, shared }
     }
 
-    /// Waits until there is a connection.
+    /// Waits until there is a connection, or until it is known that Redis is away.
     pub(super) async fn connected(&self) {
-        // An error means that no connection will be made any more.
-        let _ = self.router.connects().wait_for(|made| *made > 0).await;
+        let mut connects = self.router.connects();
+        tokio::select! {
+            // An error means that no connection will be made any more.
+            _ = connects.wait_for(|made| *made > 0) => {}
+            () = self.router.gone() => {}
+        }
     }
 
     /// Finds out where the claims' keys are.
@@ -182,7 +186,7 @@ impl Redis {
                     claim.hold_nothing();
                 }
                 (None, Some(receipt)) if took => {
-                    claim.taken = Some(Taken { receipt, from_shared: false });
+                    claim.taken = Some(Taken::of(receipt));
                 }
                 (None, _) => {}
             }

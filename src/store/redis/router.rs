@@ -84,6 +84,16 @@ impl Router {
         if self.nodes.is_cluster { HashSlot::of(key) } else { HashSlot::default() }
     }
 
+    /// Waits until each server that has slots counts as away.
+    pub(super) async fn gone(&self) {
+        let mut map = self.nodes.watch();
+        // An error means that the servers will never be known.
+        let owners = map.wait_for(|map| !map.is_sought()).await.map(|map| map.owners());
+        for node in owners.unwrap_or_default() {
+            node.health.gone().await;
+        }
+    }
+
     /// The number of the connection to the server that has this slot. `None` where that server is away.
     pub(super) fn connection_number(&self, slot: HashSlot) -> Option<u64> {
         let map = self.nodes.map();
@@ -200,5 +210,30 @@ impl Router {
             shared: Arc::clone(&self.shared),
             made: Arc::clone(&self.made),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{KeyDisplay, RedisUrl, StoreLocation, StoreSpec};
+    use crate::store::Store;
+
+    /// A regression: an operator's question about a bucket waited for a connection for two seconds.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_connection_to_a_redis_that_is_known_to_be_away() {
+        // Nothing listens there.
+        let location = "redis://127.0.0.1:1".parse::<RedisUrl>().unwrap().location;
+        let location = StoreLocation::Redis(Box::new(location));
+        let timeout = Duration::from_millis(50);
+        let spec = StoreSpec { location, timeout, max_keys: 10, ..StoreSpec::default() };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        while shared.counters().redis_up == Some(true) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let began = Instant::now();
+        store.connected(Duration::from_secs(86_400)).await;
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
 }

@@ -32,7 +32,7 @@ static OF_COST: Settings<()> = &[
         "what is taken before the response"),
     &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
-    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
+    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst of the key, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 
@@ -89,10 +89,9 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         section.refuse_field(field, &title, ONE_OF_BOTH);
     }
     let max_item = section.take("max");
-    // `max` may be above the burst, because the bucket of an override may be larger. A cost that does not
-    // fit its bucket is answered as a rejection, and not as a bad request.
-    let by_default = (!by_response).then_some(bounds.own.unwrap_or(MAX_TOKENS));
-    let max = bounds.max(max_item.as_ref(), by_default);
+    // A written `max` may be above the burst, because the bucket of an override may be larger. A cost that does
+    // not fit its bucket is answered as a rejection, and not as a bad request.
+    let max = bounds.max(max_item.as_ref(), by_response);
     let read = |item: &Item<'_>| {
         let cost = item.whole(1..=MAX_TOKENS)?;
         if let Some(max) = max.flatten().filter(|max| max_item.is_some() && cost > *max) {
@@ -106,7 +105,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         let default = section.value("default", read);
         section.finish();
         let name = Box::new(header_name(&source?)?);
-        return Some(CostSpec::Header { name, default: default?, max: Cost::new(max??)? });
+        return Some(CostSpec::Header { name, default: default?, max: max?.and_then(Cost::new) });
     }
     let estimate = section.require("estimate", "100").as_ref().and_then(read);
     let unknown = section.value("unknown", one_word::<UnknownUse>);
@@ -148,15 +147,11 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
 
 impl CostBounds<'_> {
     /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
-    /// `max`. Without a `max`, the lower one of `by_default` and the algorithm's own bound.
-    pub(super) fn max(
-        &self,
-        written: Option<&Item<'_>>,
-        by_default: Option<u64>,
-    ) -> Option<Option<u64>> {
+    /// `max`. Without a `max`, the algorithm's own bound for a response, and none for a request: then the bound is
+    /// the burst of the request's key.
+    pub(super) fn max(&self, written: Option<&Item<'_>>, by_response: bool) -> Option<Option<u64>> {
         let Some(item) = written else {
-            let bounds = self.of_one_request.into_iter().chain(by_default);
-            return Some(bounds.min());
+            return Some(self.of_one_request.filter(|_| by_response));
         };
         let max = item.whole(1..=MAX_TOKENS)?;
         if let Some(most) = self.of_one_request.filter(|most| max > *most) {

@@ -75,7 +75,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         |item| count_when(item).map(|statuses| Some(Box::new(statuses))))
         .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
-        "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
+        "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing")
         .shown(|wait, _| wait_text(*wait)),
     &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit; more are rejected"),

@@ -12,7 +12,7 @@ use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Figures;
 use crate::request::key::KeySource;
-use crate::request::overrides::Part;
+use crate::request::overrides::{Part, of_alternative};
 
 /// One of a limit's `overrides`.
 pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRIDE));
@@ -20,7 +20,7 @@ pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRID
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
     &field("key", Kind::TEXT_LIST, Required,
-        "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network")
+        "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
     &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
@@ -89,16 +89,28 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
     item.parse(&expected, |text| {
-        if *source == KeySource::Ip
+        let (_, value, of) = of_alternative(text, source).map_err(Wrong::Because)?;
+        let number = text.strip_suffix(value).unwrap_or_default();
+        if *of == KeySource::Ip
             && text != "*"
-            && let IpNet::V6(v6) = network(text)?
+            && let IpNet::V6(v6) = network(value).map_err(|wrong| behind(number, wrong))?
             && v6.prefix_len() > ipv6_prefix
         {
             let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
             return Err(Wrong::Because(format!(
-                "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"
+                "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{number}{near}\"?"
             )));
         }
         Part::parse(text, source, ipv6_prefix).map_err(Wrong::Because)
     })
+}
+
+/// Why a value is no network, where the number of an alternative may stand in front of the value.
+fn behind(number: &str, wrong: Wrong) -> Wrong {
+    match wrong {
+        Wrong::Expected if !number.is_empty() => {
+            Wrong::Other(format!("expected {NETWORK}, behind `{number}`"))
+        }
+        wrong => wrong,
+    }
 }

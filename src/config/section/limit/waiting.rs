@@ -26,7 +26,8 @@ static OF_CANDIDATE: Settings<()> = &[
     &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the candidate's own count"), "as in the limit"),
 ];
 
-/// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs.
+/// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs. With a `wait` of zero it
+/// holds none.
 pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Patience {
     let family = counting.map(|counting| counting.family);
     let leaks = family == Some(Family::LeakyBucket);
@@ -41,12 +42,6 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Pa
         return if leaks { Patience::ENDLESS } else { Patience::NONE };
     };
     let Some(wait) = item.duration(Zero::Allowed) else { return Patience::NONE };
-    if leaks && wait.is_zero() {
-        item.reject(
-            "expected more than zero: a leaky bucket holds requests; without `wait` it does so for as \
-             long as its `queue` needs",
-        );
-    }
     let wait = Patience::of(wait);
     if family == Some(Family::SlidingLog) && wait > Patience::of(Duration::from_micros(MOST_LEAD)) {
         item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");

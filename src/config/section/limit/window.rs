@@ -16,7 +16,8 @@ pub(super) enum AlignWord {
 
 words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 
-/// When windows begin, by `align` and `timezone`, and the place that names a time zone.
+/// When windows begin, by `align` and `timezone`, and the place that names a time zone other
+/// than UTC.
 pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Span>)> {
     match (section.exact("align", one_word), section.take("timezone")) {
         // Also where `align` is wrong, a wrong zone is reported.
@@ -25,7 +26,10 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
             None
         }
         (Some(AlignWord::FirstRequest), zone) => {
-            if let Some(item) = zone {
+            if let Some(item) = zone
+                && let Some(zone) = item.text()
+                && zone.text != UTC
+            {
                 item.fault(
                     "`timezone` says nothing about windows that open at a key's first request",
                     "remove it, or add `align = \"clock\"`",
@@ -35,7 +39,9 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
         }
         (Some(AlignWord::Clock), None) => Some((WindowStart::Clock(Zone::find(UTC)?), None)),
         (Some(AlignWord::Clock), Some(item)) => {
-            Some((WindowStart::Clock(find(&item)?), Some(item.span)))
+            let zone = find(&item)?;
+            let place = item.text().filter(|zone| zone.text != UTC).map(|_| item.span.clone());
+            Some((WindowStart::Clock(zone), place))
         }
     }
 }

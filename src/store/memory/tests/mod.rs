@@ -1,5 +1,6 @@
 mod lists;
 mod over;
+mod resets;
 mod size;
 
 use std::sync::Arc;
@@ -312,7 +313,7 @@ impl Table {
         let used = Difference::Less(ask.cost.get());
         let settled = Settlement { used, receipt: taken.receipt, patience: ask.patience };
         let ask = BucketAsk { spec: &self.spec, key, ask: *ask };
-        self.memory.settle(&ask, &settled, taken.from_shared, at(HOUR));
+        self.memory.settle(&ask, &settled, *taken, at(HOUR));
     }
 }
 

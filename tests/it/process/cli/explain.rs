@@ -114,6 +114,19 @@ fn explain_has_the_servers_limits_also_where_no_route_is() {
     }
 }
 
+/// A regression: an address was called hashed, because another alternative of its part is.
+#[test]
+fn explain_calls_hashed_what_is_hashed() {
+    const FILE: &str = "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n\
+        [limits.client]\nkey = [\"header:x-user | ip\"]\nrate = \"5/s\"\n\
+        [[routes]]\npath = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"client\"]\n";
+    let folder = folder(Some(FILE));
+    let (_, by_address, _) = told(folder.path(), &["explain", "GET /"]);
+    assert!(by_address.contains("header:x-user | ip: %2=127.0.0.1\n"), "{by_address}");
+    let (_, by_user, _) = told(folder.path(), &["explain", "GET /", "--header", "x-user: ann"]);
+    assert!(by_user.contains("header:x-user | ip: SZFeDX1LQC4wF9AQvBwOgw (hashed)\n"), "{by_user}");
+}
+
 #[test]
 fn explain_prints_the_name_that_stands_in_redis() {
     let redis = crate::support::redis::RedisServer::start();

@@ -261,7 +261,7 @@ fn a_header_tells_the_cost() {
 
 #[test]
 fn a_cost_that_never_fits_is_rejected_without_a_time() {
-    let client = "key = [\"header:x-user\"]\nrate = \"10/h\"\ncost = { header = \"x-cost\" }\n\
+    let client = "key = [\"header:x-user\"]\nrate = \"10/h\"\ncost = { header = \"x-cost\", max = 10 }\n\
                   overrides = [{ key = [\"small\"], rate = \"1/s\", burst = 3 }]";
     let proxy = proxy().limit("client", client).start();
     let ask = |cost| get(proxy.address, "/", &[("x-user", "small"), ("x-cost", cost)]);
@@ -269,7 +269,29 @@ fn a_cost_that_never_fits_is_rejected_without_a_time() {
     assert_eq!((reply.status, retry_after(&reply)), (429, None));
     assert!(reply.json()["detail"].as_str().unwrap().contains("ever"), "{}", reply.text());
     assert_eq!(ask("3").status, 200, "nothing was taken");
-    assert_eq!(ask("11").status, 400, "`max` is the burst where it is not given");
+    assert_eq!(ask("11").status, 400, "`max` holds for all keys");
+}
+
+/// A regression: a key with a larger burst of its own was refused what its burst allows.
+#[test]
+fn a_header_may_say_what_the_burst_of_the_key_allows() {
+    let client = "key = [\"header:x-user\"]\nrate = \"5/h\"\ncost = { header = \"x-cost\" }\n\
+                  overrides = [{ key = [\"large\"], rate = \"100/h\" }, { key = [\"small\"], rate = \"3/h\" },\n\
+                  { key = [\"free\"], rate = \"unlimited\" }, { key = [\"none\"], rate = \"0/s\" }]";
+    let proxy = proxy().limit("client", client).start();
+    for (user, cost, status) in [
+        ("other", "5", 200),
+        ("other", "6", 400),
+        ("large", "50", 200),
+        ("large", "101", 400),
+        ("small", "4", 400),
+        ("small", "3", 200),
+        ("free", "1000000", 200),
+        ("none", "1000000", 429),
+    ] {
+        let reply = get(proxy.address, "/", &[("x-user", user), ("x-cost", cost)]);
+        assert_eq!(reply.status, status, "{user} {cost}");
+    }
 }
 
 /// Nothing listens there.

@@ -96,6 +96,14 @@ fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
 }
 
 #[test]
+fn a_leaky_bucket_without_patience_holds_nobody() {
+    in_both_stores(|store| {
+        let proxy = limited(&format!("{LEAKY}wait = \"0s\"\n")).store(store).start();
+        assert_eq!([(); 2].map(|()| user(proxy.address, "a").status), [200, 429]);
+    });
+}
+
+#[test]
 fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
     in_both_stores(|store| {
         let limits = "[limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"1/s\"\nqueue = 3\n";

@@ -55,6 +55,12 @@ fn the_command_sets_shows_and_resets() {
     assert_eq!(json["override"]["reason"], "a test");
     done(&proxy, &["reset", "user", "secret-a"]);
     assert!(done(&proxy, &["get", "user", "secret-a"]).contains("remaining  50"));
+    // A regression: a hash from the log was hashed again, and nobody was told that nothing had been reset.
+    let copied = done(&proxy, &["reset", "user", HASH]);
+    let note =
+        format!("the bucket is new\nnote: `{HASH}` was taken as a plain value of `header:x-user`");
+    assert!(copied.starts_with(&note), "{copied}");
+    assert_eq!(done(&proxy, &["reset", "twice", "127.0.0.1", "/"]), "the bucket is new\n");
     done(&proxy, &["reset", "user", "secret-a", "--override"]);
     assert!(passes(&proxy, "secret-a") && !passes(&proxy, "secret-a"), "a new bucket of one");
     assert!(!done(&proxy, &["list"]).contains("override of"));

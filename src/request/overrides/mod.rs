@@ -16,7 +16,7 @@ use super::host::Host;
 use super::key::{KeySource, normal_credentials};
 use super::network::{canonical, parse};
 use super::path::NormalPath;
-use crate::limit::key::Key;
+use crate::limit::key::{Key, KeyBuilder};
 
 /// The values that one part of an override's key matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +27,9 @@ pub enum Part {
     Network(IpNet),
     /// Any value, also an absent value.
     Any,
+    /// These values of the alternative at this place, from 0. The values of the first alternative stand for
+    /// themselves.
+    Alternative(usize, Box<Self>),
 }
 
 /// Other figures for some keys. The most specific entry wins: an exact value before a network, a longer
@@ -44,14 +47,15 @@ pub(crate) type OverrideKey<'o> = (&'o [PartShape], &'o str);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PartShape {
     Exact,
-    /// The prefix length, the longest first.
-    Network(Reverse<u8>),
+    /// The prefix length, the longest first, and the place of the alternative.
+    Network(Reverse<u8>, usize),
     Any,
 }
 
 impl Part {
     /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or
-    /// a value. A value is changed to the form that keys use.
+    /// a value. A value is changed to the form that keys use. Where the part has alternatives, the number of one
+    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number is of the first.
     ///
     /// # Errors
     /// A description, where no key can ever have the value.
@@ -59,11 +63,13 @@ impl Part {
         if text == "*" {
             return Ok(Self::Any);
         }
+        let (place, value, source) = of_alternative(text, source)?;
+        let part = Self::of_value(value, source, ipv6_prefix)?;
+        Ok(if place == 0 { part } else { Self::Alternative(place, Box::new(part)) })
+    }
+
+    fn of_value(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
         match source {
-            // There are overrides only for values of the first alternative.
-            KeySource::FirstOf(sources) if !sources.is_empty() => {
-                Self::parse(text, &sources[0], ipv6_prefix)
-            }
             KeySource::Ip => address_part(text, ipv6_prefix),
             KeySource::Path => match NormalPath::parse(text, true) {
                 Ok(path) => Ok(Self::Exact(path.matching().to_owned())),
@@ -82,6 +88,41 @@ impl Part {
             }
             _ => Ok(Self::Exact(text.to_owned())),
         }
+    }
+}
+
+/// The place of the alternative that a text names, its value, and the alternative's source.
+///
+/// # Errors
+/// Where the text was surely meant for another alternative, or for none.
+pub(crate) fn of_alternative<'t, 's>(
+    text: &'t str,
+    source: &'s KeySource,
+) -> Result<(usize, &'t str, &'s KeySource), String> {
+    let alternatives = source.alternatives();
+    let (first, others) = match alternatives {
+        [first, others @ ..] if !others.is_empty() => (first, others),
+        [only] => return Ok((0, text, only)),
+        _ => return Ok((0, text, source)),
+    };
+    let numbered = text.split_once('=').and_then(|(number, value)| {
+        let place = number.parse::<usize>().ok()?.checked_sub(1)?;
+        Some((place, value, alternatives.get(place)?))
+    });
+    if let Some(numbered @ (_, value, _)) = numbered {
+        return match value {
+            "*" => Err(format!("`{text}`: expected a value, or \"*\" alone for any")),
+            _ => Ok(numbered),
+        };
+    }
+    let is_network = text.contains('/') && parse(text).is_some();
+    match others.iter().position(|other| *other == KeySource::Ip) {
+        Some(place) if is_network && *first != KeySource::Ip => Err(format!(
+            "a value without a number is one of `{first}`: write \"{}={text}\" for this network of `ip`, \
+             or \"1={text}\" for this value of `{first}`",
+            place + 2
+        )),
+        _ => Ok((0, text, first)),
     }
 }
 
@@ -104,11 +145,7 @@ impl<T> KeyOverrides<T> {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
         for (parts, figures) in entries {
             let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
-            let texts = parts.iter().map(|part| match part {
-                Part::Exact(value) => Key::of([Some(value.as_bytes())]).as_str().to_owned(),
-                Part::Network(network) => canonical(network).to_string(),
-                Part::Any => String::new(),
-            });
+            let texts = parts.iter().map(|part| text(part, 0));
             let common = texts.collect::<Vec<_>>().join("|");
             shapes.entry(shape).or_default().entry(common).or_insert(figures);
         }
@@ -167,11 +204,34 @@ impl<T> Default for KeyOverrides<T> {
 
 impl PartShape {
     fn of(part: &Part) -> Self {
+        Self::at(part, 0)
+    }
+
+    /// Of a part of the alternative at this place.
+    fn at(part: &Part, place: usize) -> Self {
         match part {
             Part::Exact(_) => Self::Exact,
-            Part::Network(network) => Self::Network(Reverse(canonical(network).prefix_len())),
+            Part::Network(network) => {
+                Self::Network(Reverse(canonical(network).prefix_len()), place)
+            }
             Part::Any => Self::Any,
+            Part::Alternative(place, part) => Self::at(part, *place),
         }
+    }
+}
+
+/// The text of a part of the alternative at this place in the key of its map.
+fn text(part: &Part, place: usize) -> String {
+    match part {
+        Part::Exact(value) => {
+            let mut key = KeyBuilder::default();
+            key.alternative(place);
+            key.push(value.as_bytes());
+            key.finish().as_str().to_owned()
+        }
+        Part::Network(network) => canonical(network).to_string(),
+        Part::Any => String::new(),
+        Part::Alternative(place, part) => text(part, *place),
     }
 }
 
@@ -186,9 +246,13 @@ fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
         }
         match part {
             PartShape::Exact => common.push_str(value),
-            PartShape::Network(Reverse(length)) => {
+            PartShape::Network(Reverse(length), place) => {
+                let address = match place {
+                    0 => value,
+                    place => value.strip_prefix(&format!("%{}=", place + 1))?,
+                };
                 // Writing into a string never fails.
-                let _ = write!(common, "{}", network_around(value, *length)?);
+                let _ = write!(common, "{}", network_around(address, *length)?);
             }
             PartShape::Any => {}
         }
@@ -204,113 +268,4 @@ fn network_around(value: &str, length: u8) -> Option<IpNet> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use super::*;
-    use crate::request::key::ip_text;
-    use proptest::prelude::*;
-
-    fn part(text: &str) -> Part {
-        match text.parse::<IpNet>() {
-            Ok(network) => Part::Network(network),
-            Err(_) if text == "*" => Part::Any,
-            Err(_) => Part::Exact(text.to_owned()),
-        }
-    }
-
-    fn overrides(entries: &[&[&str]]) -> KeyOverrides<usize> {
-        let entry =
-            |(place, parts): (usize, &&[&str])| (parts.iter().map(|t| part(t)).collect(), place);
-        KeyOverrides::new(entries.iter().enumerate().map(entry).collect())
-    }
-
-    fn key(values: &[&str]) -> Key {
-        Key::of(values.iter().map(|value| (*value != "-").then_some(value.as_bytes())))
-    }
-
-    #[test]
-    fn the_most_specific_entry_wins() {
-        let one: &[&[&str]] =
-            &[&["*"], &["10.0.0.0/8"], &["10.1.0.0/16"], &["10.1.1.1"], &["2001:db8::/32"]];
-        let two: &[&[&str]] =
-            &[&["*", "x"], &["a", "*"], &["10.0.0.0/8", "x"], &["10.0.0.0/8", "*"], &["a", "x"]];
-        for (name, entries, values, expected) in [
-            ("none", &[][..], &["a"][..], None),
-            ("any", one, &["11.1.1.1"], Some(0)),
-            ("absent", one, &["-"], Some(0)),
-            ("network", one, &["10.2.2.2"], Some(1)),
-            ("longer network", one, &["10.1.2.2"], Some(2)),
-            ("exact", one, &["10.1.1.1"], Some(3)),
-            ("v6", one, &["2001:db8:1::/64"], Some(4)),
-            ("v6 elsewhere", one, &["2001:db9:1::/64"], Some(0)),
-            ("longer than the key's", &[&["2001:db8::/72"]], &["2001:db8::/64"], None),
-            ("v6 shorter than v4's", &[&["0.0.0.0/0"]], &["::/64"], None),
-            ("mapped", &[&["::ffff:10.0.0.0/104"]], &["10.1.1.1"], Some(0)),
-            ("no address", &[&["0.0.0.0/0"]], &["a"], None),
-            ("left before right", two, &["a", "y"], Some(1)),
-            ("both", two, &["a", "x"], Some(4)),
-            ("network, exact", two, &["10.1.1.1", "x"], Some(2)),
-            ("network, any", two, &["10.1.1.1", "y"], Some(3)),
-            ("any, exact", two, &["b", "x"], Some(0)),
-            ("neither", two, &["b", "y"], None),
-            ("too few", two, &["a"], None),
-            ("too many", two, &["a", "x", "x"], None),
-            ("escaped", &[&["a|b", "*"]], &["a|b", "c"], Some(0)),
-            ("not joined", &[&["a|b", "*"]], &["a", "b", "c"], None),
-            ("absent is no text", &[&["%-"]], &["-"], None),
-            ("nor empty", &[&[""]], &["-"], None),
-            ("empty", &[&[""]], &[""], Some(0)),
-            ("no parts", &[&[]], &[], Some(0)),
-            ("the first of two", &[&["a"], &["a"]], &["a"], Some(0)),
-        ] {
-            let found = overrides(entries).find(&key(values)).copied();
-            assert_eq!(found, expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn parts_are_read_into_the_form_of_keys() {
-        use KeySource as S;
-        let network = |text: &str| Ok(Part::Network(text.parse().expect(text)));
-        let exact = |text: &str| Ok(Part::Exact(text.to_owned()));
-        for (source, text, expected) in [
-            (S::Ip, "*", Ok(Part::Any)),
-            (S::Ip, "10.1.1.1", exact("10.1.1.1")),
-            (S::Ip, "10.1.1.1/8", network("10.0.0.0/8")),
-            (S::Ip, "::ffff:10.1.1.1/128", exact("10.1.1.1")),
-            (S::Ip, "2001:db8::1/64", exact("2001:db8::/64")),
-            (S::Ip, "2001:db8::1/48", network("2001:db8::/48")),
-            (S::Path, "/caf%c3%A9;x", exact("/caf%C3%A9")),
-            (S::Host, "API.Example.", exact("api.example")),
-            (S::Method, "GET", exact("GET")),
-            (S::Param("id".into()), "a b", exact("a b")),
-        ] {
-            assert_eq!(Part::parse(text, &source, 64), expected, "{source} {text}");
-        }
-        for (source, text, word) in [
-            (S::Ip, "x", "no address"),
-            (S::Ip, "2001:db8::1", "ipv6_prefix = 64"),
-            (S::Path, "a", "no path"),
-            (S::Host, "a:80", "no host"),
-        ] {
-            let error = Part::parse(text, &source, 64).expect_err(text);
-            assert!(error.contains(word), "{source} {text}: {error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn an_address_is_found_in_every_network_around_it(bits: u32, v6 in any::<u64>(), length in 0u8..=32) {
-            let v4 = IpAddr::from(bits.to_be_bytes());
-            let v6 = IpAddr::from((u128::from(v6) << 64).to_be_bytes());
-            for address in [v4, v6] {
-                let network = IpNet::new(address, length).expect("a network");
-                let overrides = KeyOverrides::new(vec![(vec![Part::Network(network)], ())]);
-                let text = ip_text(address, 64);
-                let mapped = address.to_canonical() != address;
-                prop_assert!(mapped || overrides.find(&Key::of([Some(text.as_slice())])).is_some());
-            }
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,47 @@
+//! Which buckets were made new lately. A request that took from a bucket before must not give back to the new one.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Identity;
+
+/// The most buckets that are noted. After so many further resets during one request, the request gives back to a
+/// bucket that it did not take from.
+const MOST_NOTED: usize = 4_096;
+
+/// The buckets that were made new last. The lock of a bucket's shard must be held for each question about the
+/// bucket: then a request takes, settles and is counted either before a reset or after it.
+#[derive(Default)]
+pub(super) struct Resets {
+    count: AtomicU64,
+    noted: Mutex<VecDeque<(u64, Identity)>>,
+}
+
+impl Resets {
+    /// The number of resets so far, for [`Resets::was_after`].
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// This bucket is made new.
+    pub(super) fn note(&self, id: Identity) {
+        let mut noted = self.noted.lock();
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if noted.len() >= MOST_NOTED {
+            noted.pop_front();
+        }
+        noted.push_back((count, id));
+    }
+
+    /// Whether this bucket was made new after there had been so many resets.
+    pub(super) fn was_after(&self, count: u64, id: Identity) -> bool {
+        if count >= self.count() {
+            return false;
+        }
+        let noted = self.noted.lock();
+        let mut later = noted.iter().rev().take_while(|(number, _)| *number > count);
+        later.any(|(_, reset)| *reset == id)
+    }
+}
