@@ -93,7 +93,7 @@ fn what_takes_too_long_is_cut_off() {
 /// hyper waits for the client's answer to its PING, and for the rest of a head that has begun.
 #[test]
 fn clients_that_say_nothing_do_not_hold_up_the_end() {
-    let api = Upstream::answering(|got| ok(got.path()));
+    let api = Upstream::echoing();
     let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let mut silent = TcpStream::connect(proxy.address).unwrap();
     silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
@@ -140,7 +140,7 @@ fn connections_are_taken_until_the_delay_is_over() {
 #[test]
 fn summaries_go_on_until_the_end() {
     for delay in ["0s", "1h"] {
-        let (api, told, go) = slow();
+        let (api, told, go) = Upstream::slow();
         let server = format!("shutdown_delay = \"{delay}\"\ndrain_timeout = \"1h\"");
         let mut proxy = Proxy::of_one_worker(&api)
             .server(&server)
