@@ -40,6 +40,8 @@ CROWDS = {
     "pipelined floods": (20, b"", (HEAD + b"\r\n") * 200, "always", True),
     "pipelined floods, unread": (20, b"", (HEAD + b"\r\n") * 200, "always", False),
     "HTTP/2 resets": (20, PREFACE + h2_resets(1, 20000), b"", "reopen", True),
+    # By h2load: 100 requests at once on each connection.
+    "HTTP/2 requests": (20, None, None, "by h2load", True),
     "one request after another (not hostile)": (20, HEAD + b"\r\n", HEAD + b"\r\n", "answered", True),
 }
 
@@ -153,6 +155,30 @@ upstream = "api"
 """
 
 
+def playing(name, port):
+    """Starts a crowd. Its own work must not keep the client waiting."""
+    many, _, _, when, _ = CROWDS[name]
+    if when == "by h2load":
+        stay = str(SETTLING + SECONDS + 1)
+        command = ["h2load", "-c", str(many), "-m", "100", "-D", stay, f"http://127.0.0.1:{port}/limited"]
+    else:
+        command = [sys.executable, __file__, "--crowd", name, str(port)]
+    started = subprocess.Popen(["nice", "-n", "19", *command], stdout=subprocess.PIPE, text=True)
+    if when != "by h2load":
+        started.stdout.readline()
+    return started
+
+
+def became(name, started):
+    """What became of a crowd, which is ended if it does not end by itself."""
+    if CROWDS[name][3] == "by h2load":
+        lines = started.communicate()[0].splitlines()
+        return next((line for line in lines if line.startswith("finished")), "h2load failed")
+    started.terminate()
+    counts = json.loads(started.communicate()[0])
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -190,18 +216,14 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
     try:
         for name in names:
-            rounds, told = [], {}
+            rounds, said = [], ""
             for _ in range(ROUNDS):
                 before = client()
-                command = [sys.executable, __file__, "--crowd", name, str(port)]
-                # The crowd's own work must not keep the client waiting.
-                playing = subprocess.Popen(["nice", "-n", "19", *command], stdout=subprocess.PIPE)
-                playing.stdout.readline()
+                crowd_process = playing(name, port)
                 # What is measured is the crowd's stay, and not its arrival.
                 time.sleep(SETTLING)
                 beside = client()
-                playing.terminate()
-                told = json.loads(playing.communicate()[0])
+                said = became(name, crowd_process)
                 time.sleep(0.5)
                 after = client()
                 rounds.append((before, beside, after))
@@ -211,7 +233,6 @@ def main():
                 hurt = [beside[quantile] for _, beside, _ in rounds]
                 ratio = statistics.median(with_it / without for with_it, without in zip(hurt, alone))
                 figures += [f"{statistics.median(alone):.0f} µs", f"{statistics.median(hurt):.0f} µs", f"{ratio:.1f}"]
-            said = ", ".join(f"{count:,} {what}" for what, count in told.items())
             print(f"| {CROWDS[name][0]} × {name} | {' | '.join(figures)} | {said} |", flush=True)
         if proxy.poll() is not None:
             sys.exit(f"tidegate has ended: see {folder}/log")

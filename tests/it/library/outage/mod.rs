@@ -92,6 +92,14 @@ impl Bench {
         self.until("Redis is up or away", || self.shared.counters().redis_up == Some(up)).await;
     }
 
+    /// Asks until the failures make Redis count as away. It may be there again soon.
+    async fn decide_until_redis_is_away(&self) {
+        let spec = limit("alone");
+        while self.shared.counters().redis_up == Some(true) {
+            let _ = self.decide(&[ask(&spec, &key("x"), 10)]).await;
+        }
+    }
+
     async fn until_log(&self, has: &str) {
         self.until(has, || self.log.text().contains(has)).await;
     }
