@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 use tokio::task::coop::unconstrained;
+use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::clock::FAR;
@@ -119,6 +120,10 @@ impl<'c> ConnectionWatch<'c> {
                 self.client.phase.next_turn();
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(WatchEnd::Ended(end));
+                }
+                if self.client.phase.is_turn_used_up() {
+                    // tokio looks for input before it wakes a task that has yielded.
+                    let _ = pin!(yield_now()).poll(cx);
                 }
                 if !std::mem::replace(&mut listens, true) {
                     let _ = pin!(unconstrained(told.as_mut())).poll(cx);

@@ -213,7 +213,8 @@ pub enum CostSpec {
         name: Box<HeaderName>,
         /// The cost of a request without the header.
         default: Cost,
-        /// The highest cost that the header may name. `None` is the burst of the request's key.
+        /// The highest cost that the header may name. `None` is the burst of the limit or of the request's key,
+        /// whichever is larger.
         max: Option<Cost>,
     },
     /// The use that the response names. The request is settled when the response has ended.

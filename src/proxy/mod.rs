@@ -30,7 +30,6 @@ use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 pub use self::active::Active;
@@ -128,7 +127,7 @@ impl Proxy {
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let began = Instant::now();
-        let turns = client.phase.begin(began);
+        let is_second = client.phase.begin(began);
         let seen = Seen::of(&exchange.head.headers);
         let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
@@ -136,9 +135,7 @@ impl Proxy {
         let headers = &mut exchange.head.headers;
         ended.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
-            for _ in 0..turns {
-                yield_now().await;
-            }
+            client.phase.turn(is_second).await;
             let head = &exchange.head;
             let patience = match protocol {
                 Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),

@@ -61,7 +61,8 @@ fn apply<'p>(
     if algorithm.is_none() && candidate.is_none() {
         return Ok(());
     }
-    let cost = cost(&spec.cost, algorithm, request.headers)?;
+    let most = || largest_cost(algorithm).max(largest_cost(spec.figures.at(now)));
+    let cost = cost(&spec.cost, most, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
@@ -92,20 +93,20 @@ fn candidate_ask(
     Some(Ask { algorithm, cost, patience: candidate.wait, mode, line: None })
 }
 
-/// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`, the
-/// burst of `algorithm` bounds what a header says: the figures of the request's key.
+/// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`,
+/// `most` bounds what a header says: see [`largest_cost`].
 ///
 /// # Errors
 /// Where the cost's header is not one whole number from 1 to the bound, or has an ambiguous alias.
 pub fn cost<'p>(
     spec: &CostSpec,
-    algorithm: Option<Algorithm>,
+    most: impl FnOnce() -> Cost,
     headers: &HeaderMap,
 ) -> Result<Cost, Refused<'p>> {
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
-            let max = max.unwrap_or_else(|| largest(algorithm));
+            let max = max.unwrap_or_else(most);
             let refused = || Refused::Cost { header: (**name).clone(), max };
             if has_ambiguous_alias(headers, name) {
                 return Err(refused());
@@ -123,8 +124,9 @@ pub fn cost<'p>(
     }
 }
 
-/// The largest cost that figures can ever let pass. Where all passes or nothing does, any cost may be named.
-fn largest(algorithm: Option<Algorithm>) -> Cost {
+/// The largest cost that figures can ever let pass. Where all passes or nothing does, any cost may be named. Without
+/// a `max`, a header may name what the limit's figures or those of the request's key let pass.
+pub fn largest_cost(algorithm: Option<Algorithm>) -> Cost {
     let most = match algorithm {
         None | Some(Algorithm::Closed) => u64::MAX,
         Some(log @ Algorithm::SlidingLog(_)) => log.capacity().min(MOST_COST),

@@ -43,7 +43,10 @@ pub(super) fn describe_limit(
     };
     let overridden = spec.overrides.find(&key);
     let figures = overridden.unwrap_or(&spec.figures);
-    let cost = match throttle::cost(&spec.cost, figures.at(now), view.headers) {
+    let most = || {
+        throttle::largest_cost(figures.at(now)).max(throttle::largest_cost(spec.figures.at(now)))
+    };
+    let cost = match throttle::cost(&spec.cost, most, view.headers) {
         Ok(cost) => cost,
         Err(error) => return text.line("limit", refused(&Refusal::from(error).meaning().detail)),
     };

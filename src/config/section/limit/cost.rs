@@ -32,7 +32,7 @@ static OF_COST: Settings<()> = &[
         "what is taken before the response"),
     &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
-    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst of the key, for a response 100 bursts; with a sliding log 32 at most"),
+    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 
@@ -147,8 +147,8 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
 
 impl CostBounds<'_> {
     /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
-    /// `max`. Without a `max`, the algorithm's own bound for a response, and none for a request: then the bound is
-    /// the burst of the request's key.
+    /// `max`. Without a `max`, the algorithm's own bound for a response, and none for a request: then the
+    /// bursts of the limit and of the request's key bound the cost.
     pub(super) fn max(&self, written: Option<&Item<'_>>, by_response: bool) -> Option<Option<u64>> {
         let Some(item) = written else {
             return Some(self.of_one_request.filter(|_| by_response));

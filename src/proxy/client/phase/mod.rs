@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 /// How long a client may take over each part of an exchange.
@@ -28,7 +30,7 @@ const PARK: Duration = Duration::from_millis(50);
 
 /// The most requests of an HTTP/2 connection that are answered in one turn of its task. With 4, the p50 of other
 /// clients beside 20 connections of 100 requests each was 10 ms, and with 8 up to 90 ms (`docs/performance.md`).
-const STREAMS_AT_ONCE: u64 = 4;
+const STREAMS_AT_ONCE: usize = 4;
 
 /// What a connection is doing, and since when. The connection's socket, requests and timer share this
 /// state. They all run on one thread.
@@ -45,11 +47,10 @@ pub struct Phase {
     requests: AtomicU32,
     /// Whether the protocol carries many requests at once.
     multiplexed: AtomicBool,
-    /// How often the connection's task was polled.
-    turn: AtomicU64,
-    /// The place of the next request in the queue of requests. Each turn takes one of them, or
-    /// [`STREAMS_AT_ONCE`].
-    next_place: AtomicU64,
+    /// Over HTTP/1.1: a request has begun since the connection's task was polled.
+    begun_this_turn: AtomicBool,
+    /// Over HTTP/2: how many more requests may be answered in this turn of the connection's task.
+    room: Semaphore,
     lingers: AtomicBool,
     /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
@@ -120,8 +121,8 @@ impl Phase {
             write_waits_since: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             multiplexed: AtomicBool::new(false),
-            turn: AtomicU64::new(0),
-            next_place: AtomicU64::new(0),
+            begun_this_turn: AtomicBool::new(false),
+            room: Semaphore::new(STREAMS_AT_ONCE),
             lingers: AtomicBool::new(false),
             switched: AtomicBool::new(false),
             discards: AtomicBool::new(false),
@@ -216,13 +217,41 @@ impl Phase {
 
     /// The connection's task is polled again.
     pub(crate) fn next_turn(&self) {
-        self.turn.store(self.turn.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.begun_this_turn.store(false, Ordering::Relaxed);
+        let used = STREAMS_AT_ONCE.saturating_sub(self.room.available_permits());
+        if used > 0 {
+            self.room.add_permits(used);
+        }
     }
 
-    /// A request's head is complete at `now`. Returns how many turns the request must leave to other
-    /// connections before it is answered. Otherwise a client that sends many requests at once would hold up
-    /// all others.
-    pub fn begin(&self, now: Instant) -> u64 {
+    /// Whether requests may wait for the next turn.
+    pub(crate) fn is_turn_used_up(&self) -> bool {
+        self.room.available_permits() == 0
+    }
+
+    /// Waits until a request may be answered. `is_second` is what [`Phase::begin`] returned. A client that sends
+    /// many requests at once would otherwise hold up the clients of all other connections. Requests go in the
+    /// order in which they came.
+    pub(crate) async fn turn(&self, is_second: bool) {
+        if !self.is_multiplexed() {
+            // hyper answers 16 such requests before other connections have their turn.
+            if is_second {
+                yield_now().await;
+            }
+            return;
+        }
+        let permit = match self.room.try_acquire() {
+            Ok(permit) => Ok(permit),
+            // Boxed: few requests wait.
+            Err(_) => Box::pin(self.room.acquire()).await,
+        };
+        // `next_turn` makes the room anew.
+        permit.into_iter().for_each(SemaphorePermit::forget);
+    }
+
+    /// A request's head is complete at `now`. Returns whether another request has begun in the same turn of the
+    /// connection's task: over HTTP/1.1 the client then did not wait for its answer.
+    pub fn begin(&self, now: Instant) -> bool {
         let others = self.requests.load(Ordering::Relaxed);
         self.requests.store(others + 1, Ordering::Relaxed);
         // While other requests are under way, this one must not put off the next [`DueAction::Look`].
@@ -232,15 +261,9 @@ impl Phase {
         self.doing.store(BUSY, Ordering::Relaxed);
         self.discards.store(false, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
-        self.turns_to_wait()
-    }
-
-    fn turns_to_wait(&self) -> u64 {
-        let at_once = if self.is_multiplexed() { STREAMS_AT_ONCE } else { 1 };
-        let turn = self.turn.load(Ordering::Relaxed);
-        let place = self.next_place.load(Ordering::Relaxed).max(turn * at_once);
-        self.next_place.store(place + 1, Ordering::Relaxed);
-        place / at_once - turn
+        let is_second = self.begun_this_turn.load(Ordering::Relaxed);
+        self.begun_this_turn.store(true, Ordering::Relaxed);
+        is_second
     }
 
     /// When the response ends, a part of the exchange will be left: the rest of the request, or the

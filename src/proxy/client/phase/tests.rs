@@ -1,3 +1,6 @@
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+
 use super::*;
 
 const TIMES: Times = Times {
@@ -124,22 +127,30 @@ async fn many_requests_end_with_the_last() {
 }
 
 #[test]
-fn requests_that_come_at_once_leave_turns_to_others() {
+fn a_second_request_of_one_turn_was_not_waited_for() {
     let phase = Phase::new(TIMES);
-    let begin = || phase.begin(Instant::now());
-    assert_eq!([begin(), begin(), begin()], [0, 1, 2], "HTTP/1.1: one in each turn");
+    let now = Instant::now();
+    assert!(!phase.begin(now));
+    assert!(phase.begin(now), "no turn came between");
     phase.next_turn();
-    assert_eq!(begin(), 2, "behind those that wait");
-    for _ in 0..10 {
-        phase.next_turn();
-    }
-    assert_eq!(begin(), 0, "nobody waits any more");
+    assert!(!phase.begin(now));
 }
 
-#[test]
-fn some_streams_share_a_turn() {
+#[tokio::test]
+async fn some_streams_share_a_turn_and_others_wait_in_order() {
     let phase = Phase::new(TIMES);
     phase.multiplex();
-    let waits: Vec<_> = (0..10).map(|_| phase.begin(Instant::now())).collect();
-    assert_eq!(waits, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+    let answered = Mutex::new(Vec::new());
+    let (phase, answered) = (&phase, &answered);
+    let streams = (0..10).map(|number| async move {
+        phase.turn(false).await;
+        answered.lock().push(number);
+    });
+    let mut streams: FuturesUnordered<_> = streams.collect();
+    for expected in [4, 8, 10] {
+        while streams.next().now_or_never().flatten().is_some() {}
+        assert_eq!(*answered.lock(), (0..expected).collect::<Vec<_>>());
+        assert_eq!(phase.is_turn_used_up(), expected < 10);
+        phase.next_turn();
+    }
 }
