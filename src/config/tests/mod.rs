@@ -66,6 +66,20 @@ fn the_smallest_file_works() {
 }
 
 #[test]
+fn defaults_may_be_written_where_they_say_nothing_new() {
+    for more in [
+        "algorithm = \"leaky-bucket\"\nwait = \"0s\"",
+        "algorithm = \"fixed-window\"\ntimezone = \"UTC\"",
+        "algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"UTC\"",
+    ] {
+        let text = SMALLEST.replace("[[routes]]", &format!("{more}\n[[routes]]"));
+        assert!(text.contains(more));
+        let loaded = parsed(&text);
+        assert!(loaded.warnings.is_empty(), "{more}: {}", loaded.warnings);
+    }
+}
+
+#[test]
 fn the_default_file_has_no_problem() {
     let text = include_str!("../../../proxy.toml");
     let loaded = parsed(text);
