@@ -1,4 +1,4 @@
-//! A client of the admin endpoint of a running proxy. It sends one request on one connection.
+//! Asks the admin endpoint of a running proxy. Each request has a connection of its own.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

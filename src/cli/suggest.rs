@@ -38,7 +38,7 @@ pub(super) struct SuggestArgs {
     /// The largest share of keys (clients, for example) whose requests a limit may reject
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     touch: Share,
-    /// What to assume where the log does not have a value, as for `replay`; may be repeated
+    /// A value that is not in the log, as for `replay`; may be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
 }

@@ -23,7 +23,7 @@ const STEP: Duration = Duration::from_secs(1);
 pub struct Ramp {
     /// The figures in force at the beginning.
     start: Algorithm,
-    /// The figures of the file. They are not a ramp themselves, and have the algorithm of `start`.
+    /// The figures of the file, which are in force at the end. Their algorithm is that of `start`.
     to: Figures,
     /// By the steady clock of this process.
     begins: Timestamp,
@@ -107,8 +107,8 @@ impl Figures {
         matches!(self, Self::Ramp(ramp) if !ramp.is_over(now))
     }
 
-    /// Replaces these figures by a ramp from the `old` figures, if the `old` figures are higher. If these are a ramp to
-    /// the same figures already, that ramp goes on. A reload for another reason thus does not make it longer.
+    /// Replaces these figures by a ramp from the `old` figures, if the `old` figures are higher. If `old` is a ramp to
+    /// the same figures, the old ramp goes on. So a reload that changes other settings does not make a ramp longer.
     fn ramp_down(&mut self, old: &Self, lasts: Duration, now: Now) {
         match old {
             Self::Ramp(ramp) if ramp.to == *self && ramp.lasts == lasts && old.is_ramping(now) => {

@@ -28,8 +28,8 @@ pub(crate) enum Refusal<'p> {
     MethodCase,
     /// There is no route for the request.
     NotFound,
-    /// The path has routes, but only for these methods. Empty if a method that is never served was asked for, and
-    /// the path has no routes or is not known.
+    /// The path has routes for these methods alone. The list is empty for a TRACE or CONNECT whose path has
+    /// no routes or cannot be read.
     Method(Vec<Method>),
     /// The path and query are too long after the path was rewritten.
     TargetTooLong,

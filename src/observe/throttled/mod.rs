@@ -100,12 +100,13 @@ impl Shown {
     }
 }
 
-/// Whether a rejection is to have a line.
+/// Which line of the log is about a request that was rejected or delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineWanted {
-    Yes,
-    /// Another line tells of the request.
-    No,
+enum EventLine {
+    /// The event's own line.
+    Own,
+    /// The line of another limit, which has rejected the same request.
+    OfAnotherLimit,
 }
 
 /// Writes a throttle line. A rejection is a warning; other decisions are information.
@@ -146,7 +147,7 @@ impl Throttled {
     /// Counts an event. Logs the event at once if it is the first one of its limit, key and decision, or if
     /// the mode logs every event.
     pub fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        if self.count(event, LineWanted::Yes, now) {
+        if self.count(event, EventLine::Own, now) {
             write_line(event, 1, None);
         }
     }
@@ -154,7 +155,7 @@ impl Throttled {
     /// Counts the rejection of a request that another limit has rejected, too. The request's line names the
     /// other limit.
     pub(crate) fn record_beside(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        self.count(event, LineWanted::No, now);
+        self.count(event, EventLine::OfAnotherLimit, now);
     }
 
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
@@ -195,12 +196,12 @@ impl Throttled {
     }
 
     /// Counts the event. Returns whether the event is logged at once, in a line of its own.
-    fn count(&self, event: &ThrottleEvent<'_>, line: LineWanted, now: Timestamp) -> bool {
+    fn count(&self, event: &ThrottleEvent<'_>, line: EventLine, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(place(id)) else { return false };
         let mut shard = shard.lock();
-        let is_summed = line == LineWanted::Yes && shard.mode == ThrottleLog::Summary;
-        let is_each = line == LineWanted::Yes && shard.mode == ThrottleLog::Each;
+        let is_summed = line == EventLine::Own && shard.mode == ThrottleLog::Summary;
+        let is_each = line == EventLine::Own && shard.mode == ThrottleLog::Each;
         // Rejections are counted in each mode, for the metric and the end of the throttling.
         if !is_summed && event.decision.name() != REJECTED {
             return is_each;

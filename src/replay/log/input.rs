@@ -85,7 +85,7 @@ pub(super) fn plain(
     let whole = BufReader::with_capacity(1 << 16, Cursor::new(first).chain(source));
     Ok(match kind[..] {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
-        // Some writers begin with a frame that is to be skipped: the second pattern.
+        // A zstd file may begin with a skippable frame (RFC 8878, 3.1.2). The second pattern is its magic number.
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
             Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
         }

@@ -40,7 +40,7 @@ pub(super) struct WantedRoute {
 pub(super) enum RouteLimits {
     /// The route was named on the command line.
     Wanted,
-    /// It is one of all routes of the file, and gets limits if the log has requests for it.
+    /// No route was named on the command line. The route gets limits if the log has requests for it.
     IfMet,
     /// Only other routes were named on the command line.
     Unwanted,
@@ -87,8 +87,8 @@ impl WantedLimits {
         Ok(Self { server, routes, keys, touch })
     }
 
-    /// A plan with a limit in shadow for each route and key. The limits never refuse: they find the keys. `env`
-    /// has the variables that the file names.
+    /// A plan with a limit in shadow for each route and key. The limits read the keys of the requests, and reject
+    /// nothing. `env` has the environment variables that the file names.
     ///
     /// # Errors
     /// Where the file with these limits would be wrong. The text says why.
