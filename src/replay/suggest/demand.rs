@@ -3,7 +3,7 @@
 
 use std::hash::{Hash as _, Hasher as _};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use siphasher::sip::SipHasher13;
 
 use crate::limit::key::Key;
@@ -127,19 +127,6 @@ impl Demands {
         }
     }
 
-    /// The keys that may be touched at most.
-    pub(super) fn allowed(&self, percent: f64) -> usize {
-        // The percentage is from 0 to 100, so the number is at most that of the keys.
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "rounded down on purpose"
-        )]
-        let allowed = (self.keys.len() as f64 * percent / 100.0) as usize;
-        allowed.min(self.keys.len())
-    }
-
     /// The smallest limit of this rate that touches at most `allowed` keys.
     fn choice(&self, rate: usize, allowed: usize) -> Choice {
         let bursts = self.bursts(rate);
@@ -159,8 +146,21 @@ impl Demands {
         numbers
     }
 
-    /// The smallest limit of each rate. A limit is left out if another one has a lower rate and no larger burst.
-    pub(super) fn choices(&self, allowed: usize) -> Vec<Choice> {
+    /// The limit to suggest, if it may touch this percentage of the keys.
+    pub(super) fn best(&self, percent: f64) -> Option<Choice> {
+        self.choices(percent).into_iter().min_by_key(Choice::within_period)
+    }
+
+    /// The keys above this limit.
+    fn touched(&self, choice: Choice) -> impl Iterator<Item = &Key> {
+        let is_above = move |demand: &Demand| demand.burst(choice.rate) > choice.burst;
+        self.keys.iter().filter(move |(_, demand)| is_above(demand)).map(|(key, _)| key)
+    }
+
+    /// The smallest limit of each rate that touches at most this percentage of the keys. A limit is left out if
+    /// another one has a lower rate and no larger burst.
+    pub(super) fn choices(&self, percent: f64) -> Vec<Choice> {
+        let allowed = share_of(self.keys.len(), percent);
         let mut choices: Vec<Choice> = Vec::new();
         for rate in 0..RATES.len() {
             let choice = self.choice(rate, allowed);
@@ -188,6 +188,47 @@ impl Choice {
         };
         format!("{tokens}/{unit}")
     }
+}
+
+/// The percentage of its keys that each of these limits may touch. The limits have the same sources of keys. All
+/// limits together touch at most `percent` of the keys that they have seen.
+pub(super) fn percent_of_each(limits: &[&Demands], percent: f64) -> f64 {
+    let sampling = limits.iter().map(|limit| limit.sampling).max().unwrap_or_default();
+    let is_kept = |key: &&Key| zeros(key) >= sampling;
+    let seen: HashSet<&Key> = limits.iter().flat_map(|it| it.keys.keys()).filter(is_kept).collect();
+    let allowed = share_of(seen.len(), percent);
+    let suffices = |percent: f64| {
+        let choices = limits.iter().filter_map(|limit| Some((limit, limit.best(percent)?)));
+        let touched = choices.flat_map(|(limit, choice)| limit.touched(choice)).filter(is_kept);
+        touched.collect::<HashSet<_>>().len() <= allowed
+    };
+    if suffices(percent) {
+        return percent;
+    }
+    // Limits that touch no key suffice. Five halvings find a share that is close to the largest one.
+    let (mut low, mut high) = (0.0, percent);
+    for _ in 0..5 {
+        let middle = f64::midpoint(low, high);
+        if suffices(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The most keys that are at most this percentage of all.
+fn share_of(keys: usize, percent: f64) -> usize {
+    // The percentage is from 0 to 100, so the number is at most that of the keys.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "rounded down on purpose"
+    )]
+    let share = (keys as f64 * percent / 100.0) as usize;
+    share.min(keys)
 }
 
 /// The number of zero bits at the end of a key's hash. The hash is the same each time, so a log always gives the

@@ -75,6 +75,7 @@ impl<'p> Suggest<'p> {
 
     /// The suggestion, as a file that can be run, with the reasons in comments.
     pub fn file(&self, wanted: &WantedLimits) -> String {
+        let percents = self.percents(wanted.touch);
         let figures = |limits: RouteLimits, name: &str| {
             let place = self.places.get(name).copied()?;
             if limits == RouteLimits::IfMet && !self.is_met(place) {
@@ -82,7 +83,7 @@ impl<'p> Suggest<'p> {
             }
             let mut text = String::new();
             // A text takes all that is written.
-            let _ = self.write_limit(&mut text, place, wanted.touch);
+            let _ = self.write_limit(&mut text, place, percents[place]);
             Some(text)
         };
         let mut head = String::new();
@@ -94,6 +95,23 @@ impl<'p> Suggest<'p> {
         let share = percent(wanted.touch / 100.0);
         let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
         head + &wanted.file(figures, |route| self.notes(route))
+    }
+
+    /// The percentage of its keys that each limit may touch. Limits with the same sources of keys touch at most
+    /// `touch` percent of their keys together: a client may use several routes.
+    fn percents(&self, touch: f64) -> Vec<f64> {
+        let specs = &self.judge.plan().limits;
+        let mut percents: Vec<f64> = Vec::new();
+        for (place, spec) in specs.iter().enumerate() {
+            let before = specs[..place].iter().position(|other| other.key == spec.key);
+            percents.push(before.map(|before| percents[before]).unwrap_or_else(|| {
+                let limits = specs.iter().zip(&self.limits);
+                let same = limits.filter(|(other, _)| other.key == spec.key);
+                let same: Vec<_> = same.map(|(_, demands)| demands).collect();
+                demand::percent_of_each(&same, touch)
+            }));
+        }
+        percents
     }
 
     /// Whether the log has a request for this limit, or may have one.
@@ -118,7 +136,7 @@ impl<'p> Suggest<'p> {
         notes
     }
 
-    fn write_limit(&self, text: &mut String, place: usize, touch: f64) -> fmt::Result {
+    fn write_limit(&self, text: &mut String, place: usize, percent_touched: f64) -> fmt::Result {
         let plan = self.judge.plan();
         let (spec, demands) = (&plan.limits[place], &self.limits[place]);
         let mut is_told = true;
@@ -139,7 +157,7 @@ impl<'p> Suggest<'p> {
             writeln!(text, "# So nothing can be suggested, and the limit rejects nothing.")?;
             return writeln!(text, "rate = \"unlimited\"");
         }
-        let choices = demands.choices(demands.allowed(touch));
+        let choices = demands.choices(percent_touched);
         let Some(choice) = choices.iter().copied().min_by_key(Choice::within_period) else {
             return Ok(());
         };

@@ -1,9 +1,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
+use hashbrown::HashSet;
 use proptest::prelude::*;
 
 use super::*;
 use crate::config::{self, Overrides};
+use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::replay::Replay;
 use crate::replay::log::{Logged, LoggedHeaders};
@@ -48,14 +50,24 @@ fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
     suggest.file(wanted)
 }
 
-/// For each limit how many keys it has seen, and how many of them it rejects.
-fn replayed(file: &str, records: &[LogRecord<'_>]) -> Vec<(usize, usize)> {
+/// For each limit the keys that it has seen, and those that it rejects.
+fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, HashSet<Key>)> {
     let parsed = config::parse("proxy.toml", file, &|_| None, &Overrides::default());
     let plan = parsed.unwrap_or_else(|problems| panic!("{file}\n{problems}")).plan;
     let mut replay = Replay::new([&plan], &[]);
     records.iter().for_each(|record| replay.request(record));
     let limits = &replay.sides()[0].tally.limits;
-    limits.iter().map(|it| (it.keys.len(), it.keys.rejected().count())).collect()
+    let keys = limits.iter().map(|limit| {
+        let seen = limit.keys.iter().map(|(key, _)| key.clone());
+        (seen.collect(), limit.keys.rejected().map(|(key, _)| key.clone()).collect())
+    });
+    keys.collect()
+}
+
+/// For each limit how many keys it has seen, and how many of them it rejects.
+fn replayed(file: &str, records: &[LogRecord<'_>]) -> Vec<(usize, usize)> {
+    let keys = replayed_keys(file, records).into_iter();
+    keys.map(|(seen, rejected)| (seen.len(), rejected.len())).collect()
 }
 
 /// A file with routes of several kinds, and limits that a suggestion does not look at.
@@ -113,6 +125,23 @@ proptest! {
         }
     }
 
+    #[test]
+    fn limits_of_several_routes_touch_no_more_than_the_share_together(log in log()) {
+        let records = records(&log);
+        for touch in [0.0, 5.0, 10.0, 50.0, 100.0] {
+            let file = suggested(&records, &by(&["/login", "/other/{id}"], &["ip"], touch, None));
+            let (seen, rejected): (Vec<_>, Vec<_>) =
+                replayed_keys(&file, &records).into_iter().unzip();
+            let together = |of_limits: Vec<HashSet<Key>>| -> HashSet<Key> {
+                of_limits.into_iter().flatten().collect()
+            };
+            let (seen, rejected) = (together(seen).len(), together(rejected).len());
+            #[allow(clippy::cast_precision_loss)]
+            let share = rejected as f64 / seen as f64;
+            prop_assert!(share * 100.0 <= touch, "{} of {} for {}\n{}", rejected, seen, touch, file);
+        }
+    }
+
     /// The requests of the log belong to several routes of the file, also by conditions besides the path. Some log
     /// lines do not tell the header that is a condition.
     #[test]
@@ -146,7 +175,7 @@ proptest! {
     #[test]
     fn no_smaller_burst_would_do(log in log(), touch in prop_oneof![Just(0.0), Just(10.0)]) {
         let records = records(&log);
-        let wanted = by(&["/login", "/{*rest}"], &["ip"], touch, None);
+        let wanted = by(&["/{*rest}"], &["ip"], touch, None);
         let file = suggested(&records, &wanted);
         let smaller = |line: &str| match line.strip_prefix("burst = ").map(str::parse::<u64>) {
             Some(Ok(burst)) if burst > 1 => format!("burst = {}\n", burst - 1),
