@@ -14,8 +14,14 @@ const pathOf = ({ limit, key, query }, behind = "") =>
 function chooseLimit(name) {
   byId("limit").value = name;
   const limit = limits.find((one) => one.name === name);
-  byId("parts").replaceChildren(...(limit?.key ?? []).map((part) =>
-    element("label", { title: "- is a part that requests lack" }, part, element("input", { required: true, size: 18, autocomplete: "off" }))));
+  byId("parts").replaceChildren(...(limit?.key ?? []).map((part) => {
+    const value = element("input", { required: true, size: 18, autocomplete: "off" });
+    const sources = part.split(" | ");
+    const source = sources.length > 1
+      ? element("select", {}, ...sources.map((name, at) => element("option", { value: at + 1 }, name)))
+      : part;
+    return element("label", { title: "- is a part that requests lack" }, source, value);
+  }));
 }
 
 function fillLimits(all) {
@@ -95,7 +101,11 @@ async function showOverrides() {
 byId("limit").addEventListener("change", (event) => chooseLimit(event.target.value));
 byId("lookup").addEventListener("submit", (event) => {
   event.preventDefault();
-  const values = [...byId("parts").querySelectorAll("input")].map((input) => (input.value === "-" ? "%-" : encoded(input.value)));
+  const values = [...byId("parts").children].map((part) => {
+    const { value } = part.querySelector("input"), source = part.querySelector("select")?.value ?? "1";
+    if (value === "-") return "%-";
+    return (source === "1" ? "" : `%${source}=`) + encoded(value);
+  });
   lookUp({ limit: byId("limit").value, key: values.join("|"), query: "?plain" });
 });
 byId("override").addEventListener("submit", (event) => {

@@ -6,6 +6,7 @@ const plots = {
   routes: new Plot(byId("plot-routes"), { title: "Requests a second by route", unit: "", stacked: true, height: 220 }),
   store: new Plot(byId("plot-store"), { title: "Latency of the store", unit: "ms", stacked: false, height: 110 }),
 };
+const WRONG_TOKEN = "This token is not the right one.";
 const HUES = ["var(--r0)", "var(--r1)", "var(--r2)", "var(--r3)", "var(--r4)"];
 
 const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ...DECISIONS].map((one) => {
@@ -212,6 +213,9 @@ function show(next) {
   status = next;
   addLive(status);
   byId("main").classList.remove("stale");
+  byId("main").hidden = false;
+  // A link sends no token.
+  document.querySelector("footer").hidden = Boolean(token.get());
   byId("about").textContent = `${status.version} · up ${left(status.uptime_ms)} · ${status.connections.open} connections`;
   showState(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
   fillLimits(status.limits.filter((limit) => !limit.name.endsWith(":candidate")));
@@ -233,14 +237,14 @@ function colours(theme) {
   localStorage.setItem("theme", theme);
 }
 
+let isRunning = false;
 async function run() {
+  if (isRunning) return;
+  isRunning = true;
   for (;;) {
     try {
       await loadHour();
       byId("login").hidden = true;
-      // A link sends no token.
-      document.querySelector("footer").hidden = Boolean(token.get());
-      byId("main").hidden = false;
       showOverrides().catch(() => {});
       await follow(show);
       throw new Error("The stream ended.");
@@ -249,10 +253,12 @@ async function run() {
       if (error.status === 401) {
         byId("login").hidden = false;
         byId("main").hidden = true;
-        say("", token.get() ? "This token is not the right one." : "This page needs a token.");
+        say("", token.get() ? WRONG_TOKEN : "This page needs a token.");
+        isRunning = false;
         return;
       }
-      say("bad", "No connection to tidegate. Trying again each second.");
+      const why = error.status ? `tidegate says: ${error.message}.` : "No connection to tidegate.";
+      say("bad", `${why} Trying again each second.`);
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
@@ -265,7 +271,13 @@ byId("theme").addEventListener("click", () => {
   const order = ["system", "light", "dark"];
   colours(order[(order.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]);
 });
-byId("login").addEventListener("submit", (event) => { event.preventDefault(); token.set(byId("token").value); run(); });
+byId("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  // A header carries no other letters.
+  if (!/^[!-~]+$/.test(byId("token").value)) return say("", WRONG_TOKEN);
+  token.set(byId("token").value);
+  run();
+});
 colours(localStorage.getItem("theme") ?? "system");
 setInterval(() => { if (isHour) span(true); }, 10000);
 setInterval(() => { showOverrides().catch(() => {}); }, 10000);

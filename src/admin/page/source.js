@@ -48,7 +48,7 @@ const points = { live: [], hour: [] };
 
 function perSecond(status) {
   const time = Date.parse(status.time);
-  const limits = {}, routes = {};
+  const limits = Object.create(null), routes = Object.create(null);
   for (const limit of status.limits) {
     limits[limit.name] = DECISIONS.map(({ name }) => limit[`${name}_per_second`]);
   }
@@ -66,7 +66,7 @@ async function loadHour() {
   const history = await asJson("/api/history");
   const seconds = history.interval_ms / 1000;
   points.hour = history.ends_ms.map((time, at) => {
-    const limits = {}, routes = {};
+    const limits = Object.create(null), routes = Object.create(null);
     for (const limit of history.limits) {
       limits[limit.name] = DECISIONS.map(({ name }) => (limit[name][at] ?? 0) / seconds);
     }

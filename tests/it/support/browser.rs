@@ -71,12 +71,21 @@ impl Browser {
 
     /// From now on, `window.jumps` lists what moved in the page.
     pub(crate) fn watch_jumps(&mut self) {
-        self.js(
-            "window.jumps = []; new PerformanceObserver((list) => { for (const one of list.getEntries()) \
-             for (const { node, previousRect: from, currentRect: to } of one.sources) window.jumps.push( \
-             `${(node?.outerHTML ?? node?.textContent ?? '').slice(0, 200)}: ${JSON.stringify([from, to])}`); \
-             }).observe({ type: 'layout-shift' })",
-        );
+        self.observe_jumps(false);
+    }
+
+    /// `window.jumps` lists what moved in the page since it was opened.
+    pub(crate) fn list_jumps(&mut self) {
+        self.observe_jumps(true);
+    }
+
+    fn observe_jumps(&mut self, since_open: bool) {
+        self.js(&format!(
+            "window.jumps = []; new PerformanceObserver((list) => {{ for (const one of list.getEntries()) \
+             for (const {{ node, previousRect: from, currentRect: to }} of one.sources) window.jumps.push( \
+             `${{(node?.outerHTML ?? node?.textContent ?? '').slice(0, 200)}}: ${{JSON.stringify([from, to])}}`); \
+             }}).observe({{ type: 'layout-shift', buffered: {since_open} }})",
+        ));
     }
 
     /// The value of an expression in the page.

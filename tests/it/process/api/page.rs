@@ -126,6 +126,24 @@ fn a_key_is_looked_up_made_new_and_overridden_with_a_reason() {
 }
 
 #[test]
+fn a_key_with_alternatives_is_looked_up_by_the_one_that_counted() {
+    let proxy = Proxy::answering()
+        .admin()
+        .limit("any", "key = [\"header:x-user | ip\"]\nrate = \"2/h\"")
+        .start();
+    (0..3).for_each(|_| drop(get(proxy.address, "/", &[])));
+    let mut page = open(&proxy);
+    page.wait("#limit", |text| text.contains("any"));
+    page.fill("#parts select", "2");
+    page.fill("#parts input", "127.0.0.1");
+    page.click("#lookup button");
+    page.wait("#bucket", |text| text.contains("%2=127.0.0.1") && text.contains("0 of 2 left"));
+    page.fill("#parts select", "1");
+    page.click("#lookup button");
+    page.wait("#bucket", |text| text.contains("2 of 2 left"));
+}
+
+#[test]
 fn the_token_is_typed_into_the_page() {
     let proxy = Proxy::answering().section("[admin]\nlisten = \"LISTEN\"\ntoken = \"s3cret\"");
     let proxy = proxy.start();
@@ -135,9 +153,11 @@ fn the_token_is_typed_into_the_page() {
     let mut page = open(&proxy);
     page.wait("#state", |text| text == "This page needs a token.");
     assert_eq!(page.js("document.querySelector('#main').hidden"), true);
-    page.fill("#token", "wrong");
-    page.click("#login button");
-    page.wait("#state", |text| text == "This token is not the right one.");
+    for wrong in ["wrong", "t€st"] {
+        page.fill("#token", wrong);
+        page.click("#login button");
+        page.wait("#state", |text| text == "This token is not the right one.");
+    }
     page.fill("#token", "s3cret");
     page.click("#login button");
     page.wait("#state", |text| text.starts_with("All is well"));
@@ -158,6 +178,20 @@ fn the_page_says_what_is_away_and_comes_back_by_itself() {
     page.wait("#limits tbody", |text| text.contains("more"));
     running.stop();
     page.wait("#state", |text| text.starts_with("No connection to tidegate"));
+}
+
+#[test]
+fn nothing_jumps_while_the_page_loads() {
+    let proxy = limited().start();
+    send(&proxy, "ann", 3);
+    for (width, height) in [(360, 740), (1280, 900)] {
+        let mut page = Browser::open(&format!("http://{}/", proxy.admin()), width, height);
+        page.wait("#rejected", |text| text.contains("user"));
+        page.list_jumps();
+        let shown = page.js("status.time");
+        wait_until("the next status is shown", || page.js("status.time") != shown);
+        assert_eq!(page.js("window.jumps"), json!([]), "something moved at {width} px");
+    }
 }
 
 #[test]
