@@ -126,12 +126,13 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
     if open.is_empty() { aside } else { open }
 }
 
-/// Of two servers, drawn by their weights, the one with fewer requests in flight for its weight (Mitzenmacher,
-/// "The Power of Two Choices in Randomized Load Balancing", 2001).
+/// Of two servers, drawn by their weights, the one that would have fewer requests in flight for its weight with
+/// this request (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001). Without this
+/// request an idle server would always have fewer, however small its weight is.
 fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
     let Some(second) = draw(&mut candidates) else { return Some(first.place) };
-    let load = |one: Candidate| servers[one.place].state.in_flight() as u64;
+    let load = |one: Candidate| servers[one.place].state.in_flight() as u64 + 1;
     // Compares load / weight, without the division.
     let is_busier = load(first) * second.weight > load(second) * first.weight;
     Some(if is_busier { second.place } else { first.place })

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
@@ -79,6 +80,24 @@ fn idle_servers_get_requests_by_their_weights() {
     for (count, expected) in counts.iter().zip([1_000, 2_000, 7_000]) {
         assert!(count.abs_diff(expected) < expected / 5, "{counts:?}");
     }
+}
+
+/// Two requests are in flight at each moment.
+#[test]
+fn servers_with_few_requests_get_them_by_their_weights() {
+    fastrand::seed(1);
+    let servers = servers(&[9, 1]);
+    let chooser = Chooser::new(Balance::LeastRequests, 2);
+    let (mut in_flight, mut counts) = (VecDeque::new(), [0, 0]);
+    for _ in 0..1_000 {
+        let place = chooser.choose(&servers, &[], None).unwrap();
+        counts[place] += 1;
+        in_flight.push_back(InFlight::at(&servers[place], None));
+        if in_flight.len() > 1 {
+            in_flight.pop_front();
+        }
+    }
+    assert!(counts[0] > 4 * counts[1] && counts[1] > 0, "{counts:?}");
 }
 
 #[test]

@@ -44,9 +44,7 @@ impl UpstreamState {
         });
         let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
         let state = Self { name: spec.name.clone(), servers: servers.collect(), queue };
-        if spec.health.is_none() {
-            state.forget_checks();
-        }
+        state.forget_what_nobody_asks(spec);
         state
     }
 
@@ -60,11 +58,17 @@ impl UpstreamState {
         &self.servers
     }
 
-    /// No health check will say again whether a server is ill.
-    fn forget_checks(&self) {
+    /// Without health checks none will say again whether a server is ill. Where pauses are not respected, those
+    /// from before end.
+    fn forget_what_nobody_asks(&self, spec: &UpstreamSpec) {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
-                (record.is_ill, record.contrary_checks) = (false, 0);
+                if spec.health.is_none() {
+                    (record.is_ill, record.contrary_checks) = (false, 0);
+                }
+                if !spec.respect_retry_after {
+                    record.paused_until = None;
+                }
             });
         }
     }

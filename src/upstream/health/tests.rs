@@ -197,6 +197,16 @@ async fn a_reload_keeps_what_is_known_but_for_checks_that_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reload_that_respects_no_pauses_ends_those_from_before() {
+    let state = state();
+    state.paused(&state.servers()[0], Duration::from_secs(60));
+    let respecting = UpstreamState::new(&spec("respect_retry_after = true"), Some(&state));
+    assert!(!respecting.servers()[0].is_up());
+    let after = UpstreamState::new(&spec(""), Some(&respecting));
+    assert!(after.servers()[0].is_up());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
     let state = state();
     for server in state.servers() {
