@@ -10,11 +10,15 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
+use tokio_util::io::InspectReader;
 use tower_service::Service as _;
 
-use super::connection::{Connection, Driver, ExclusiveConnection, SharedConnection};
+use super::connection::{
+    Connection, Driver, ExclusiveConnection, Http2Transport, SharedConnection,
+};
 use super::stream::{ServerStream, ServerTransport};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
@@ -173,9 +177,17 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     Ok(Connection::Http1(Box::new(ExclusiveConnection::new(sender, watched, driver))))
 }
 
+/// Opens an HTTP/2 connection, and waits for the server's settings (RFC 9113, 3.4). Before them nobody knows how
+/// many requests the server takes at once, and it refuses those above its limit. A server that takes none at first
+/// is waited for.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let heard = Arc::new(Notify::new());
+    let told = heard.clone();
+    let transport: Http2Transport =
+        InspectReader::new(transport, Box::new(move |_| told.notify_one()));
+    let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(PING_PAUSE)
@@ -183,5 +195,15 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .handshake(TokioIo::new(transport))
         .await
         .map_err(io::Error::other)?;
+    while connection.current_max_send_streams() == 0 {
+        tokio::select! {
+            ended = &mut connection => {
+                let silent = "the server sent no HTTP/2 settings".to_owned();
+                let why = ended.err().map(|error| format!("{silent}: {}", root_of(&error)));
+                return Err(io::Error::other(why.unwrap_or(silent)));
+            }
+            () = heard.notified() => {}
+        }
+    }
     Ok(Connection::Http2(SharedConnection::start(sender, connection)))
 }

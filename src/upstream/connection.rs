@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::io::InspectReader;
 
 use super::InFlight;
 use super::body::{BodyEnd, RequestBody};
@@ -27,13 +28,16 @@ use super::stream::{ServerTransport, SocketState};
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
-/// server that allows fewer says so after the handshake.
+/// server that allows fewer says so in its settings.
 const MOST_STREAMS: usize = 100;
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// An HTTP/2 connection as hyper drives it.
-type Http2Connection = http2::Connection<TokioIo<ServerTransport>, RequestBody, TokioExecutor>;
+type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, TokioExecutor>;
+
+/// What carries an HTTP/2 connection. The function is called after each read.
+pub(super) type Http2Transport = InspectReader<ServerTransport, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// A connection to send a request on.
 #[derive(Debug)]
@@ -135,12 +139,12 @@ impl ExclusiveConnection {
 }
 
 impl SharedConnection {
-    /// Drives a connection. The server may change its limit of concurrent requests at any time.
+    /// Drives a connection whose server has sent its settings. The server may change its limit at any time.
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
     ) -> Self {
-        let most = Arc::new(AtomicUsize::new(MOST_STREAMS));
+        let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let told = most.clone();
         let driver = Driver::start(poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);

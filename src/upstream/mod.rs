@@ -208,12 +208,12 @@ impl Upstream {
         self.budget.earn();
         let mut retries = self.spec.retries;
         let mut source = ConnectionSource::Pool;
-        let mut failed = None;
+        let mut failed = Vec::new();
         loop {
-            let trial = failed.is_none().then(|| self.try_due_servers(repeatable)).flatten();
+            let trial = failed.is_empty().then(|| self.try_due_servers(repeatable)).flatten();
             let place = match trial {
                 Some(trial) => trial,
-                None => self.place(failed, affinity)?,
+                None => self.place(&failed, affinity)?,
             };
             let mut note = |place: usize| {
                 if let Some(asked) = asked.as_deref_mut() {
@@ -229,7 +229,7 @@ impl Upstream {
                 Some(connection) => (place, connection),
                 // Boxed: most requests find a pooled connection. Their future must not have the room for
                 // opening one.
-                None => Box::pin(self.connect(place, source, wanted, affinity)).await?,
+                None => Box::pin(self.connect(place, source, wanted, affinity, &failed)).await?,
             };
             note(place);
             let server = &self.servers[place];
@@ -277,21 +277,17 @@ impl Upstream {
             // A server that was restarted has closed all its pooled connections. The next try needs a new
             // one.
             source = ConnectionSource::New;
-            failed = Some(place);
+            failed.push(place);
             server.state.retried();
             retries -= 1;
         }
     }
 
-    /// The place of the server for a request that has `failed` at another one.
-    fn place(
-        &self,
-        failed: Option<usize>,
-        affinity: Option<Affinity>,
-    ) -> Result<usize, UpstreamError> {
+    /// The place of the server for a request that has `failed` at these servers. It is another server, unless the
+    /// request has failed at all of them.
+    fn place(&self, failed: &[usize], affinity: Option<Affinity>) -> Result<usize, UpstreamError> {
         let choose = |tried: &[usize]| self.chooser.choose(&self.servers, tried, affinity);
-        let elsewhere = failed.and_then(|failed| choose(&[failed]));
-        elsewhere.or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
+        choose(failed).or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
     }
 
     /// No server may be asked, since each has asked for a pause.
@@ -367,15 +363,17 @@ impl Upstream {
         Ok(connection)
     }
 
-    /// A connection to the server at this place, or to the next server that can be reached, and its place.
+    /// A connection to the server at this place, or to the next server that can be reached, and its place. The
+    /// request has `failed` at these servers, so they are not next.
     async fn connect(
         &self,
         mut place: usize,
         source: ConnectionSource,
         wanted: Wanted,
         affinity: Option<Affinity>,
+        failed: &[usize],
     ) -> Result<(usize, Connection), UpstreamError> {
-        let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(failed);
         loop {
             let server = &self.servers[place];
             let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));

@@ -123,6 +123,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
     use tokio::net::UnixStream;
     use tokio_util::either::Either::{Left, Right};
 
@@ -185,7 +186,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_shared_connection_is_not_used_for_ever() {
         let pool = Pool::default();
-        let (transport, _server) = transport();
+        let (transport, mut server) = transport();
+        // The server's settings (RFC 9113, 6.5), without any value.
+        server.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
         let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
             panic!("another protocol");
         };

@@ -266,5 +266,5 @@ fn an_api_of_http_1_1_alone_is_a_502_that_is_told() {
     proxy.stop();
     let line = proxy.log.find("upstream failed").unwrap();
     let error = line["error"].as_str().unwrap();
-    assert!(error.contains("http2 error"), "{error}");
+    assert!(error.contains("the server sent no HTTP/2 settings"), "{error}");
 }

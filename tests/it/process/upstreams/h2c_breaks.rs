@@ -135,6 +135,43 @@ fn a_request_taken_before_a_goodbye_is_not_sent_again() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
+/// An API that takes one request at a time and refuses more. It says so after the client's preface.
+#[test]
+fn no_request_is_sent_before_the_api_has_said_how_many_it_takes() {
+    let api = Upstream::raw(|mut stream| {
+        let _ = stream.read_exact(&mut [0; PREFACE.len()]);
+        let one_at_a_time = [0, 3, 0, 0, 0, 1];
+        let _ = stream.write_all(&frame(SETTINGS, 0, 0, &one_at_a_time));
+        let mut open = Vec::new();
+        while let Some((kind, id)) = next(&mut stream) {
+            match kind {
+                HEADERS if open.is_empty() => open.push(id),
+                HEADERS => drop(stream.write_all(&reset(id, REFUSED_STREAM))),
+                // The end of the request's body.
+                DATA => drop(stream.write_all(&ok(open.pop().unwrap()))),
+                _ => {}
+            }
+        }
+    });
+    let proxy = proxy(&api, "");
+    let requests = 20;
+    let mut clients: Vec<_> = (0..requests).map(|_| Connection::open(proxy.address)).collect();
+    for client in &mut clients {
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi");
+    }
+    assert!(clients.iter_mut().all(|client| client.reply("POST").status == 200));
+}
+
+#[test]
+fn an_api_that_closes_without_a_word_is_a_502_that_is_told() {
+    let api = Upstream::raw(|mut stream| {
+        let _ = stream.read_exact(&mut [0; PREFACE.len()]);
+    });
+    let proxy = proxy(&api, "");
+    assert_eq!(status(&proxy, "POST", b"hi"), 502);
+    proxy.log.wait("server down", |line| line.to_string().contains("no HTTP/2 settings"));
+}
+
 #[test]
 fn an_api_that_always_refuses_uses_up_its_retries() {
     for (retries, tries) in [(0, 1), (1, 2), (3, 4)] {

@@ -277,6 +277,22 @@ fn a_retry_goes_to_another_server() {
 }
 
 #[test]
+fn each_retry_goes_to_a_server_that_has_not_failed_yet() {
+    for balance in ["\"round-robin\"", "\"least-requests\"", "\"hash\"\nhash_key = [\"path\"]"] {
+        let broken = [0, 1].map(|_| Upstream::answering(|_| Vec::new()));
+        let well = Upstream::echoing();
+        let mut urls: Vec<_> = broken.iter().map(Upstream::url).collect();
+        urls.push(well.url());
+        for path in ["/a", "/b", "/c", "/d", "/e", "/f"] {
+            // In a proxy of its own, where no server is set aside yet.
+            let proxy = with_servers(&urls, &format!("balance = {balance}\nretries = 2"));
+            let reply = Connection::open(proxy.address).get(path, &[]);
+            assert_eq!(reply.status, 200, "{balance} {path}");
+        }
+    }
+}
+
+#[test]
 fn clients_do_not_wait_for_the_try_of_a_server_that_was_set_aside() {
     let port = Port::hold();
     let well = Upstream::echoing();
