@@ -3,6 +3,7 @@
 
 use std::env;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -94,15 +95,30 @@ impl InheritedSockets {
         if let Some(waiting) = self.predecessor {
             return Ok(Some(Predecessor { waiting, left: self.sockets }));
         }
-        let Some(InheritedSocket { descriptor, name, address, .. }) = self.sockets.first() else {
-            return Ok(None);
+        self.sockets.first().map_or(Ok(None), |left| Err(left.unnamed()))
+    }
+
+    /// Why this address is in use, if a socket of the service manager has the same port.
+    pub(super) fn holder(&self, address: &ListenAddress) -> Option<String> {
+        let port = |address: &ListenAddress| address.tcp().map(SocketAddr::port);
+        let has_port = |socket: &&InheritedSocket| {
+            port(address).is_some() && port(&socket.address) == port(address)
         };
+        let may_hold = self.predecessor.is_none();
+        self.sockets.iter().find(has_port).filter(|_| may_hold).map(InheritedSocket::unnamed)
+    }
+}
+
+impl InheritedSocket {
+    /// That no setting names this socket.
+    fn unnamed(&self) -> String {
+        let Self { descriptor, name, address, .. } = self;
         let name = if name.is_empty() { String::new() } else { format!(", {name}") };
         let settings = ListenSetting::ALL.map(ListenSetting::name).join(", ");
-        Err(format!(
+        format!(
             "a socket for {address} was handed over (descriptor {descriptor}{name}), and no setting names \
              this address: write \"{address}\" into one of {settings}, or do not hand the socket over"
-        ))
+        )
     }
 }
 

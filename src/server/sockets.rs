@@ -101,7 +101,7 @@ pub(super) fn open(
     });
     for (address, port, setting) in plain.chain(tls) {
         let (bound, shares) = open_one(&address, setting, workers, &mut inherited, kept)
-            .map_err(|error| not_listening(&address, setting, &error))?;
+            .map_err(|error| not_listening(&address, setting, &error, &inherited))?;
         opened.addresses.push(bound);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
             worker.extend(share.into_iter().map(|socket| (socket, port.clone())));
@@ -109,7 +109,7 @@ pub(super) fn open(
     }
     if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
         let (bound, shares) = open_one(&address, ListenSetting::Admin, 1, &mut inherited, kept)
-            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
+            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error, &inherited))?;
         opened.admin = Some((bound, shares.into_iter().flatten().collect()));
     }
     opened.predecessor = inherited.finish()?;
@@ -145,7 +145,17 @@ fn open_one(
     Ok((bound, listen::share(sockets, workers)?))
 }
 
-fn not_listening(address: &ListenAddress, setting: ListenSetting, error: &io::Error) -> String {
+fn not_listening(
+    address: &ListenAddress,
+    setting: ListenSetting,
+    error: &io::Error,
+    inherited: &InheritedSockets,
+) -> String {
+    if error.kind() == io::ErrorKind::AddrInUse
+        && let Some(holder) = inherited.holder(address)
+    {
+        return holder;
+    }
     let setting = match setting {
         ListenSetting::Server => "server.listen or --listen",
         ListenSetting::Tls | ListenSetting::Admin => setting.name(),

@@ -72,6 +72,16 @@ fn a_socket_that_no_setting_names_is_an_error() {
     assert!(error.contains("server.listen, server.tls.listen, admin.listen"), "{error}");
 }
 
+/// Otherwise it would be told that another process listens there.
+#[test]
+fn a_socket_of_the_same_port_on_another_address_is_told() {
+    let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let listen = format!("listen = \"127.0.0.1:{}\"", address.port());
+    let error = refused(&Proxy::answering().server(&listen), vec![("web", socket.into())]);
+    assert!(error.contains(&format!("a socket for {address} was handed over")), "{error}");
+}
+
 #[test]
 fn what_does_not_listen_is_an_error() {
     let (_address, socket) = listener();
