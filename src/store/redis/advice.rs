@@ -1,5 +1,9 @@
 //! The words for operators where Redis does not decide: Redis's own error, and what to do about it.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError};
 
 use super::StoreError;
@@ -65,6 +69,11 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
         StoreError::Redis(error) if error.code() == Some("MOVED") => {
             Some("this server belongs to a cluster: write redis-cluster:// in store.url")
         }
+        // The library writes before it reads, so the reason that Redis gives at once is lost.
+        StoreError::Redis(error) if is_cut_off(error) => Some(
+            "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
+             above maxclients none at all",
+        ),
         StoreError::Redis(error) => refusal(error)?.1,
         StoreError::ClusterDown(_) => Some(CLUSTER),
         StoreError::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
@@ -73,6 +82,23 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+type SharedCause = Arc<dyn Error + Send + Sync>;
+
+/// Whether the server closed the connection.
+fn is_cut_off(error: &RedisError) -> bool {
+    // The library gives its shared pointer to the cause as the cause.
+    let source = error.source().and_then(|source| source.downcast_ref::<SharedCause>());
+    let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
+    matches!(
+        cause.map(io::Error::kind),
+        Some(
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        )
+    )
 }
 
 #[cfg(test)]
@@ -111,6 +137,12 @@ mod tests {
             assert_eq!(error.to_string(), told);
             assert!(help(&error).unwrap_or_default().contains(advised), "{line}");
             assert_eq!(help(&error).is_none(), advised.is_empty(), "{line}");
+        }
+        for (kind, advised) in
+            [(io::ErrorKind::ConnectionReset, true), (io::ErrorKind::ConnectionRefused, false)]
+        {
+            let error = StoreError::Redis(RedisError::from(io::Error::from(kind)));
+            assert_eq!(help(&error).is_some_and(|help| help.contains("protected mode")), advised);
         }
     }
 }
