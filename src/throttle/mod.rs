@@ -141,12 +141,16 @@ impl Throttle {
         } else if is_asked && let Err(Unavailable { .. }) = self.store.take(&mut open, moment).await
         {
             let failed = open.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
-            self.metrics.decided(Some(moment.at.elapsed()), failed);
+            self.metrics.decided(None, failed);
             drop(open);
             trace(&limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
-        let is_asked = open.iter().any(|claim| claim.party != Party::Nobody);
+        // While Redis is away the process decides, and that takes no time of Redis.
+        let is_asked = match self.store.is_local() {
+            true => !open.is_empty(),
+            false => open.iter().any(|it| matches!(it.party, Party::Redis | Party::Limiter)),
+        };
         drop(open);
         let took = is_asked.then(|| moment.at.elapsed());
         self.metrics

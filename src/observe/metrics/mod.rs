@@ -213,7 +213,7 @@ impl WorkerMetrics {
     }
 
     /// Counts the decisions of limits about one request, each with the limit's name. `store` is the time
-    /// that the store took. `None` where the store was not asked.
+    /// that the store took. `None` where the store did not answer.
     pub fn decided<'l>(
         &self,
         store: Option<Duration>,

@@ -5,6 +5,7 @@ use std::io::{BufReader, Write as _};
 use serde_json::json;
 
 use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::upstream::{Upstream, nobody, read_request};
@@ -108,11 +109,15 @@ fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
         .limit("strict", "rate = \"1000/h\"\non_store_error = \"reject\"")
         .route("path = \"/\"\nlimits = [\"open\"]")
         .route("path = \"/strict\"\nlimits = [\"open\", \"strict\"]")
+        .admin()
         .start();
     let ask = |path| (0..7).map(|_| get(proxy.address, path, &[]).status).collect::<Vec<_>>();
     assert_eq!(get(proxy.address, "/strict", &[]).status, 200, "Redis is there");
+    let questions = || Metrics::of(proxy.admin()).value("tidegate_store_duration_seconds_count");
+    assert_eq!(questions(), 1.0);
     redis.kill();
     assert_eq!(["/", "/strict"].map(ask), [[200; 7], [503; 7]]);
+    assert_eq!(questions(), 1.0, "Redis has answered none of these");
     proxy.log.wait("store unavailable", |line| line["meanwhile"] == "local: open; reject: strict");
     redis.restart_with(&["--requirepass", "new"]);
     let line = proxy.log.wait("store still unavailable", |line| line["help"].is_string());
