@@ -80,6 +80,9 @@ impl fmt::Display for UpstreamError {
             ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
             ServerFailure::Exchange { source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
+                if let Some(unread) = failure.unread() {
+                    return f.write_str(unread);
+                }
                 match (source.is_incomplete_message(), heard) {
                     (true, true) => {
                         f.write_str("it closed the connection within its answer's head")
@@ -123,17 +126,25 @@ impl ServerFailure {
         matches!(self, Self::Exchange { source, .. } if !source.is_user())
     }
 
-    /// Whether the server has said that it did not process the request (RFC 9113, 8.7). It refused the
-    /// stream, or its GOAWAY named an earlier stream as the last one.
+    /// Whether the server has said that it did not process the request.
     pub(super) fn is_unprocessed(&self) -> bool {
-        let Self::Exchange { source, .. } = self else { return false };
-        let Some(error) = source.source().and_then(|error| error.downcast_ref::<h2::Error>())
-        else {
-            return false;
-        };
-        let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-        let behind = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
-        error.is_remote() && (refused || behind)
+        self.unread().is_some()
+    }
+
+    /// How the server has said that it did not process the request (RFC 9113, 8.7). It refused the stream, or its
+    /// GOAWAY named an earlier stream as the last one.
+    fn unread(&self) -> Option<&'static str> {
+        let Self::Exchange { source, .. } = self else { return None };
+        let error = source.source()?.downcast_ref::<h2::Error>().filter(|it| it.is_remote())?;
+        match error.reason()? {
+            h2::Reason::REFUSED_STREAM if error.is_reset() => {
+                Some("it refused the request without reading it (REFUSED_STREAM)")
+            }
+            h2::Reason::NO_ERROR if error.is_go_away() => {
+                Some("it closed the connection without reading the request (GOAWAY)")
+            }
+            _ => None,
+        }
     }
 }
 

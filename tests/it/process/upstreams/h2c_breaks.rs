@@ -179,6 +179,7 @@ fn an_api_that_always_refuses_uses_up_its_retries() {
         let proxy = proxy(&api, &format!("retries = {retries}"));
         assert_eq!(status(&proxy, "GET", b""), 502);
         assert_eq!(requests.load(Ordering::SeqCst), tries, "{retries}");
+        proxy.log.wait("upstream failed", |line| line.to_string().contains("(REFUSED_STREAM)"));
     }
 }
 
