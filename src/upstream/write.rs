@@ -1,11 +1,11 @@
 //! Writes messages that hyper hands over in several pieces, to clients and to servers.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use smallvec::SmallVec;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, ReadBuf};
 
 /// The longest message, in bytes, that is copied into one piece. Up to this length the copy costs less than
 /// a system call with several pieces.
@@ -28,11 +28,12 @@ pub(crate) fn poll_write_pieces<W: AsyncWrite + Unpin>(
     if pieces.iter().map(|piece| piece.len()).sum::<usize>() > SHORT {
         return out.poll_write_vectored(cx, pieces);
     }
-    let mut whole = SmallVec::<[u8; SHORT]>::new();
+    let mut space = [MaybeUninit::uninit(); SHORT];
+    let mut whole = ReadBuf::uninit(&mut space);
     for piece in pieces {
-        whole.extend_from_slice(piece);
+        whole.put_slice(piece);
     }
-    out.poll_write(cx, &whole)
+    out.poll_write(cx, whole.filled())
 }
 
 #[cfg(test)]
