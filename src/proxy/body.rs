@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::grpc;
+use super::headers::answer::limit_trailers;
 use super::protocol::{GrpcKind, Protocol};
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
@@ -27,13 +28,16 @@ pub(super) type Answer = Response<Box<ResponseBody>>;
 
 /// Removes the body of an answer that must not have one: an answer to HEAD, or with status 204 or 304.
 /// hyper does this over HTTP/1.1 only. An answer to HEAD still says in `content-length` how long the body
-/// would be.
+/// would be. An answer with status 204 must not have the field (RFC 9110, 8.6).
 pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
     let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
     if !bodiless && *method != Method::HEAD {
         return;
     }
     let length = answer.body_mut().withhold();
+    if answer.status() == StatusCode::NO_CONTENT {
+        answer.headers_mut().remove(CONTENT_LENGTH);
+    }
     if let (Some(length @ 1..), false) = (length, bodiless) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
@@ -180,7 +184,10 @@ impl ResponseBody {
                 this.failed(&server, UpstreamFailure::Broken, &told);
                 this.break_off(io::Error::other(error), cx)
             }
-            Some(Ok(frame)) => {
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    limit_trailers(trailers);
+                }
                 // After trailers, or a piece that is known to be the last, hyper does not poll again.
                 if frame.is_trailers() || streamed.incoming.is_end_stream() {
                     streamed.release();

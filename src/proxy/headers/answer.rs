@@ -2,7 +2,7 @@
 //! this.
 
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use smallvec::SmallVec;
 
 use super::forwarded::is_claim;
@@ -34,6 +34,17 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Framing {
     match seen.has(Seen::CODING) && seen.has(Seen::LENGTH) {
         true => Framing::Doubtful,
         false => Framing::Clear,
+    }
+}
+
+/// Removes the fields of an answer's trailers that frame a message or concern the server's connection alone. They
+/// must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of them.
+pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap) {
+    let seen = Seen::of(trailers);
+    hop::remove_named(trailers, seen, is_claim);
+    hop::remove_always(trailers, seen);
+    for name in [CONTENT_LENGTH, TRAILER] {
+        trailers.remove(name);
     }
 }
 
@@ -124,6 +135,19 @@ mod tests {
         ]);
         remove_hop_by_hop(&mut headers);
         assert_eq!(headers, answer(&[("trailer", "x-sum"), ("x-kept", "1")]));
+        let mut trailers = answer(&[
+            ("grpc-status", "0"),
+            ("connection", "x-own"),
+            ("x-own", "1"),
+            ("keep-alive", "timeout=5"),
+            ("upgrade", "h2c"),
+            ("te", "trailers"),
+            ("content-length", "5"),
+            ("trailer", "x-sum"),
+            ("transfer-encoding", "chunked"),
+        ]);
+        limit_trailers(&mut trailers);
+        assert_eq!(trailers, answer(&[("grpc-status", "0")]));
         let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
         assert_eq!(remove_hop_by_hop(&mut coded), Framing::Unknown);
     }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use super::logged;
+use crate::support::client::get;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, asking, block, frame,
@@ -39,6 +40,31 @@ fn answers_without_a_body_end_with_their_head() {
         assert_eq!((frame.kind, frame.status()), (HEADERS, status), "{path}");
         assert!(frame.flags & END_STREAM > 0, "{path}: nothing follows");
     }
+}
+
+#[test]
+fn an_answer_without_content_has_no_length() {
+    let api =
+        Upstream::answering(|_| b"HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\n".to_vec());
+    let proxy = Proxy::of_one_worker(&api).start();
+    let reply = Client::open(proxy.address).get("/", &[]);
+    assert_eq!((reply.status, reply.header("content-length")), (204, None));
+    let reply = get(proxy.address, "/", &[]);
+    assert_eq!((reply.status, reply.header("content-length")), (204, None));
+}
+
+#[test]
+fn trailers_that_frame_a_message_are_not_passed_on() {
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\n\
+          content-length: 9\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n\
+          transfer-encoding: chunked\r\n\r\n"
+            .to_vec()
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let reply = Client::open(proxy.address).get("/", &[("te", "trailers")]);
+    assert_eq!((reply.status, reply.text().as_str()), (200, "hi"));
+    assert_eq!(reply.trailers, [("x-sum".to_owned(), "1".to_owned())]);
 }
 
 #[test]
