@@ -1,6 +1,6 @@
 //! Which protocol a request speaks. The protocol decides what a refusal looks like.
 
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::headers::Seen;
 
@@ -25,10 +25,40 @@ pub(super) enum GrpcKind {
 /// The protocol of a request with these headers.
 pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
-    match kind.and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc")) {
-        None => Protocol::Http,
-        Some(rest) if rest.starts_with(b"-web-text") => Protocol::Grpc(GrpcKind::WebText),
-        Some(rest) if rest.starts_with(b"-web") => Protocol::Grpc(GrpcKind::Web),
-        Some(_) => Protocol::Grpc(GrpcKind::Native),
+    let Some(kind) = kind.map(HeaderValue::as_bytes) else { return Protocol::Http };
+    // Upper and lower case are alike in media types (RFC 9110, 8.3.1).
+    let begins =
+        |begin: &[u8]| kind.get(..begin.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(begin));
+    match () {
+        () if !begins(b"application/grpc") => Protocol::Http,
+        () if begins(b"application/grpc-web-text") => Protocol::Grpc(GrpcKind::WebText),
+        () if begins(b"application/grpc-web") => Protocol::Grpc(GrpcKind::Web),
+        () => Protocol::Grpc(GrpcKind::Native),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_media_type_names_the_protocol_in_any_case() {
+        use GrpcKind::{Native, Web, WebText};
+        for (kind, spoken) in [
+            ("application/grpc", Protocol::Grpc(Native)),
+            ("application/grpc+proto", Protocol::Grpc(Native)),
+            ("Application/GRPC+proto", Protocol::Grpc(Native)),
+            ("application/grpc-web+proto", Protocol::Grpc(Web)),
+            ("application/gRPC-Web", Protocol::Grpc(Web)),
+            ("APPLICATION/GRPC-WEB-TEXT", Protocol::Grpc(WebText)),
+            ("application/grp", Protocol::Http),
+            ("application/json", Protocol::Http),
+            ("", Protocol::Http),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            assert_eq!(protocol(&headers, Seen::of(&headers)), spoken, "{kind}");
+        }
+        assert_eq!(protocol(&HeaderMap::new(), Seen::default()), Protocol::Http);
     }
 }
