@@ -1,13 +1,11 @@
 //! HTTP/1.1 with a client: one request after another. Requests go to [`Proxy::handle`]. A connection that
 //! is idle between two requests is parked: it gives up its buffers, and only its socket is watched.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -98,9 +96,7 @@ async fn exchange(
     proxy: &Proxy,
     draining: Receiver<bool>,
 ) -> Served {
-    let service = service_fn(|request: Request<Incoming>| {
-        proxy.handle(request, client).map(Ok::<_, Infallible>)
-    });
+    let service = service_fn(|request: Request<Incoming>| proxy.handle(request, client));
     let builder = builder(&proxy.active().plan.server);
     let mut connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;

@@ -1,7 +1,6 @@
 //! HTTP/2 with a client. A connection carries many requests at once. Each request is a future of its own,
 //! and the connection's task polls all of them.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
@@ -26,7 +25,7 @@ use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{Proxy, ResponseBody, Uptake};
+use crate::proxy::{ClientLeft, Proxy, ResponseBody, Uptake};
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -72,9 +71,9 @@ pub(super) async fn serve(
         uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
             first_look().await;
-            let mut answer = proxy.handle(request, &client).await;
+            let mut answer = proxy.handle(request, &client).await?;
             answer.body_mut().watched_by(uptake);
-            Ok::<_, Infallible>(answer)
+            Ok::<_, ClientLeft>(answer)
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -66,6 +66,11 @@ pub struct Proxy {
     clock: Clock,
 }
 
+/// The client has left before its answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the client has left")]
+pub struct ClientLeft;
+
 /// The parts of a request. A part is taken out when it is used up.
 struct Exchange {
     head: request::Parts,
@@ -117,12 +122,15 @@ impl Proxy {
     }
 
     /// Answers one request of a client's connection.
+    ///
+    /// # Errors
+    /// If the client has left before its answer. Then nothing is to be written to the connection.
     // The request is taken apart before the future is made. Inside, the future would hold the request twice.
     pub fn handle(
         &self,
         request: Request<Incoming>,
         client: &Arc<ClientConnection>,
-    ) -> impl Future<Output = Answer> + Send {
+    ) -> impl Future<Output = Result<Answer, ClientLeft>> + Send {
         let mut exchange = Exchange::of(request);
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
@@ -157,6 +165,8 @@ impl Proxy {
             };
             let (mut answer, mut closes) = match passed {
                 Ok(answer) => (answer, false),
+                // The record ends here, and counts and logs the request with the status 499.
+                Err(Refusal::ClientLeft) => return Err(ClientLeft),
                 Err(refusal) => {
                     match &refusal {
                         Refusal::Upstream(error) => {
@@ -178,9 +188,7 @@ impl Proxy {
                     let (active, route) = (&*ended.active, ended.noted.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let answer = answer::respond(&refusal, &quotas, active, protocol, route);
-                    if !matches!(refusal, Refusal::ClientLeft) {
-                        ended.noted.permit.refused(answer.status());
-                    }
+                    ended.noted.permit.refused(answer.status());
                     let closes = refusal.closes() || is_authority_form;
                     let closes = closes || !exchange.body_end.is_reached();
                     (answer.map(ResponseBody::whole), closes)
@@ -216,7 +224,7 @@ impl Proxy {
                 client.switch(switched);
             }
             answer.body_mut().until(ended);
-            answer
+            Ok(answer)
         }
     }
 

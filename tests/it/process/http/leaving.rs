@@ -1,6 +1,7 @@
 //! Clients that go away before they have their answer: nothing is done for them any more.
 
 use std::io::{BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -180,4 +181,22 @@ fn a_request_whose_client_has_left_already_is_not_sent() {
         assert_eq!(get(proxy.address, "/after", &[]).status, 200);
     }
     assert_eq!(api.requests().iter().map(|got| got.path()).collect::<Vec<_>>(), ["/after"; 2]);
+}
+
+/// Such a client was sent an answer with the status 499, which is for logs and metrics alone.
+#[test]
+fn a_client_that_has_closed_its_side_is_sent_nothing() {
+    let api = Upstream::echoing();
+    let proxy = logging(&api, "", "");
+    for (path, head) in [("/upload", "content-length: 10\r\n\r\nhalf"), ("/whole", "\r\n")] {
+        // So that the request and the client's end are there at once.
+        proxy.pause();
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("POST {path} HTTP/1.1\r\nhost: a\r\n{head}"));
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        proxy.signal("CONT");
+        assert!(client.is_closed(), "{path}");
+        proxy.log.wait("request", |line| line["path"] == path && line["status"] == 499);
+    }
+    assert!(api.requests().is_empty());
 }
