@@ -27,6 +27,10 @@ use crate::proxy::{Proxy, ResponseBody, Switched};
 /// The most bytes that are read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
 
+/// The most fields that hyper takes in a request's head. With a greater number, hyper would allocate memory for
+/// so many fields at each request.
+pub(super) const MOST_FIELDS: usize = 100;
+
 /// How the serving of a connection ended.
 enum Served {
     /// The connection is over.
@@ -110,7 +114,15 @@ async fn exchange(
                 None => Served::Ended,
             }
         }
-        WatchEnd::Ended(Err(error)) => Served::Failed(error),
+        WatchEnd::Ended(Err(error)) => {
+            // hyper's error does not tell a long head from one with many fields. The head is still unread.
+            if error.is_parse_too_large()
+                && connection.into_parts().is_some_and(|parts| has_too_many_fields(&parts.read_buf))
+            {
+                client.note_too_many_fields();
+            }
+            Served::Failed(error)
+        }
         WatchEnd::Left => Served::Ended,
         WatchEnd::Idle => match connection.into_parts() {
             Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },
@@ -134,6 +146,14 @@ where
     fn end_soon(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
+}
+
+/// Whether a head has more fields than [`MOST_FIELDS`]. `read` begins with the head.
+fn has_too_many_fields(read: &[u8]) -> bool {
+    // An empty line ends the head. Empty lines may stand in front of a request.
+    let lines = read.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let head = lines.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
+    head.skip(1).count() > MOST_FIELDS
 }
 
 fn builder(server: &ServerSpec) -> http1::Builder {

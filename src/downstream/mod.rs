@@ -166,6 +166,9 @@ fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> 
     if error.is_parse() {
         return Some(match client.said_hello() {
             true => "a TLS handshake on a port for plain HTTP".to_owned(),
+            false if client.had_too_many_fields() => {
+                format!("message head has more than {} fields", http1::MOST_FIELDS)
+            }
             false => error.to_string(),
         });
     }

@@ -49,7 +49,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         .shown(|name, _| name.as_ref().map_or("none".to_owned(), HeaderName::to_string)),
     // The least size leaves room for usual heads.
     &plain(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
-        "a request's head; larger: 431"),
+        "a request's head, `\"8KiB\"` to `\"16MiB\"`; larger: 431. Over HTTP/1.1 a head has at most 100 fields"),
     &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),

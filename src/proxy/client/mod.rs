@@ -45,6 +45,7 @@ pub struct ClientConnection {
     /// Set when an answer with the status 101 is returned.
     switched: Mutex<Option<Box<Switched>>>,
     hello: AtomicBool,
+    too_many_fields: AtomicBool,
 }
 
 impl ClientConnection {
@@ -52,7 +53,8 @@ impl ClientConnection {
     pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
         let cert = cert.map(String::into_boxed_str);
         let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
-        Self { peer, phase, socket, cert, switched, hello }
+        let too_many_fields = AtomicBool::new(false);
+        Self { peer, phase, socket, cert, switched, hello, too_many_fields }
     }
 
     /// The connection changes to another protocol after the current answer.
@@ -74,5 +76,15 @@ impl ClientConnection {
     /// Whether the connection began like a TLS handshake.
     pub(crate) fn said_hello(&self) -> bool {
         self.hello.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a request's head was refused because of the number of its fields, and not because of its size.
+    pub(crate) fn note_too_many_fields(&self) {
+        self.too_many_fields.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request's head was refused because of the number of its fields.
+    pub(crate) fn had_too_many_fields(&self) -> bool {
+        self.too_many_fields.load(Ordering::Relaxed)
     }
 }

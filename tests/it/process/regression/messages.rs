@@ -122,6 +122,8 @@ fn what_is_no_request_is_told_and_counted() {
     let reason =
         |text: &str| lines.iter().any(|line| line["reason"].as_str().unwrap().contains(text));
     assert!(reason("TLS handshake") && reason("invalid HTTP method"), "{lines:?}");
+    let large = reason("message head is too large") && reason("head has more than 100 fields");
+    assert!(large && reason("URI too long"), "{lines:?}");
     let malformed: Vec<_> =
         proxy.log.with("request").into_iter().filter(|line| line["path"] == "-").collect();
     assert_eq!(malformed.len(), 12);
