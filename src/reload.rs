@@ -26,8 +26,9 @@ const LOOKS_TO_READ: u32 = 4;
 pub struct Reload {
     path: PathBuf,
     overrides: config::Overrides,
-    /// The content of the configuration in force, or of the last rejected one.
-    known: FileContent,
+    /// The content of the configuration in force, or of the last rejected one. `None` where the file is to be
+    /// loaded in any case.
+    known: Option<FileContent>,
     watch: ContentWatch<FileStamp, FileContent>,
 }
 
@@ -37,7 +38,7 @@ type FileContent = Result<Vec<u8>, io::ErrorKind>;
 impl Reload {
     /// Watches `path` for changes from its present content.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
-        let known = seen(&file::read_ordinary(&path));
+        let known = Some(seen(&file::read_ordinary(&path)));
         Self { path, overrides, known, watch: ContentWatch::new(LOOKS_TO_READ) }
     }
 
@@ -51,7 +52,8 @@ impl Reload {
         if file.as_ref().is_err_and(is_passing) {
             return None;
         }
-        if file.as_ref().map_err(io::Error::kind) == self.known.as_ref().map_err(|kind| *kind) {
+        let known = self.known.as_ref().map(|known| known.as_ref().map_err(|kind| *kind));
+        if Some(file.as_ref().map_err(io::Error::kind)) == known {
             self.watch.no_news();
             return None;
         }
@@ -63,8 +65,13 @@ impl Reload {
         self.load(file::read_ordinary(&self.path))
     }
 
+    /// Makes the next looks load the file, changed or not. The files that it names may have changed.
+    pub fn forget(&mut self) {
+        (self.known, self.watch) = (None, ContentWatch::new(LOOKS_TO_READ));
+    }
+
     fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
-        self.known = seen(&file);
+        self.known = Some(seen(&file));
         self.watch.no_news();
         config::load_again(&self.path, file, &config::process_environment, &self.overrides)
     }
@@ -138,6 +145,19 @@ mod tests {
         assert!(said[0].is_err());
     }
 
+    #[test]
+    fn a_forgotten_file_is_loaded_once_more() {
+        let (folder, mut reload) = file(FILE);
+        fs::write(folder.path().join("proxy.toml"), "nonsense").unwrap();
+        for _ in 0..2 {
+            let said: Vec<_> = (0..5).filter_map(|_| reload.look()).collect();
+            assert_eq!(said.len(), 1);
+            reload.forget();
+        }
+        fs::remove_file(folder.path().join("proxy.toml")).unwrap();
+        assert!((0..2).any(|_| reload.look().is_some_and(|read| read.is_err())));
+    }
+
     /// Also if the stamp does not change: the file system does not report the change, or two changes have
     /// the same time.
     #[test]
@@ -145,7 +165,7 @@ mod tests {
         let (_folder, mut reload) = file(FILE);
         for already in 0..2 * LOOKS_TO_READ {
             assert!((0..already).all(|_| reload.look().is_none()));
-            reload.known = Ok(FILE.replace(":1", ":2").into());
+            reload.known = Some(Ok(FILE.replace(":1", ":2").into()));
             let looks = (1..).find(|_| reload.look().is_some()).unwrap();
             assert!(looks * LOOK <= Duration::from_secs(1), "{looks}");
         }

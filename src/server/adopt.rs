@@ -36,8 +36,8 @@ impl Supervisor {
                 self.process.is_config_valid.store(false, Ordering::Relaxed);
                 let errors: Vec<_> = problems.lines().collect();
                 events::config_rejected(&errors);
-                self.process.config.rejected(errors.clone(), self.process.wall());
-                self.rejected = Some((errors, Instant::now()));
+                self.process.config.rejected(errors, self.process.wall());
+                self.rejected = Some(Instant::now());
                 return;
             }
         };

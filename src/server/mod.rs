@@ -119,9 +119,8 @@ struct Supervisor {
     checks: HealthChecks,
     /// The task that sends spans to the collector.
     export: SpanExport,
-    /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
-    /// is valid.
-    rejected: Option<(Vec<String>, Instant)>,
+    /// When the errors of the file were logged last. `None` if the file is valid.
+    rejected: Option<Instant>,
     /// The limits whose figures come down since a reload.
     ramps: RunningRamps,
     /// The admin endpoint, if there is one.
@@ -268,7 +267,13 @@ impl Supervisor {
         if let Some(certificates) = &self.certificates {
             match certificates.look() {
                 Look::Unchanged => {}
-                Look::Loaded(names) => events::certificates_loaded(&names),
+                Look::Loaded(names) => {
+                    events::certificates_loaded(&names);
+                    // The broken certificates may be why the file was rejected.
+                    if self.rejected.is_some() {
+                        self.reload.forget();
+                    }
+                }
                 Look::Rejected(error) => events::certificates_rejected(&error, error.advice()),
             }
         }
@@ -276,10 +281,12 @@ impl Supervisor {
         self.process.store.sweep(now);
         self.ramps.end(self.process.clock.wall().both(now));
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
-        if let Some((errors, last)) = &mut self.rejected
+        // Files that the file names may have been mended: the file is read again rather than the old errors
+        // repeated.
+        if let Some(last) = &mut self.rejected
             && last.elapsed() >= STILL_WRONG
         {
-            events::config_rejected(errors);
+            self.reload.forget();
             *last = Instant::now();
         }
     }

@@ -94,10 +94,15 @@ impl Tidegate {
         self.folder.path().join("proxy.toml")
     }
 
+    /// Writes another `proxy.toml` in place.
+    pub(crate) fn rewrite(&self, config: &str) {
+        std::fs::write(self.config_file(), localised(config)).unwrap();
+    }
+
     /// Writes another `proxy.toml` in place and waits until it is in force.
     pub(crate) fn reload(&self, config: &str) {
         let before = self.log.count("config reloaded");
-        std::fs::write(self.config_file(), localised(config)).unwrap();
+        self.rewrite(config);
         wait_until("the configuration is reloaded", || self.log.count("config reloaded") > before);
     }
 

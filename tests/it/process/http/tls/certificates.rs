@@ -115,3 +115,19 @@ fn a_reload_brings_other_certificates() {
     proxy.reload(&place.proxy().text());
     assert_eq!(names(shown(&proxy, &place.folder, "a.test")), ["a.test", "b.test"]);
 }
+
+/// The file was read only once, and stayed rejected after its certificate was mended.
+#[test]
+fn a_file_rejected_for_its_certificate_is_taken_once_that_is_mended() {
+    let place = Place::new();
+    let proxy = place.start();
+    let whole = fs::read(&place.files.cert).unwrap();
+    fs::write(&place.files.cert, "broken").unwrap();
+    proxy.log.wait("certificates rejected", |_| true);
+    proxy.rewrite(&place.proxy().server("max_body_size = \"1MB\"").text());
+    let line = proxy.log.wait("config rejected", |_| true);
+    assert!(line["errors"].to_string().contains("cert.pem"), "{line}");
+    fs::write(&place.files.cert, whole).unwrap();
+    let line = proxy.log.wait("config reloaded", |_| true);
+    assert!(line["changed"].to_string().contains("max_body_size none -> 1MB"), "{line}");
+}
