@@ -61,12 +61,13 @@ fn collector_address(url: &str) -> Result<CollectorAddress, Wrong> {
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     match host_and_port(authority, PORT) {
-        Some((host, port)) if matches!(path, "" | "/") => Ok(CollectorAddress { host, port }),
-        Some(_) if path == HTTP_PATH => Err(Wrong::other(
+        Ok((host, port)) if matches!(path, "" | "/") => Ok(CollectorAddress { host, port }),
+        Ok(_) if path == HTTP_PATH => Err(Wrong::other(
             "expected the address for OTLP by gRPC, mostly port 4317 and no path: this one is for OTLP by \
              HTTP",
         )),
-        Some(_) | None => Err(Wrong::Expected),
+        Ok(_) => Err(Wrong::Expected),
+        Err(wrong) => Err(wrong),
     }
 }
 

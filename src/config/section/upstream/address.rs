@@ -10,6 +10,14 @@ pub(super) const URL: &str = "expected a URL without a path, as in \"http://127.
 
 const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
 
+const SCHEMES: &str = "expected `http://`, `https://`, `h2c://` or `unix:/` in front";
+
+const HOST: &str = "expected a host's name or an address behind `://`, an IPv6 address in brackets";
+
+pub(super) const NO_LOGIN: &str = "expected a URL without a user and a password";
+
+const PORT: &str = "expected a port from 1 to 65535";
+
 /// The server at a URL.
 pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
     if let Some(path) = url.strip_prefix("unix:") {
@@ -24,17 +32,35 @@ pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
         "http" => (Scheme::Http, 80),
         "https" => (Scheme::Https, 443),
         "h2c" => (Scheme::H2c, 80),
-        _ => return Err(Wrong::Expected),
+        _ => return Err(other_scheme(name, rest)),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return Err(Wrong::other(NO_LOGIN));
+    }
     match host_and_port(authority, default_port) {
-        Some((host, port)) if matches!(path, "" | "/") => Ok(ServerAddress {
+        Ok((host, port)) if matches!(path, "" | "/") => Ok(ServerAddress {
             url: url.trim_end_matches('/').to_owned(),
             endpoint: Endpoint::Tcp { host, port },
             scheme,
         }),
-        Some(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
-        None => Err(Wrong::Expected),
+        Ok(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
+        Err(wrong) => Err(wrong),
+    }
+}
+
+/// The scheme is not one of the four. `rest` is what stands behind it.
+fn other_scheme(name: &str, rest: &str) -> Wrong {
+    let near = match name.to_ascii_lowercase().as_str() {
+        "http" | "ws" => "http",
+        "https" | "wss" | "grpcs" => "https",
+        "h2c" | "h2" | "http2" | "grpc" => "h2c",
+        _ => return Wrong::other(SCHEMES),
+    };
+    let near = format!("{near}://{rest}");
+    match server_address(&near) {
+        Ok(_) => Wrong::Because(format!("{SCHEMES}; did you mean \"{near}\"?")),
+        Err(_) => Wrong::other(SCHEMES),
     }
 }
 
@@ -45,13 +71,31 @@ fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
     Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
 }
 
-/// The host and the port of a URL. `None` where one of them is wrong.
+/// The host and the port of a URL.
+///
+/// # Errors
+/// Which of them is wrong.
 pub(in crate::config::section) fn host_and_port(
     authority: &str,
     default_port: u16,
-) -> Option<(String, u16)> {
+) -> Result<(String, u16), Wrong> {
+    let (host, rest) = split(authority).ok_or_else(|| Wrong::other(HOST))?;
+    let port = match rest.strip_prefix(':') {
+        // `parse` would accept a sign as well.
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().unwrap_or(0),
+        None if rest.is_empty() => default_port,
+        _ => 0,
+    };
+    match port {
+        0 => Err(Wrong::other(PORT)),
+        port => Ok((host.to_ascii_lowercase(), port)),
+    }
+}
+
+/// The host, and what stands behind it. `None` where the host is wrong.
+fn split(authority: &str) -> Option<(&str, &str)> {
     const LONGEST: usize = 253;
-    let (host, rest) = if let Some(inner) = authority.strip_prefix('[') {
+    Some(if let Some(inner) = authority.strip_prefix('[') {
         let (address, rest) = inner.split_once(']')?;
         address.parse::<Ipv6Addr>().ok()?;
         (address, rest)
@@ -60,14 +104,7 @@ pub(in crate::config::section) fn host_and_port(
         let fits = (1..=LONGEST).contains(&host.len())
             && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
         (fits.then_some(host)?, rest)
-    };
-    let port = match rest.strip_prefix(':') {
-        // `parse` would accept a sign as well.
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
-        None if rest.is_empty() => default_port,
-        _ => return None,
-    };
-    (port != 0).then(|| (host.to_ascii_lowercase(), port))
+    })
 }
 
 #[cfg(test)]
@@ -112,20 +149,26 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         let near = |text: &str| Wrong::Near(text.to_owned());
-        let wrong = || Wrong::Expected;
+        let (host, port) = (|| Wrong::other(HOST), || Wrong::other(PORT));
+        let scheme = |near: &str| Wrong::Because(format!("{SCHEMES}; did you mean \"{near}\"?"));
         for (url, error) in [
-            ("", wrong()),
-            ("http://", wrong()),
-            ("http://:80", wrong()),
-            ("http://a:0", wrong()),
-            ("http://a:", wrong()),
-            ("http://a:+80", wrong()),
-            ("http://a:65536", wrong()),
-            ("http://u:p@a", wrong()),
-            ("http://[::1", wrong()),
-            ("http://[zz]", wrong()),
-            ("http://a b", wrong()),
-            ("ftp://a", wrong()),
+            ("", Wrong::Expected),
+            ("http://", host()),
+            ("http://:80", host()),
+            ("http://::1", host()),
+            ("http://a:0", port()),
+            ("http://a:", port()),
+            ("http://a:+80", port()),
+            ("http://a:65536", port()),
+            ("http://u:p@a", Wrong::other(NO_LOGIN)),
+            ("http://[::1", host()),
+            ("http://[zz]", host()),
+            ("http://a b", host()),
+            ("ftp://a", Wrong::other(SCHEMES)),
+            ("h2://", Wrong::other(SCHEMES)),
+            ("h2://a", scheme("h2c://a")),
+            ("grpc://a:1", scheme("h2c://a:1")),
+            ("HTTPS://a", scheme("https://a")),
             ("http://a/v1", near("http://a")),
             ("https://a/v1", near("https://a")),
             ("http://a?x", near("http://a")),

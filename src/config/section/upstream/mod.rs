@@ -4,7 +4,7 @@ mod address;
 pub(crate) mod health;
 
 pub(super) use self::address::host_and_port;
-use self::address::{URL, server_address};
+use self::address::{NO_LOGIN, URL, server_address};
 use self::health::{HEALTH, health};
 use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
@@ -228,7 +228,7 @@ fn address(item: &Item<'_>) -> Option<ServerAddress> {
     let text = item.text_as(URL)?;
     if text.text.contains('@') && !text.text.starts_with("unix:") {
         // The text in front of `@` may be a password.
-        item.clone().secret().reject("expected a URL without a user and a password");
+        item.clone().secret().reject(NO_LOGIN);
         return None;
     }
     item.parse(URL, server_address)
