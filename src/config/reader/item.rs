@@ -8,6 +8,7 @@ use toml::de::DeValue;
 
 use super::context::{Context, Noted};
 use super::environment;
+use super::meant;
 use super::problem::{Span, enumerate, nearest};
 use super::value::{self, DurationError};
 use crate::config::shape::Zero;
@@ -184,6 +185,15 @@ impl<'c> Item<'c> {
         matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
     }
 
+    /// The digits of a decimal number.
+    pub(crate) fn number(&self) -> Option<&str> {
+        match self.value {
+            DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
+            DeValue::Float(number) => Some(number.as_str()),
+            _ => None,
+        }
+    }
+
     /// Whether the value is written as a table.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
@@ -211,12 +221,18 @@ impl<'c> Item<'c> {
     }
 
     pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
-        self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
+        let near = |text: &str| {
+            let is_taken = |near: &String| {
+                zero == Zero::Allowed || value::duration(near).is_ok_and(|it| !it.is_zero())
+            };
+            meant::duration(text).filter(is_taken)
+        };
+        self.measure(value::DURATION, near, |text| match value::duration(text) {
             Ok(Duration::ZERO) if zero == Zero::Refused => {
                 Err(Wrong::other("expected more than zero"))
             }
             Ok(duration) => Ok(duration),
-            Err(DurationError::Syntax) => Err(Wrong::Expected),
+            Err(DurationError::Syntax) => Err(Wrong::near(near(text))),
             Err(DurationError::TooLong) => {
                 Err(Wrong::other(format!("expected {}", DurationError::AT_MOST)))
             }
@@ -225,7 +241,11 @@ impl<'c> Item<'c> {
 
     /// A size in bytes, within `range`.
     pub(crate) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        self.parse(&format!("expected {}", value::SIZE), |text| match value::size(text) {
+        let near = |text: &str| {
+            let is_taken = |near: &String| value::size(near).is_some_and(|it| range.contains(&it));
+            meant::size(text).filter(is_taken)
+        };
+        self.measure(value::SIZE, near, |text| match value::size(text) {
             Some(size) if !range.contains(&size) => Err(Wrong::Other(match *range.end() {
                 u64::MAX => "expected more than zero".to_owned(),
                 most => {
@@ -233,8 +253,23 @@ impl<'c> Item<'c> {
                     format!("expected from \"{least}\" to \"{most}\"")
                 }
             })),
-            size => size.ok_or(Wrong::Expected),
+            size => size.ok_or_else(|| Wrong::near(near(text))),
         })
+    }
+
+    /// Reads a number with a unit. For a number alone, the problem says what was perhaps meant.
+    fn measure<T>(
+        &self,
+        form: &str,
+        near: impl Fn(&str) -> Option<String>,
+        parse: impl FnOnce(&str) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let expected = format!("expected {form}");
+        if let Some(near) = self.number().and_then(near) {
+            self.reject(Wrong::Near(near).instead(&expected, true));
+            return None;
+        }
+        self.parse(&expected, parse)
     }
 
     /// The value of one of `words`.

@@ -6,6 +6,7 @@
 mod context;
 pub(super) mod environment;
 mod item;
+mod meant;
 mod problem;
 mod section;
 mod syntax;

@@ -1,7 +1,7 @@
 //! Reads `rate`, `burst`, `queue` and `limit`, and checks that they fit the algorithm and each other.
 
 use super::algorithm::{Counting, Family, refuse};
-use super::rate::{RATE, no_month, problem, warn_of_zero};
+use super::rate::{no_month, problem, rate_text, warn_of_zero};
 use crate::config::reader::{Noted, Section, Text};
 use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
@@ -27,7 +27,7 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS));
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
     let (rate, kind) = (rate?, counting.kind()?);
-    let text = rate.text_as(RATE)?;
+    let text = rate_text(&rate)?;
     if has_no_zone(counting, &text) {
         return None;
     }

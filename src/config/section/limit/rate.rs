@@ -5,7 +5,7 @@ use crate::limit::rate::{RateError, gcd};
 use crate::plan::window_rate;
 
 /// What is expected of a rate.
-pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
+const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
 /// Warns of a rate of zero.
@@ -15,6 +15,23 @@ pub(super) fn warn_of_zero(item: &Item<'_>) {
         "`rate` is zero",
         "nothing passes, ever; no limit at all is \"unlimited\"",
     );
+}
+
+/// The text of a rate. Of a number alone, the problem says which rate was perhaps meant.
+pub(super) fn rate_text<'c>(item: &Item<'c>) -> Option<Text<'c>> {
+    let near = item.number().map(each_second).filter(|near| window_rate(near).is_ok());
+    match near {
+        Some(near) => {
+            item.reject(format!("{RATE}; did you mean \"{near}\"?"));
+            None
+        }
+        None => item.text_as(RATE),
+    }
+}
+
+/// A count alone is mostly meant for each second.
+fn each_second(count: &str) -> String {
+    format!("{count}/s")
 }
 
 /// Notes why a text is not a rate.
@@ -41,9 +58,12 @@ pub(super) fn problem<'c>(text: &Text<'c>, error: RateError) -> Noted<'c> {
     }
 }
 
-/// The rate that is meant by a form of other programs: `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
+/// The rate that is meant by a form of other programs: `100`, `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
 fn meant(text: &Text<'_>) -> Option<String> {
     let plain: String = text.shown()?.to_lowercase().split_whitespace().collect();
+    if plain.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(each_second(&plain)).filter(|near| window_rate(near).is_ok());
+    }
     let (count, unit) = plain.split_once("/").or_else(|| plain.split_once("per"))?;
     let count = count.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match unit {

@@ -1,6 +1,6 @@
 //! `algorithm = "redisson"`: the settings of a limiter that is shared with Java services.
 
-use super::rate::{RATE, problem};
+use super::rate::{problem, rate_text};
 use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{one_word, words};
 use crate::limit::Scope;
@@ -108,7 +108,7 @@ fn name(item: &Item<'_>) -> Option<String> {
 }
 
 fn rate(item: &Item<'_>) -> Option<Rate> {
-    let text = item.text_as(RATE)?;
+    let text = rate_text(item)?;
     match text.text.parse() {
         Ok(rate) => return Some(rate),
         Err(RateError::ZeroCount) => text.refuse("a Redisson limiter lets at least one pass"),
