@@ -117,11 +117,14 @@ fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
 }
 
 fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
-    let address = listen_address(text).ok();
-    if address.is_none() {
-        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {LISTEN_ADDRESS}")));
+    match listen_address(text) {
+        Ok(address) => Some(address),
+        Err(wrong) => {
+            let expected = wrong.instead(LISTEN_ADDRESS, true);
+            cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")));
+            None
+        }
     }
-    address
 }
 
 fn client_header(item: &Item<'_>) -> Option<ClientHeader> {

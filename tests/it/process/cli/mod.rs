@@ -79,6 +79,7 @@ fn what_was_typed_wrong_is_2_and_stands_in_standard_error() {
         (&["explain", "/", "--header", "novalue"], "novalue"),
         (&["explain", "/", "--ip", "1.2.3"], "1.2.3"),
         (&["run", "--listen", "nowhere"], "nowhere"),
+        (&["run", "--listen", "21980"], "did you mean \"0.0.0.0:21980\"?"),
         (&["run", "--upstream", "ftp://x"], "ftp://x"),
         (&["run", "--upstream", "http://x/path"], "http://x/path"),
         (&["health"], "admin.listen"),
