@@ -18,9 +18,11 @@ pub(super) struct Init {
 pub(super) fn init(init: &Init) -> CommandResult {
     let (path, text) = (&init.file.config, sample(&init.upstream));
     let name = path.display();
-    // The file is checked before it is written, because the user's URL may be wrong.
-    let none = config::Overrides::default();
-    config::parse(&name.to_string(), &text, &|_| None, &none)?;
+    // The file is checked before it is written, because the user's URL may be wrong. As an override, the URL is
+    // named by its option: the file is not there yet.
+    let upstream = Some(init.upstream.clone());
+    let overrides = config::Overrides { upstream, listen: None };
+    config::parse(&name.to_string(), &text, &|_| None, &overrides)?;
     write_new(path, &text)?;
     print(format_args!("wrote {name}; next: `tidegate run`, and change it while it runs"))
 }

@@ -40,7 +40,10 @@ fn check_takes_a_file_and_says_it_as_json() {
 fn init_writes_a_file_that_is_right_and_never_over_one() {
     let folder = folder(None);
     let init = |arguments: &[&str]| told(folder.path(), &[&["init"], arguments].concat());
-    assert_eq!(init(&["--upstream", "ftp://a"]).0, 2, "it would be refused");
+    let (code, _, errors) = init(&["--upstream", "ftp://a"]);
+    assert_eq!(code, 2, "it would be refused");
+    assert!(errors.contains("`--upstream` cannot be \"ftp://a\": expected `http://`"), "{errors}");
+    assert!(!errors.contains("proxy.toml"), "a file that is not there: {errors}");
     let (code, said, _) = init(&["--upstream", "http://127.0.0.1:4000"]);
     assert_eq!(code, 0);
     assert!(said.contains("proxy.toml"), "{said}");
