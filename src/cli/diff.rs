@@ -25,8 +25,8 @@ pub(super) fn diff(diff: &Diff) -> CommandResult {
     for line in &changed {
         print(line)?;
     }
-    for field in &restart {
-        print(format_args!("{field} changes with a restart"))?;
+    for needed in &restart {
+        print(needed)?;
     }
     Err(Failure { code: FAILED, message: None })
 }

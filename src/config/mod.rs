@@ -22,7 +22,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use self::changes::{Changes, diff};
+pub use self::changes::{Changes, NeededRestart, diff};
 pub use self::reader::{Colour, DurationError, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text, nearest};
 pub use self::record::{ConfigRecord, FileText};

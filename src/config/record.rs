@@ -50,6 +50,7 @@ impl ConfigRecord {
     pub(crate) fn reloaded(&self, text: FileText, changes: Changes, now: Timestamp) {
         let mut news = self.0.lock();
         let Changes { changed, restart } = changes;
+        let restart = restart.into_iter().map(|it| it.field).collect();
         (news.changed, news.restart, news.text) = (changed, restart, text);
         (news.since, news.rejected) = (now, None);
         news.version += 1;
@@ -99,6 +100,7 @@ impl FileText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::changes::NeededRestart;
 
     fn text(listen: &str, retries: u32) -> FileText {
         let text = format!(
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(news.rejected, Some((vec!["two".to_owned()], at(2))));
         assert_eq!((news.version, news.since, news.changed.len()), (1, at(1), 0));
         let changes = Changes {
-            restart: vec!["server.listen".to_owned()],
+            restart: vec![NeededRestart { field: "server.listen".to_owned(), values: None }],
             changed: vec!["upstreams.api retries 1 -> 2".to_owned()],
         };
         record.reloaded(text("127.0.0.1:2", 2), changes, at(4));

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::changes::Changes;
+use super::changes::{Changes, NeededRestart};
 use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Mask, Zero, field};
 
@@ -196,15 +196,15 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
 
     fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes) {
         let (old, new) = ((self.place.get)(old), (self.place.get)(new));
+        if old == new {
+            return;
+        }
         let name = format!("{title}{}", self.field.name);
-        match self.show {
-            _ if old == new => {}
-            _ if self.restart => changes.restart.push(name),
-            Some(show) => match [old, new].map(|value| show(value, &self.field.kind)) {
-                // What differs is not shown: it is too long, or secret.
-                [was, is] if was == is => changes.some(&name, old, new),
-                [was, is] => changes.value(&name, &was, &is),
-            },
+        let shown = self.show.map(|show| [old, new].map(|value| show(value, &self.field.kind)));
+        // Where the two are alike, what differs is not shown: it is too long, or secret.
+        match shown.filter(|[was, is]| was != is) {
+            values if self.restart => changes.restart.push(NeededRestart { field: name, values }),
+            Some([was, is]) => changes.value(&name, &was, &is),
             None => changes.some(&name, old, new),
         }
     }

@@ -80,7 +80,8 @@ impl Supervisor {
             events::config_warning(&warning);
         }
         if !restart.is_empty() {
-            events::restart_needed(&restart);
+            let fields: Vec<_> = restart.iter().map(|it| it.field.clone()).collect();
+            events::restart_needed(&fields);
         }
         let changes = config::Changes { changed, restart };
         self.process.config.reloaded(loaded.text, changes, self.process.wall());

@@ -1,7 +1,7 @@
 //! Describes for the log what a reload changes. The description never holds a secret.
 
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use super::reader::duration_text;
 use super::section::limit::mode_word;
@@ -25,10 +25,28 @@ const MOST_OVERRIDES: usize = 10;
 /// What differs between two plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Changed fields that only a restart applies, such as `server.listen`.
-    pub restart: Vec<String>,
+    /// Changed fields that only a restart applies.
+    pub restart: Vec<NeededRestart>,
     /// Changes that the new plan applies, such as `limits.per-client rate 100/s -> 50/s`.
     pub changed: Vec<String>,
+}
+
+/// A changed field that only a restart applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededRestart {
+    /// The field, such as `server.listen`.
+    pub field: String,
+    /// The old value and the new one. `None` where they are too long, or secret.
+    pub(super) values: Option<[String; 2]>,
+}
+
+impl Display for NeededRestart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.values {
+            Some([old, new]) => write!(f, "{} {old} -> {new} with a restart", self.field),
+            None => write!(f, "{} changes with a restart", self.field),
+        }
+    }
 }
 
 /// What is different in `new`. A list of changes that is too long ends with the number of further changes.
@@ -66,9 +84,10 @@ impl Changes {
     }
 
     fn server_tls(&mut self, old: Option<&ServerTls>, new: Option<&ServerTls>) {
-        let listen = |tls: Option<&ServerTls>| tls.map(|tls| tls.listen.clone());
-        if listen(old) != listen(new) {
-            self.restart.push("server.tls.listen".to_owned());
+        let [was, is] = [old, new].map(|tls| optional(tls.map(|tls| listed(&tls.listen))));
+        if was != is {
+            let field = "server.tls.listen".to_owned();
+            self.restart.push(NeededRestart { field, values: Some([was, is]) });
         }
         let (Some(old), Some(new)) = (old, new) else { return };
         let certificates =
@@ -109,6 +128,12 @@ impl Changes {
                     let figures = figures.map(|(name, value)| format!(", {name} {value}"));
                     let all = mode_word(limit.mode).to_owned() + &figures.collect::<String>();
                     self.changed.push(format!("{title} mode off -> {all}"));
+                }
+                (None, Some(limit)) => {
+                    let facts = facts(limit).into_iter();
+                    let facts: Vec<_> = facts.map(|(name, it)| format!("{name} {it}")).collect();
+                    let mode = mode_word(limit.mode);
+                    self.changed.push(format!("{title} added: {mode}, {}", facts.join(", ")));
                 }
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {

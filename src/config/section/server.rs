@@ -20,7 +20,7 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart(),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart().shown(|listen, _| listed(listen)),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),

@@ -72,7 +72,7 @@ fn diff_says_what_a_reload_would_change() {
     for line in [
         "limits.client rate 100/s -> 50/s",
         "limits.client burst 100 -> 200",
-        "server.workers changes with a restart",
+        "server.workers none -> 3 with a restart",
     ] {
         assert!(said.lines().any(|it| it == line), "{line} in {said}");
     }
