@@ -96,7 +96,7 @@ enum Command {
 #[derive(Args, Clone, Debug)]
 struct ConfigFile {
     /// The configuration file
-    #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
+    #[arg(long, short, value_name = "FILE", default_value = config::DEFAULT_FILE)]
     config: PathBuf,
 }
 

@@ -29,6 +29,9 @@ pub use self::record::{ConfigRecord, FileText};
 use crate::file;
 use crate::plan::Plan;
 
+/// The file of a command that names none.
+pub(crate) const DEFAULT_FILE: &str = "proxy.toml";
+
 /// Replaces a missing file, if the command line names an upstream.
 const WITHOUT_FILE: &str = "\
 [upstreams.upstream]
@@ -115,13 +118,7 @@ pub fn load_from(
                 loaded.warnings = Problems::new(&name, "", vec![warning.into_warning()]);
                 Ok(loaded)
             }
-            None => Err(one(
-                &name,
-                Problem::general(format!("there is no {name}")).help(
-                    "write one with `tidegate init`, forward everything with `--upstream \
-                     http://127.0.0.1:3000`, or try `tidegate demo`",
-                ),
-            )),
+            None => Err(one(&name, missing(&name))),
         },
         Err(error) => Err(one(&name, Problem::general(format!("cannot read {name}: {error}")))),
     }
@@ -177,6 +174,18 @@ fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Problems> {
         let problem = Problem::error(span, "this is not UTF-8", "expected a file saved as UTF-8");
         Problems::new(name, &text, vec![problem])
     })
+}
+
+/// There is no file of this name. Whoever names another file than the usual one has a file.
+fn missing(name: &str) -> Problem {
+    let missing = Problem::general(format!("there is no {name}"));
+    if name != DEFAULT_FILE {
+        return missing;
+    }
+    missing.help(
+        "write one with `tidegate init`, forward everything with `--upstream http://127.0.0.1:3000`, or try \
+         `tidegate demo`",
+    )
 }
 
 fn one(name: &str, problem: Problem) -> Problems {

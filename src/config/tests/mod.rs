@@ -244,7 +244,11 @@ fn without_a_file_everything_is_forwarded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
     let problems = load(&path, &no_env, &Overrides::default()).unwrap_err().to_string();
-    for hint in [path.to_str().unwrap(), "--upstream", "tidegate demo"] {
+    assert_eq!(problems.trim_end(), format!("there is no {}", path.display()));
+    let missing = || Err(std::io::ErrorKind::NotFound.into());
+    let unnamed = load_from(Path::new(DEFAULT_FILE), missing(), &no_env, &Overrides::default());
+    let problems = unnamed.unwrap_err().to_string();
+    for hint in ["there is no proxy.toml", "--upstream", "tidegate demo"] {
         assert!(problems.contains(hint), "{problems}");
     }
     let overrides = Overrides { upstream: Some("http://a:1".to_owned()), listen: None };

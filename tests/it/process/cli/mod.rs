@@ -124,6 +124,13 @@ fn without_a_file_there_is_a_way_on() {
             assert!(errors.contains(part), "{part} in {errors}");
         }
     }
+    for arguments in
+        [&["check", "none.toml"][..], &["diff", "none.toml", "b.toml"], &["-c", "/none/proxy.toml"]]
+    {
+        let (code, _, errors) = told(empty.path(), arguments);
+        assert_eq!(code, 2);
+        assert!(errors.contains("there is no ") && !errors.contains("tidegate init"), "{errors}");
+    }
 }
 
 #[test]
