@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
+use crate::clock::Clock;
 use crate::config::{self, Colour, Loaded, Overrides, Problems};
 use crate::observe::log::{self, Terminal};
 use crate::reload::Reload;
@@ -132,7 +133,14 @@ impl From<Problems> for Failure {
 
 /// The configuration of a file, for a command that does not serve requests.
 fn load(file: &Path) -> Result<Loaded, Problems> {
-    config::load(file, &config::process_environment, &Overrides::default())
+    load_with(file, &Overrides::default())
+}
+
+/// The configuration of a file, with settings of the command line. Warns of certificates that have ended.
+fn load_with(file: &Path, overrides: &Overrides) -> Result<Loaded, Problems> {
+    let mut loaded = config::load(file, &config::process_environment, overrides)?;
+    loaded.warn_of_ended_certificates(Clock::new().now());
+    Ok(loaded)
 }
 
 /// Runs the proxy with the configuration of `file`. `beside` runs beside the proxy.
@@ -146,7 +154,7 @@ fn serve(
     // `Reload` must exist before the file is loaded. Otherwise a change of the file between the two steps
     // would be missed.
     let reload = Reload::new(file.to_owned(), overrides.clone());
-    let loaded = config::load(file, &config::process_environment, overrides)?;
+    let loaded = load_with(file, overrides)?;
     if !loaded.warnings.is_empty() {
         complain(loaded.warnings.render(colour()));
     }

@@ -19,6 +19,7 @@ mod shape;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use toml::de::DeTable;
 
@@ -27,6 +28,7 @@ pub use self::reader::{Colour, DurationError, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text, nearest};
 pub use self::record::{ConfigRecord, FileText};
 use crate::file;
+use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
 /// The file of a command that names none.
@@ -60,6 +62,15 @@ pub struct Loaded {
     pub warnings: Problems,
     /// The file's text.
     pub text: FileText,
+}
+
+impl Loaded {
+    /// Warns of certificates that have ended. `now` is the time of day.
+    pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
+        if let Some(tls) = &self.plan.server.tls {
+            self.warnings.warn(tls.material.ended(Duration::from_micros(now.as_micros())));
+        }
+    }
 }
 
 /// Loads the configuration from the file at `path`. `env` returns the value of an environment variable.

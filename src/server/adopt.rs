@@ -31,7 +31,10 @@ impl Supervisor {
 
     fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {
         let loaded = match read {
-            Ok(loaded) => loaded,
+            Ok(mut loaded) => {
+                loaded.warn_of_ended_certificates(self.process.wall());
+                loaded
+            }
             Err(problems) => {
                 self.process.is_config_valid.store(false, Ordering::Relaxed);
                 let errors: Vec<_> = problems.lines().collect();

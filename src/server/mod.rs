@@ -269,6 +269,10 @@ impl Supervisor {
                 Look::Unchanged => {}
                 Look::Loaded(names) => {
                     events::certificates_loaded(&names);
+                    let now = Duration::from_micros(self.process.wall().as_micros());
+                    for warning in certificates.ended(now) {
+                        events::config_warning(&warning);
+                    }
                     // The broken certificates may be why the file was rejected.
                     if self.rejected.is_some() {
                         self.reload.forget();

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_cert::Certificate;
+use x509_cert::der::{DateTime, Decode as _};
 
 use super::error::TlsError;
 use super::{pem, provider};
@@ -48,6 +50,12 @@ impl TlsIdentity {
             ),
         };
         Err(TlsError::of(&files.key, fault, advice))
+    }
+
+    /// When the certificate ends. `None` where the date cannot be read.
+    pub(super) fn end(&self) -> Option<DateTime> {
+        let certificate = Certificate::from_der(self.chain.first()?).ok()?;
+        Some(certificate.tbs_certificate.validity.not_after.to_date_time())
     }
 
     /// The certificate, then the certificates that lead to its authority.

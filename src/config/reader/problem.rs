@@ -110,6 +110,15 @@ impl Problems {
         Self { file: file.to_owned(), text, starts, list }
     }
 
+    /// Adds warnings that have no place in the file.
+    pub(crate) fn warn(&mut self, titles: impl IntoIterator<Item = String>) {
+        for title in titles {
+            let mut warning = Problem::general(title).into_warning();
+            warning.escape();
+            self.list.insert(0, warning);
+        }
+    }
+
     /// The problems in order.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()

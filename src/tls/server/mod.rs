@@ -9,7 +9,9 @@ mod names;
 mod tests;
 
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
@@ -59,6 +61,25 @@ pub struct Material {
     pub identities: Vec<Arc<TlsIdentity>>,
     /// The authorities that sign clients' certificates, and whether clients must show a certificate.
     pub clients: Option<(Vec<CertificateDer<'static>>, ClientAuth)>,
+}
+
+impl Material {
+    /// Says of each certificate that has ended when it did. `now` is the time since 1970.
+    pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
+        let each = self.identities.iter().filter_map(|identity| {
+            let end = identity.end()?;
+            let days = now.checked_sub(end.unix_duration())?.as_secs() / 86_400;
+            let ago = match days {
+                0 => "less than a day ago".to_owned(),
+                1 => "1 day ago".to_owned(),
+                days => format!("{days} days ago"),
+            };
+            let names = names::told(slice::from_ref(identity), NAMES_TOLD);
+            let names = if names.is_empty() { "an address" } else { &names };
+            Some(format!("the certificate for {names} ended at {end}, {ago}: clients refuse it"))
+        });
+        each.collect()
+    }
 }
 
 impl Files {
@@ -153,6 +174,11 @@ impl Certificates {
     /// The configuration for a new connection: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.read().clone()
+    }
+
+    /// Says of each certificate in force that has ended when it did. `now` is the time since 1970.
+    pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
+        self.watch.lock().material.ended(now)
     }
 
     /// Looks whether the files have changed. New content comes in force when two looks in a row have read

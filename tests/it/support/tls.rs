@@ -81,6 +81,14 @@ impl Folder {
         self.sign(name, CertificateParams::new(hosts).unwrap())
     }
 
+    /// The same, ended on the first of January of 2020.
+    pub(crate) fn write_ended_server(&self, name: &str, host: &str) -> IdentityFiles {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(2020, 1, 1);
+        self.sign(name, params)
+    }
+
     /// The same for a client; its subject is `CN=COMMON_NAME`.
     pub(crate) fn write_client(&self, name: &str, common_name: &str) -> IdentityFiles {
         self.sign(name, client_params(common_name))

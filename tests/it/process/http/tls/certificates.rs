@@ -7,7 +7,7 @@ use webpki::EndEntityCert;
 
 use super::{Place, pair};
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::tidegate::{Tidegate, program};
 use crate::support::tls::{Folder, Stream, shake_hands};
 use crate::support::wait_until;
 
@@ -130,4 +130,22 @@ fn a_file_rejected_for_its_certificate_is_taken_once_that_is_mended() {
     fs::write(&place.files.cert, whole).unwrap();
     let line = proxy.log.wait("config reloaded", |_| true);
     assert!(line["changed"].to_string().contains("max_body_size none -> 1MB"), "{line}");
+}
+
+#[test]
+fn a_certificate_that_has_ended_is_warned_of() {
+    const ENDED: &str = "the certificate for a.test ended at 2020-01-01T00:00:00Z, ";
+    let place = Place::new();
+    let proxy = place.start();
+    let is_told = |line: &serde_json::Value| line["warning"].as_str().unwrap().contains(ENDED);
+    place.folder.write_ended_server("cert", "a.test");
+    proxy.log.wait("config warning", is_told);
+    proxy.reload(&place.proxy().server("max_body_size = \"1MB\"").text());
+    wait_until("it is told again", || proxy.log.with("config warning").len() == 2);
+    assert!(proxy.log.with("config warning").iter().all(is_told));
+    let file = place.folder.path().join("proxy.toml");
+    fs::write(&file, place.proxy().text().replace("LISTEN", "127.0.0.1:0")).unwrap();
+    let told = program().arg("check").arg(&file).output().unwrap();
+    let errors = String::from_utf8(told.stderr).unwrap();
+    assert!(told.status.success() && errors.contains(&format!("warning: {ENDED}")), "{errors}");
 }
