@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Explanation;
+use serde_json::Value;
+
+use super::explanation::{Explanation, LIMIT};
 use crate::config::duration_text;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
@@ -25,8 +27,9 @@ pub(super) fn describe_limit(
     text: &mut Explanation,
 ) {
     let name = &spec.name;
+    describe_setup(spec, now, text);
     if spec.exempt.covers(view) {
-        return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
+        return text.line(LIMIT, format_args!("{name} does not apply: the request is exempt"));
     }
     // A limit in shadow lets a request pass that it cannot count.
     let refused = |error: &dyn fmt::Display| match spec.mode {
@@ -37,9 +40,12 @@ pub(super) fn describe_limit(
         Ok(Some(key)) => key,
         Ok(None) => {
             let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
-            return text.line("limit", format_args!("{name} {why}"));
+            return text.line(LIMIT, format_args!("{name} {why}"));
         }
-        Err(error) => return text.line("limit", refused(&error)),
+        Err(error) => {
+            text.limit_fact("refuses", error.to_string());
+            return text.line(LIMIT, refused(&error));
+        }
     };
     let overridden = spec.overrides.find(&key);
     let figures = overridden.unwrap_or(&spec.figures);
@@ -48,15 +54,24 @@ pub(super) fn describe_limit(
     };
     let cost = match throttle::cost(&spec.cost, most, view.headers) {
         Ok(cost) => cost,
-        Err(error) => return text.line("limit", refused(&Refusal::from(error).meaning().detail)),
+        Err(error) => {
+            let detail = Refusal::from(error).meaning().detail;
+            text.limit_fact("refuses", &*detail);
+            return text.line(LIMIT, refused(&detail));
+        }
     };
+    text.limit_fact("applies", true);
+    text.limit_fact("override", overridden.is_some());
+    describe_figures(figures, now, text);
+    text.limit_fact("cost", cost.get());
+    text.limit_fact("key", shown_key(spec, &key, plan.log.keys).to_string());
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let told = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
     };
-    text.line("limit", format_args!("{name}{shadow}: {told}{source}"));
+    text.line(LIMIT, format_args!("{name}{shadow}: {told}{source}"));
     if let Some(algorithm) = counting(figures, now) {
         if cost.get() > algorithm.capacity() {
             text.more(format_args!("costs {cost}, which never passes"));
@@ -86,6 +101,26 @@ pub(super) fn describe_limit(
             describe_bucket(plan, candidate, &key, &algorithm, text);
         }
     }
+}
+
+/// Notes what the limit is for every request.
+fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
+    text.limit(spec.name.as_str());
+    text.limit_fact("applies", false);
+    text.limit_fact("mode", if spec.mode == Mode::Enforce { "enforce" } else { "shadow" });
+    text.limit_fact("scope", if spec.scope == Scope::Cluster { "cluster" } else { "node" });
+    let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
+    text.limit_fact("key_parts", sources);
+    text.limit_fact("key", Value::Null);
+    describe_figures(&spec.figures, now, text);
+}
+
+/// Notes the figures that hold for the request.
+fn describe_figures(figures: &Figures, now: Timestamp, text: &mut Explanation) {
+    let algorithm = figures.at(now);
+    text.limit_fact("algorithm", algorithm.map(|it| it.name()));
+    text.limit_fact("rate", figures.rate());
+    text.limit_fact("burst", algorithm.map(|it| it.capacity()));
 }
 
 /// The algorithm that counts requests. `None` where everything passes, or nothing.
@@ -122,7 +157,11 @@ fn describe_bucket(
     let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
-            text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
+            let name = name.text(algorithm, plan.log.keys);
+            text.more(format_args!("in Redis as {name}"));
+            if spec.mode != Mode::Candidate {
+                text.limit_fact("redis_key", name.to_string());
+            }
         }
         (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
         (StoreLocation::Memory, _) => {}

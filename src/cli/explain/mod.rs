@@ -1,15 +1,16 @@
 //! `tidegate explain`: what the file means for one request, without sending it.
 
+mod explanation;
 mod limit;
 mod route;
 
-use std::fmt;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
-use serde_json::{Map, Value, json};
 
+use self::explanation::Explanation;
 use self::limit::describe_limit;
 use self::route::{describe_none, describe_route, why};
 use super::{CommandResult, ConfigFile, Failure, load, print};
@@ -62,8 +63,9 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         now: Clock::new().now(),
     };
     let mut text = Explanation::default();
-    if let Err(answer) = describe(&plan, &asked, &mut text) {
-        text.line("answer", answer);
+    if let Err((status, why)) = describe(&plan, &asked, &mut text) {
+        text.line("answer", format_args!("{status}: {why}"));
+        text.fact("status", status);
     }
     match explain.json {
         true => print(text.to_json()),
@@ -96,48 +98,6 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Paragraphs of lines, with a title in front of each.
-#[derive(Default)]
-struct Explanation(Vec<(&'static str, Vec<String>)>);
-
-impl Explanation {
-    fn line(&mut self, title: &'static str, value: impl fmt::Display) {
-        self.0.push((title, vec![value.to_string()]));
-    }
-
-    fn more(&mut self, value: impl fmt::Display) {
-        if let Some((_, lines)) = self.0.last_mut() {
-            lines.push(value.to_string());
-        }
-    }
-
-    /// An object with the lines of each title. `limits` has the lines of each limit.
-    fn to_json(&self) -> Value {
-        let (limits, others): (Vec<_>, Vec<_>) =
-            self.0.iter().partition(|(title, _)| *title == LIMIT);
-        let mut object: Map<String, Value> =
-            others.into_iter().map(|(title, lines)| ((*title).to_owned(), json!(lines))).collect();
-        let limits: Vec<_> = limits.into_iter().map(|(_, lines)| lines).collect();
-        object.insert("limits".to_owned(), json!(limits));
-        Value::Object(object)
-    }
-}
-
-/// The title of a limit's paragraph.
-const LIMIT: &str = "limit";
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (title, lines) in &self.0 {
-            for (place, line) in lines.iter().enumerate() {
-                let title = if place == 0 { title } else { "" };
-                writeln!(f, "{title:<9} {line}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The request's headers that are sent to the API. Routes and limits use no other headers.
 fn sent(asked: &ExplainedRequest, client: &Client, server: &ServerSpec) -> HeaderMap {
     let (mut parts, ()) = http::Request::new(()).into_parts();
@@ -150,16 +110,24 @@ fn sent(asked: &ExplainedRequest, client: &Client, server: &ServerSpec) -> Heade
 /// Goes through the same steps as for a real request, and describes each step.
 ///
 /// # Errors
-/// The answer, where the request is refused before its route is looked for.
-fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) -> Result<(), String> {
+/// The status of the answer, and why, where the request is refused before its route is looked for.
+fn describe(
+    plan: &Plan,
+    asked: &ExplainedRequest,
+    text: &mut Explanation,
+) -> Result<(), (u16, String)> {
     let ExplainedRequest { method, uri, headers, peer, now } = asked;
-    let host = Host::of(uri, headers, Version::HTTP_11).map_err(|error| format!("400: {error}"))?;
-    method::check(method).map_err(|error| format!("400: {error}"))?;
+    text.fact("method", method.as_str());
+    let bad = |error: &dyn Display| (400, error.to_string());
+    let host = Host::of(uri, headers, Version::HTTP_11).map_err(|error| bad(&error))?;
+    text.fact("host", host.as_str());
+    method::check(method).map_err(|error| bad(&error))?;
     if proxy::is_never_served(method) {
-        return Err(format!("405: {method} is never passed on"));
+        return Err((405, format!("{method} is never passed on")));
     }
     let path = NormalPath::parse(uri.path(), plan.server.merge_slashes);
-    let path = path.map_err(|error| format!("400: {error}"))?;
+    let path = path.map_err(|error| bad(&error))?;
+    text.fact("path", path.upstream());
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
     if path.upstream() != uri.path() {
         text.more(format_args!("goes upstream in this form, not as {}", uri.path()));
@@ -169,6 +137,7 @@ fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) -> Re
     }
     let client = plan.server.trust.client(PeerAddress::Network(*peer), headers);
     text.line("client", describe_client(plan, &client, asked));
+    text.fact("client", client.address.to_string());
     let sent = sent(asked, &client, &plan.server);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));

@@ -1,8 +1,9 @@
 //! Describes which route a request has, and why.
 
 use http::Method;
+use serde_json::{Map, json};
 
-use super::Explanation;
+use super::explanation::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, Match, NoRoute};
@@ -28,9 +29,12 @@ pub(super) fn describe_none(
             };
             text.line("route", why);
             text.line("answer", format_args!("404{if_allowed}"));
+            text.fact("status", 404);
         }
         NoRoute::MethodNotAllowed(allowed) => {
             let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+            text.fact("status", 405);
+            text.fact("allow", allowed.clone());
             let allowed = allowed.join(", ");
             text.line("route", format_args!("none for {method}: {names} has {allowed}"));
             text.line("answer", format_args!("405 with allow: {allowed}{if_allowed}"));
@@ -46,21 +50,30 @@ pub(super) fn describe_route(
     text: &mut Explanation,
 ) {
     text.line("route", &route.name);
+    text.fact("route", &*route.name);
     match &route.action {
         Action::Respond { status, .. } => {
             text.line(
                 "answer",
                 format_args!("{} from the file, if the limits allow", status.as_u16()),
             );
+            text.fact("status", status.as_u16());
         }
         Action::Forward { upstream, rewrite } => {
             let Some(upstream) = plan.upstream(*upstream) else { return };
             let servers = upstream.servers.iter();
             let servers: Vec<_> = servers.map(|server| &*server.address.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
-            if let Some(rewrite) = rewrite {
-                text.more(format_args!("gets {}", rewrite.apply(path)));
-            }
+            let sent = match rewrite {
+                Some(rewrite) => {
+                    let sent = rewrite.apply(path);
+                    text.more(format_args!("gets {sent}"));
+                    sent
+                }
+                None => path.upstream().to_owned(),
+            };
+            let name = upstream.name.as_str();
+            text.fact("upstream", json!({ "name": name, "servers": servers, "path": sent }));
         }
     }
 }
@@ -68,10 +81,11 @@ pub(super) fn describe_route(
 /// Says why the request has this route, and not another route whose path and host fit.
 pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Explanation) {
     let pattern = plan.table.pattern(found.route);
-    let params: Vec<_> = pattern
-        .params()
-        .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
-        .collect();
+    let params = pattern.params().filter_map(|name| Some((name, found.params.value(name)?)));
+    let params: Vec<_> = params.collect();
+    let named = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
+    text.fact("params", named.collect::<Map<_, _>>());
+    let params: Vec<_> = params.iter().map(|(name, value)| format!("{name} = {value}")).collect();
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
     text.line("why", format_args!("path {} fits{with}", pattern.as_str()));

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{ONE, folder, told};
 use crate::support::tidegate::program;
@@ -87,10 +87,32 @@ fn explain_says_it_as_json() {
     let (code, said, _) = told(folder.path(), &arguments);
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(code, 0);
-    assert_eq!(said["client"][0], "203.0.113.7", "{said}");
-    assert!(said["route"].is_array() && said["upstream"].is_array(), "{said}");
-    let limit = said["limits"][0].to_string();
-    assert!(limit.contains("client: 100/s") && limit.contains("203.0.113.7"), "{said}");
+    let facts = ["method", "path", "host", "client", "route", "status", "allow"];
+    let expected = json!(["GET", "/users/42", "localhost", "203.0.113.7", "/{*rest}", null, null]);
+    assert_eq!(facts.map(|name| said[name].clone()), expected.as_array().unwrap()[..], "{said}");
+    assert_eq!(said["params"], json!({ "rest": "users/42" }));
+    let servers = json!(["http://127.0.0.1:3000"]);
+    assert_eq!(said["upstream"], json!({ "name": "api", "servers": servers, "path": "/users/42" }));
+    let limit = &said["limits"][0];
+    for (name, value) in [
+        ("name", json!("client")),
+        ("applies", json!(true)),
+        ("key", json!("203.0.113.7")),
+        ("key_parts", json!(["ip"])),
+        ("algorithm", json!("token-bucket")),
+        ("rate", json!("100/s")),
+        ("burst", json!(100)),
+        ("cost", json!(1)),
+        ("override", json!(false)),
+        ("mode", json!("enforce")),
+    ] {
+        assert_eq!(limit[name], value, "{name} in {said}");
+    }
+    assert_eq!(limit["explanation"][0], "client: 100/s, burst 100");
+    assert_eq!(said["explanation"]["route"], json!(["/{*rest}"]));
+    let refused = told(folder.path(), &["explain", "TRACE /", "--json"]).1;
+    let refused: Value = serde_json::from_str(&refused).unwrap();
+    assert_eq!((&refused["status"], &refused["route"]), (&json!(405), &Value::Null), "{refused}");
 }
 
 #[test]
