@@ -3,14 +3,16 @@
 //! `throttle` hands [`Store::take`] one [`Claim`] for each limit that applies to a request. Three parties
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
 //! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
-//! asks one party after the other, and decides what happens while Redis is away. `known` has the refusals
-//! that need no question to Redis, and `prefetch` the tokens that were taken in advance. `claim` holds what a
-//! limit gave until it is kept, settled or given back. `current_limits` has the figures of the last reload, and
-//! `running` the overrides that were set since the start.
+//! asks one party after the other, and decides what happens while Redis is away. `carry_over` writes what
+//! Redis says into the buckets that decide then. `known` has the refusals that need no question to Redis, and
+//! `prefetch` the tokens that were taken in advance. `claim` holds what a limit gave until it is kept, settled
+//! or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
+//! set since the start.
 //!
 //! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
 
+mod carry_over;
 mod claim;
 mod current_limits;
 mod error;

@@ -5,7 +5,7 @@
 //! holds for a moment what it took from the others, and another request may be refused meanwhile.
 //!
 //! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With `local`
-//! this process decides with its share, in buckets of its own. They begin with what Redis last said.
+//! this process decides with its share, in buckets of its own. `carry_over` writes into them what Redis says.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +16,9 @@ use tokio::time::{Instant, timeout_at};
 use super::claim::{Claim, Moment, Party, verdict};
 use super::memory::Noting;
 use super::redis::{HashSlot, Redis, Verb, is_limiter};
-use super::{BucketAsk, Shared, Store, StoreError, Unavailable, noting};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::{Ask, PerAsk, takers};
-use crate::limit::decision::{Decision, Outcome};
-use crate::limit::time::Timestamp;
+use super::{Store, StoreError, Unavailable, carry_over, noting};
+use crate::limit::decide::{PerAsk, takers};
+use crate::limit::decision::Outcome;
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
@@ -100,7 +98,7 @@ impl RedisRequest<'_> {
         store.known.note(&store.shared.memory, claims, moment.time);
         store.prefetch.note(store, claims, moment);
         self.end(claims);
-        self.prepare(claims);
+        carry_over::note(&self.store.shared, claims, self.moment.present());
         Ok(())
     }
 
@@ -249,16 +247,6 @@ impl RedisRequest<'_> {
         self.store.known.forget(&self.store.shared.memory, claim);
     }
 
-    /// Makes the process's own buckets ready to decide in place of Redis.
-    fn prepare(&self, claims: &[&mut Claim<'_>]) {
-        for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
-            if let Some(Decision { remaining, .. }) = claim.decision {
-                let now = self.moment.present();
-                write_known(&self.store.shared, &claim.question(), remaining, now);
-            }
-        }
-    }
-
     fn give_back(&self, claim: &mut Claim<'_>) {
         claim.hold(self.store, self.moment);
         if let Some(grant) = claim.give_back() {
@@ -285,26 +273,6 @@ impl RedisRequest<'_> {
             }
         }
     }
-}
-
-/// Redis says that so many tokens remain. Where this process decides without Redis, its own bucket begins
-/// with its share of what is used now.
-pub(super) fn write_known(shared: &Shared, ask: &BucketAsk<'_>, remaining: u64, now: Timestamp) {
-    let Ask { algorithm, cost, .. } = ask.ask;
-    // What is used of a list or of slots has times and holders that only Redis knows.
-    let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
-    let used = shared.asked(ask.spec, &ask.ask).algorithm.capacity().saturating_sub(remaining);
-    // A bucket that only this request has used would cost memory and say little.
-    if ask.spec.on_store_error != OnStoreError::Local || is_list || used <= cost.get() {
-        return;
-    }
-    let capacity = algorithm.capacity();
-    let share = algorithm.share(shared.processes.load(Ordering::Relaxed), cost);
-    // What is set aside of the bucket counts as used.
-    let used = u128::from(capacity.saturating_sub(remaining)) * u128::from(share.capacity());
-    let used = u64::try_from(used.div_ceil(u128::from(capacity.max(1)))).unwrap_or(u64::MAX);
-    let ask = BucketAsk { ask: Ask { algorithm: share, ..ask.ask }, ..*ask };
-    shared.memory.write_used(&ask, used, shared.wall.both(now));
 }
 
 /// Which claims are asked together.

@@ -25,7 +25,6 @@ pub use self::settlement::{Difference, Receipt, Settlement};
 pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
-use super::rate::Rate;
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
@@ -302,7 +301,7 @@ impl Algorithm {
             Self::FixedWindow(params) => params.count.get(),
             Self::SlidingWindow(params) => params.count.get(),
             // The figures in Redis are not known here.
-            Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
+            Self::Redisson(params) => params.stand_in().map_or(u64::MAX, |it| it.burst.get()),
             Self::SlidingLog(params) => params.rate().count(),
             Self::Concurrency(params) => params.limit.get(),
             Self::Closed => 0,

@@ -8,7 +8,7 @@ use super::fixed_window::windows::Windows;
 use super::sliding_log::Log;
 use super::*;
 use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost, Interval};
+use crate::limit::rate::{Burst, Cost, Interval, Rate};
 
 /// One event of a history. Each event comes some microseconds after the last event.
 #[derive(Clone, Copy, Debug)]

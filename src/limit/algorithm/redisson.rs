@@ -20,6 +20,8 @@ pub struct Params {
     rate: Option<Rate>,
     /// Who shares the permits, while Redis has no figures yet.
     pub sharing: Sharing,
+    /// The token bucket of a process that decides alone. `None` without a rate.
+    stand_in: Option<token_bucket::Params>,
 }
 
 /// Who shares a limiter's permits: Redisson's `RateType`.
@@ -36,10 +38,12 @@ impl Params {
     /// `None` where the rate's count is more than a bucket can hold, or where its interval is not a whole
     /// number of milliseconds.
     pub fn new(rate: Option<Rate>, sharing: Sharing) -> Option<Self> {
-        let fits = |rate: Rate| {
-            Burst::new(rate.count()).is_some() && rate.interval().is_multiple_of(1_000)
+        let stand_in = match rate {
+            Some(rate) if !rate.interval().is_multiple_of(1_000) => return None,
+            Some(rate) => Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? }),
+            None => None,
         };
-        rate.is_none_or(fits).then_some(Self { rate, sharing })
+        Some(Self { rate, sharing, stand_in })
     }
 
     /// The rate while Redis has no figures yet.
@@ -49,8 +53,12 @@ impl Params {
 
     /// The token bucket of a process that decides alone; `None` without a rate.
     pub(crate) fn stand_in(&self) -> Option<token_bucket::Params> {
-        let rate = self.rate?;
-        Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? })
+        self.stand_in
+    }
+
+    /// The same limiter, for a process that decides alone by this bucket.
+    pub(super) fn alone_by(self, bucket: token_bucket::Params) -> Self {
+        Self { stand_in: Some(bucket), ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One process's share of a limit that several processes enforce apart, while none can ask the others.
 //! `store::outage` calls it.
 
+use super::redisson::Sharing;
 use super::{
     Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
@@ -13,7 +14,8 @@ impl Algorithm {
     /// The figures for one process, when `processes` processes share the limit evenly. A rate gets a longer
     /// interval if the interval is allowed. Otherwise the rate's count is rounded down, to at least 1. A burst,
     /// a queue and slots are rounded up. A window's count is rounded down. A request of this cost that fits the
-    /// whole limit always fits the share. The figures of a Redisson limiter stay: only Redis knows them.
+    /// whole limit always fits the share. Of a Redisson limiter the bucket of a process that decides alone is
+    /// shared, unless each process has the whole limit in any case.
     pub(crate) fn share(self, processes: u64, cost: Cost) -> Self {
         if processes <= 1 {
             return self;
@@ -23,11 +25,12 @@ impl Algorithm {
             |part: u64, whole: Burst| Burst::new(part.max(least(whole.get()))).unwrap_or(whole);
         let up = |whole: Burst| at_least(whole.get().div_ceil(processes), whole);
         let down = |whole: Burst| at_least(whole.get() / processes, whole);
+        let bucket = |whole: token_bucket::Params| token_bucket::Params {
+            rate: part(whole.rate, processes),
+            burst: up(whole.burst),
+        };
         match self {
-            Self::TokenBucket(params) => Self::TokenBucket(token_bucket::Params {
-                rate: part(params.rate, processes),
-                burst: up(params.burst),
-            }),
+            Self::TokenBucket(params) => Self::TokenBucket(bucket(params)),
             Self::LeakyBucket(params) => {
                 // One place is that of the request that goes.
                 let queue = params.queue().div_ceil(processes);
@@ -51,7 +54,11 @@ impl Algorithm {
             Self::Concurrency(params) => {
                 Self::Concurrency(concurrency::Params::new(up(params.limit), params.lease()))
             }
-            Self::Redisson(_) | Self::Closed => self,
+            Self::Redisson(params) => match (params.sharing, params.stand_in()) {
+                (Sharing::Overall, Some(whole)) => Self::Redisson(params.alone_by(bucket(whole))),
+                _ => self,
+            },
+            Self::Closed => self,
         }
     }
 }
@@ -76,6 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limit::algorithm::redisson;
     use crate::limit::rate::{MAX_INTERVAL, MAX_TOKENS};
 
     fn bucket(rate: &str, burst: u64) -> Algorithm {
@@ -103,6 +111,16 @@ mod tests {
             Algorithm::Concurrency(concurrency::Params::new(Burst::new(limit).unwrap(), lease))
         };
         assert_eq!(slots(10).share(4, Cost::ONE), slots(3));
+        let limiter = |sharing| {
+            let rate = "20/s".parse().unwrap();
+            Algorithm::Redisson(redisson::Params::new(Some(rate), sharing).unwrap())
+        };
+        let Algorithm::Redisson(shared) = limiter(Sharing::Overall).share(3, Cost::ONE) else {
+            panic!("another algorithm")
+        };
+        assert_eq!(shared.stand_in().map(Algorithm::TokenBucket), Some(bucket("20/3s", 7)));
+        assert_eq!(shared.rate(), Some("20/s".parse().unwrap()), "what Redis is told stays");
+        assert_eq!(limiter(Sharing::PerClient).share(3, Cost::ONE), limiter(Sharing::PerClient));
         let five = Cost::new(5).unwrap();
         assert_eq!(bucket("10/s", 10).share(3, five), bucket("10/3s", 5));
         assert_eq!(log("10/h").share(3, five), log("5/h"));

@@ -29,7 +29,7 @@ pub(super) use self::busy_keys::{BusyKeys, Fetch, Fetched, Return, WINDOW};
 use super::claim::{BucketAsk, Claim, Moment, Party};
 use super::memory::Identity;
 use super::reserve::reserve;
-use super::{Shared, Store, outage};
+use super::{Shared, Store, carry_over};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
 use crate::limit::rate::Cost;
@@ -145,7 +145,7 @@ impl Fetch {
             let now = self.moment.present();
             if let Some(batch) = &fetched {
                 let ask = BucketAsk { ask: Ask { cost: Cost::ONE, ..ask.ask }, ..ask };
-                outage::write_known(&store.shared, &ask, batch.remaining, now);
+                carry_over::write_known(&store.shared, &ask, batch.remaining, now);
             }
             let to_return = store.prefetch.keys.lock().end_fetch(&self, fetched);
             if let Some(receipt) = to_return {

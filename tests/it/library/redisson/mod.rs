@@ -1,5 +1,6 @@
 //! A limiter that a proxy shares with services that use Redisson.
 
+mod alone;
 mod both_sides;
 mod cluster;
 mod figures;

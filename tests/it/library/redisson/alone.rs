@@ -1,0 +1,91 @@
+//! Processes that decide alone on a limiter, while Redis is away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::limit::algorithm::redisson::{Params, Sharing};
+use tidegate::limit::key::Key;
+use tidegate::limit::name::Name;
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
+use tidegate::store::{Shared, Store};
+use tokio::time::Instant;
+
+use super::{ask_with, limiter, now};
+use crate::support::PATIENCE;
+use crate::support::bench::decide;
+use crate::support::redis::{RedisServer, location};
+
+struct Process {
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+}
+
+impl Process {
+    fn of(server: &RedisServer) -> Self {
+        let timeout = Duration::from_secs(20);
+        let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        Self { shared, store }
+    }
+
+    /// How many of so many requests pass.
+    async fn passed(&self, spec: &LimitSpec, params: Params, requests: u64) -> u64 {
+        let none = Key::empty();
+        let mut passed = 0;
+        for _ in 0..requests {
+            let answer = decide(&self.store, &[ask_with(spec, &none, 1, params)], now()).await;
+            let answer = answer.unwrap();
+            passed += u64::from(answer.verdict.passes());
+            answer.keep();
+        }
+        passed
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Shared) -> bool) {
+        let patience = Instant::now() + PATIENCE;
+        while !is_so(&self.shared) {
+            assert!(Instant::now() < patience, "never: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn local() -> LimitSpec {
+    LimitSpec { on_store_error: OnStoreError::Local, ..limiter("orders") }
+}
+
+fn params(rate: &str, sharing: Sharing) -> Params {
+    Params::new(Some(rate.parse().unwrap()), sharing).unwrap()
+}
+
+/// Each process began with a full bucket, although the limiter was drained.
+#[tokio::test]
+async fn a_limiters_bucket_begins_with_what_redis_last_said() {
+    let mut server = RedisServer::start();
+    let process = Process::of(&server);
+    let (spec, params) = (local(), params("10/h", Sharing::Overall));
+    assert_eq!(process.passed(&spec, params, 4).await, 4);
+    server.kill();
+    process.until("Redis is away", |shared| shared.counters().redis_up == Some(false)).await;
+    assert_eq!(process.passed(&spec, params, 15).await, 6);
+}
+
+/// Three processes let pass three times the limit.
+#[tokio::test]
+async fn each_process_has_its_share_of_a_limiter() {
+    let mut server = RedisServer::start();
+    let processes = [Process::of(&server), Process::of(&server), Process::of(&server)];
+    for process in &processes {
+        process.until("all are known", |shared| shared.counters().processes == 3).await;
+    }
+    server.kill();
+    let spec = local();
+    for process in &processes {
+        process.until("Redis is away", |shared| shared.counters().redis_up == Some(false)).await;
+        assert_eq!(process.passed(&spec, params("10/h", Sharing::Overall), 15).await, 4);
+    }
+    let each = LimitSpec { name: Name::new("each").unwrap(), ..local() };
+    let whole = params("10/h", Sharing::PerClient);
+    assert_eq!(processes[0].passed(&each, whole, 15).await, 10, "the whole limit for each");
+}
