@@ -42,6 +42,9 @@ pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 #[derive(Default)]
 struct RefusalTable {
     refusals: HashMap<Identity, KnownRefusal>,
+    /// The limits that refused a request of which other parties were asked too, and until when they count as
+    /// such. Limits are in here whose refusals may end at any time.
+    lately: HashMap<Identity, Timestamp>,
     /// When those that have ended were last removed from a full table.
     cleaned: Option<Timestamp>,
 }
@@ -96,13 +99,17 @@ impl KnownRefusals {
         true
     }
 
-    /// Whether a limit of the request refused a moment ago, and probably still does.
-    pub(super) fn knows(&self, memory: &Memory, claims: &[&mut Claim<'_>], now: Timestamp) -> bool {
-        let known = self.0.lock();
-        claims.iter().filter(|claim| is_lasting(claim)).any(|claim| {
-            let refusal = known.refusals.get(&memory.identity(&claim.question()));
-            refusal.is_some_and(|refusal| refusal.is_of(claim) && now < refusal.until)
-        })
+    /// Whether this limit refused the key a moment ago, and so probably refuses it again. Only known where
+    /// several parties were asked.
+    pub(super) fn refused_lately(
+        &self,
+        memory: &Memory,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> bool {
+        let lately = &self.0.lock().lately;
+        !lately.is_empty()
+            && lately.get(&memory.identity(&claim.question())).is_some_and(|until| now < *until)
     }
 
     /// The bucket is made new: it may not refuse.
@@ -118,6 +125,9 @@ impl KnownRefusals {
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
     pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
         let is_exact = claims.windows(2).all(|pair| pair[0].place.slot == pair[1].place.slot);
+        if !is_exact || claims.iter().any(|claim| claim.party == Party::Limiter) {
+            self.note_lately(memory, claims, asked);
+        }
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
             // Before the first connection to its server is made, a claim has the number 0.
@@ -145,6 +155,16 @@ impl KnownRefusals {
             known.refusals.insert(memory.identity(&claim.question()), refusal);
         }
     }
+
+    fn note_lately(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
+        let is_there = |claim: &Claim<'_>| matches!(claim.party, Party::Redis | Party::Limiter);
+        for claim in claims.iter().filter(|claim| is_there(claim) && claim.refuses()) {
+            let mut known = self.0.lock();
+            if known.has_room(asked) {
+                known.lately.insert(memory.identity(&claim.question()), asked.plus(LONGEST));
+            }
+        }
+    }
 }
 
 impl KnownRefusal {
@@ -157,11 +177,12 @@ impl RefusalTable {
     /// Whether one more refusal fits. A full table is looked through now and then, and not for each refusal.
     fn has_room(&mut self, now: Timestamp) -> bool {
         let is_due = self.cleaned.is_none_or(|cleaned| cleaned.plus(ASKING) <= now);
-        if self.refusals.len() >= MOST && is_due {
+        if self.refusals.len() + self.lately.len() >= MOST && is_due {
             self.refusals.retain(|_, refusal| now < refusal.until);
+            self.lately.retain(|_, until| now < *until);
             self.cleaned = Some(now);
         }
-        self.refusals.len() < MOST
+        self.refusals.len() + self.lately.len() < MOST
     }
 }
 

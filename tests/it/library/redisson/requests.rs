@@ -7,9 +7,10 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
+use tidegate::limit::name::Name;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Rate;
-use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{Party, Shared, Store, Unavailable};
 use tokio::time::Instant;
 
@@ -257,4 +258,57 @@ async fn a_user_with_the_rights_of_the_manual_can_share_a_limiter() {
     let waits = decide(&store, &[one], now()).await.unwrap();
     assert!(waits.verdict.passes(), "{waits:?}");
     waits.give_back(&store).await;
+}
+
+/// Each refused request of one client took permits and gave them back, and the others found none meanwhile.
+#[tokio::test]
+async fn a_flood_that_another_limit_refuses_takes_no_permits() {
+    let bench = Bench::start();
+    for name in ["all", "one"] {
+        Java::new(&bench.server, name).try_set_rate(100, HOUR_MS);
+    }
+    bench.server.run::<()>(&["HSET", "one", "rate", "1"]);
+    let (all, one, bucket) = (limiter("all"), limiter("one"), limit("bucket"));
+    let one = LimitSpec { name: Name::new("one").unwrap(), ..one };
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    // What limiters get back, and nothing else, is removed by ZREM.
+    let returned = || {
+        let stats: String = bench.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zrem:calls="));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    for (name, other) in
+        [("a bucket", bucket_ask(&bucket, &key, 1)), ("a limiter", ask(&one, &none, 1))]
+    {
+        let asks = [ask(&all, &none, 1), other];
+        let passed = bench.decide(&asks).await;
+        assert!(passed.verdict.passes(), "{name}");
+        passed.keep();
+        assert!(!bench.decide(&asks).await.verdict.passes(), "{name}");
+        bench.store.settled().await;
+        let (before, left) = (returned(), bench.value("all").unwrap());
+        for _ in 0..20 {
+            let refused = bench.decide(&asks).await;
+            assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }), "{name}");
+            assert_eq!(refused.remaining(0), left.unsigned_abs(), "{name}");
+        }
+        bench.store.settled().await;
+        assert_eq!(returned(), before, "{name}");
+        bench.store.forget(&asks[1]).await.unwrap();
+        let passed = bench.decide(&asks).await;
+        assert!(passed.verdict.passes(), "{name}: it has a token again");
+        passed.keep();
+        assert_eq!(bench.value("all"), Some(left - 1), "{name}");
+        // Whatever the limiter refuses takes nothing from the bucket.
+        bench.store.forget(&asks[1]).await.unwrap();
+        bench.server.run::<()>(&["HSET", "all", "rate", "1"]);
+        for _ in 0..3 {
+            let refused = bench.decide(&asks).await;
+            assert!(matches!(refused.verdict, Verdict::Refuse { by: 0, .. }), "{name}");
+            assert_eq!(refused.remaining(1), 1, "{name}");
+        }
+        bench.server.run::<()>(&["HSET", "all", "rate", "100"]);
+        bench.store.settled().await;
+        assert_eq!(bench.store.peek(&asks[1], now()).await.unwrap().remaining, 1, "{name}");
+    }
 }

@@ -7,20 +7,25 @@
 //! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With `local`
 //! this process decides with its share, in buckets of its own. `carry_over` writes into them what Redis says.
 
+mod parties;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
+use self::parties::{
+    Grouping, is_for_process, is_in_several_slots, is_open_limiter, is_undecided, keep_together,
+    of, parties, without_redis,
+};
 use super::claim::{Claim, Moment, Party, verdict};
 use super::memory::Noting;
 use super::redis::{HashSlot, Redis, Verb, is_limiter};
 use super::{Store, StoreError, Unavailable, carry_over, noting};
+use crate::limit::Scope;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::Outcome;
-use crate::limit::{Mode, Scope};
-use crate::plan::OnStoreError;
 
 /// The most rounds of questions to the slots for one request.
 const MOST_ROUNDS: usize = 4;
@@ -114,28 +119,74 @@ impl RedisRequest<'_> {
 
     /// Asks this process, then the Redisson limiters, then the buckets in Redis. Once an enforcing limit
     /// has refused, the later parties are only asked what they would say, and take nothing.
+    ///
+    /// No party must lose tokens, even for a moment, to a flood that another party refuses. Therefore a party
+    /// that refused lately is asked before the others.
     async fn ask_parties(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-        let mut passes = self.ask_process(claims);
-        let has_limiter = claims.iter().any(|claim| claim.party == Party::Limiter);
-        for claim in claims.iter_mut().filter(|claim| claim.party == Party::Limiter) {
-            let verb = if passes { Verb::Take } else { Verb::Look };
+        let passes = self.ask_process(claims);
+        let has_limiter = claims.iter().any(|claim| is_open_limiter(claim));
+        let is_spread = has_limiter || is_in_several_slots(claims);
+        let refused: PerAsk<bool> =
+            claims.iter().map(|claim| is_spread && passes && self.refused_lately(claim)).collect();
+        let did_refuse = |place: usize| refused.get(place) == Some(&true);
+        let mut each = claims.iter().zip(&refused);
+        let is_bucket = |claim: &Claim<'_>| claim.party == Party::Redis;
+        let bucket_did = each.any(|(claim, refused)| *refused && is_bucket(claim));
+        // Where several did, nobody knows which of them does now.
+        let is_look = has_limiter && refused.iter().filter(|refused| **refused).count() > 1;
+        if is_look {
+            self.ask_limiters(claims, Verb::Look, did_refuse).await;
+            self.leave_redis(claims)?;
+        }
+        if bucket_did || !has_limiter {
+            self.ask_slots(claims, bucket_did, !is_look).await?;
+        }
+        if is_look && !claims.iter().any(|claim| claim.refuses()) {
+            let limiters = claims.iter_mut().filter(|claim| claim.party == Party::Limiter);
+            limiters.for_each(|claim| claim.reset());
+        }
+        self.ask_limiters(claims, Verb::Take, did_refuse).await;
+        self.ask_limiters(claims, Verb::Take, |_| true).await;
+        self.leave_redis(claims)?;
+        self.ask_slots(claims, false, false).await
+    }
+
+    fn refused_lately(&self, claim: &Claim<'_>) -> bool {
+        self.store.known.refused_lately(&self.store.shared.memory, claim, self.moment.time)
+    }
+
+    /// Asks those of the limiters that no one has asked, one after the other.
+    async fn ask_limiters(
+        &self,
+        claims: &mut [&mut Claim<'_>],
+        verb: Verb,
+        which: impl Fn(usize) -> bool,
+    ) {
+        for place in (0..claims.len()).filter(|place| which(*place)) {
+            let passes = !claims.iter().any(|claim| claim.refuses());
+            let verb = if passes { verb } else { Verb::Look };
+            let claim = claims.get_mut(place).filter(|claim| is_open_limiter(claim));
+            let Some(claim) = claim else { continue };
             let (store, moment, deadline) = (self.store, self.moment, self.deadline);
             let asking = self.redis.ask_limiter_for(claim, verb, store, moment, deadline);
             if asking.await.is_err() {
                 self.lose(claim);
             }
-            passes &= !claim.refuses();
         }
-        self.leave_redis(claims)?;
-        let mut verb = if passes { Verb::Take } else { Verb::Look };
-        // The other slots must not lose tokens, even for a moment, to a flood that one slot refuses.
-        let (memory, now) = (&self.store.shared.memory, self.moment.time);
-        let is_look =
-            passes && is_in_several_slots(claims) && self.store.known.knows(memory, claims, now);
-        if is_look {
-            verb = Verb::Look;
-        }
-        let (mut is_first, mut grouping) = (!has_limiter, Grouping::BySlot);
+    }
+
+    /// Asks the buckets in Redis. Where one of them `refused` lately, and several slots are asked, they are
+    /// first asked what they would say. `is_first` says that no party was asked over the network before.
+    async fn ask_slots(
+        &mut self,
+        claims: &mut [&mut Claim<'_>],
+        refused: bool,
+        mut is_first: bool,
+    ) -> Result<(), Unavailable> {
+        let passes = !claims.iter().any(|claim| claim.refuses());
+        let is_look = passes && refused && is_in_several_slots(claims);
+        let mut verb = if passes && !is_look { Verb::Take } else { Verb::Look };
+        let mut grouping = Grouping::BySlot;
         // Only an answer tells that a key has another type, or that a slot moves. Then the claims that were
         // asked together with such a key are asked again.
         for _ in 0..MOST_ROUNDS {
@@ -167,10 +218,11 @@ impl RedisRequest<'_> {
         grouping: Grouping,
         is_first: bool,
     ) -> Grouping {
-        let is_process_last = claims.iter().any(|claim| is_for_process(claim));
+        let is_other_last =
+            claims.iter().any(|claim| is_for_process(claim) || is_open_limiter(claim));
         let mut parties = parties(claims, grouping);
         // What one party gives must go back if a party refuses that answers later.
-        let is_last = parties.len() == 1 && !is_process_last;
+        let is_last = parties.len() == 1 && !is_other_last;
         let noting = if is_last { self.noting } else { Noting::On };
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
@@ -275,88 +327,10 @@ impl RedisRequest<'_> {
     }
 }
 
-/// Which claims are asked together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grouping {
-    /// All claims whose keys share a slot.
-    BySlot,
-    /// Each claim by itself: the slot moves, and one server has some of the keys, another one the others.
-    Apart,
-}
-
 /// Waits for all answers. One party is the usual case.
 async fn all<T>(mut asking: impl ExactSizeIterator<Item = impl Future<Output = T>>) -> PerAsk<T> {
     match (asking.len(), asking.next()) {
         (1, Some(asking)) => PerAsk::from_iter([asking.await]),
         (_, first) => join_all(first.into_iter().chain(asking)).await.into_iter().collect(),
-    }
-}
-
-fn is_in_several_slots(claims: &[&mut Claim<'_>]) -> bool {
-    let mut slots = claims.iter().filter(|claim| is_undecided(claim)).map(|it| it.place.slot);
-    slots.next().is_some_and(|first| slots.any(|slot| slot != first))
-}
-
-/// Whether the process is still to decide on the claim.
-fn is_for_process(claim: &Claim<'_>) -> bool {
-    claim.party == Party::Process && claim.decision.is_none()
-}
-
-/// Whether the claim is still to be asked in Redis.
-fn is_undecided(claim: &Claim<'_>) -> bool {
-    claim.party == Party::Redis && claim.decision.is_none()
-}
-
-/// The undecided claims of each slot, in the order of the claims.
-fn parties<'c, 'p>(
-    claims: &'c mut [&mut Claim<'p>],
-    grouping: Grouping,
-) -> PerAsk<PerAsk<&'c mut Claim<'p>>> {
-    let mut parties: PerAsk<(HashSlot, PerAsk<&mut Claim<'p>>)> = PerAsk::new();
-    for claim in claims.iter_mut().map(|claim| &mut **claim).filter(|claim| is_undecided(claim)) {
-        let slot = claim.place.slot;
-        let same = |party: &&mut (HashSlot, _)| grouping == Grouping::BySlot && party.0 == slot;
-        match parties.iter_mut().find(same) {
-            Some((_, party)) => party.push(claim),
-            None => parties.push((slot, PerAsk::from_iter([claim]))),
-        }
-    }
-    parties.into_iter().map(|(_, party)| party).collect()
-}
-
-/// The claims of one party.
-fn of<'c, 'p>(claims: &'c mut [&mut Claim<'p>], party: Party) -> PerAsk<&'c mut Claim<'p>> {
-    claims.iter_mut().map(|claim| &mut **claim).filter(|claim| claim.party == party).collect()
-}
-
-/// Keeps a candidate with its limit, which is asked right before it. A candidate that cannot be asked where its
-/// limit is asked gets no decision.
-fn keep_together(claims: &mut [&mut Claim<'_>]) {
-    for candidate in 1..claims.len() {
-        let (limits, candidates) = claims.split_at_mut(candidate);
-        let ([.., limit], [candidate, ..]) = (limits, candidates) else { return };
-        if candidate.ask.mode != Mode::Candidate {
-            continue;
-        }
-        match (limit.party, candidate.party) {
-            (Party::WrongType | Party::Unreachable, Party::Redis) if is_undecided(candidate) => {
-                candidate.party = limit.party;
-            }
-            (Party::Redis, Party::WrongType | Party::Unreachable) => {
-                candidate.party = Party::Nobody;
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The party that decides in place of Redis, by the limit's `on_store_error`.
-fn without_redis(claim: &Claim<'_>, place: usize) -> Result<Party, Unavailable> {
-    match (claim.spec.on_store_error, claim.ask.mode) {
-        (OnStoreError::Local, _) => Ok(Party::Process),
-        (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
-        (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow | Mode::Candidate) => {
-            Ok(Party::Nobody)
-        }
     }
 }

@@ -1,0 +1,94 @@
+//! Which claims of a request are asked together, and who decides on a claim in place of Redis.
+
+use crate::limit::Mode;
+use crate::limit::decide::PerAsk;
+use crate::plan::OnStoreError;
+use crate::store::Unavailable;
+use crate::store::claim::{Claim, Party};
+use crate::store::redis::HashSlot;
+
+/// Which claims are asked together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grouping {
+    /// All claims whose keys share a slot.
+    BySlot,
+    /// Each claim by itself: the slot moves, and one server has some of the keys, another one the others.
+    Apart,
+}
+
+pub(super) fn is_in_several_slots(claims: &[&mut Claim<'_>]) -> bool {
+    let mut slots = claims.iter().filter(|claim| is_undecided(claim)).map(|it| it.place.slot);
+    slots.next().is_some_and(|first| slots.any(|slot| slot != first))
+}
+
+/// Whether the process is still to decide on the claim.
+pub(super) fn is_for_process(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Process && claim.decision.is_none()
+}
+
+/// Whether a Redisson limiter is still to be asked.
+pub(super) fn is_open_limiter(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Limiter && claim.decision.is_none()
+}
+
+/// Whether the claim's bucket is still to be asked in Redis.
+pub(super) fn is_undecided(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Redis && claim.decision.is_none()
+}
+
+/// The undecided claims of each slot, in the order of the claims.
+pub(super) fn parties<'c, 'p>(
+    claims: &'c mut [&mut Claim<'p>],
+    grouping: Grouping,
+) -> PerAsk<PerAsk<&'c mut Claim<'p>>> {
+    let mut parties: PerAsk<(HashSlot, PerAsk<&mut Claim<'p>>)> = PerAsk::new();
+    for claim in claims.iter_mut().map(|claim| &mut **claim).filter(|claim| is_undecided(claim)) {
+        let slot = claim.place.slot;
+        let same = |party: &&mut (HashSlot, _)| grouping == Grouping::BySlot && party.0 == slot;
+        match parties.iter_mut().find(same) {
+            Some((_, party)) => party.push(claim),
+            None => parties.push((slot, PerAsk::from_iter([claim]))),
+        }
+    }
+    parties.into_iter().map(|(_, party)| party).collect()
+}
+
+/// The claims of one party.
+pub(super) fn of<'c, 'p>(
+    claims: &'c mut [&mut Claim<'p>],
+    party: Party,
+) -> PerAsk<&'c mut Claim<'p>> {
+    claims.iter_mut().map(|claim| &mut **claim).filter(|claim| claim.party == party).collect()
+}
+
+/// Keeps a candidate with its limit, which is asked right before it. A candidate that cannot be asked where its
+/// limit is asked gets no decision.
+pub(super) fn keep_together(claims: &mut [&mut Claim<'_>]) {
+    for candidate in 1..claims.len() {
+        let (limits, candidates) = claims.split_at_mut(candidate);
+        let ([.., limit], [candidate, ..]) = (limits, candidates) else { return };
+        if candidate.ask.mode != Mode::Candidate {
+            continue;
+        }
+        match (limit.party, candidate.party) {
+            (Party::WrongType | Party::Unreachable, Party::Redis) if is_undecided(candidate) => {
+                candidate.party = limit.party;
+            }
+            (Party::Redis, Party::WrongType | Party::Unreachable) => {
+                candidate.party = Party::Nobody;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The party that decides in place of Redis, by the limit's `on_store_error`.
+pub(super) fn without_redis(claim: &Claim<'_>, place: usize) -> Result<Party, Unavailable> {
+    match (claim.spec.on_store_error, claim.ask.mode) {
+        (OnStoreError::Local, _) => Ok(Party::Process),
+        (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
+        (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow | Mode::Candidate) => {
+            Ok(Party::Nobody)
+        }
+    }
+}
