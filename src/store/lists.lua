@@ -1,10 +1,10 @@
 -- The buckets that are lists, as sorted sets. `shell.lua` includes this text at its line for it, and runs
 -- it only for a call that asks about such a bucket.
 --
--- Each of these algorithms has three functions over a key and its terms. `ask` returns what `decide` says,
+-- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says,
 -- or that the key holds another type. Where the request passes, `ask` also returns a list that begins with
--- the receipt. If all limits of the request let it pass, `write` is called with that list. `settle` writes
--- at once.
+-- the receipt. If all limits of the request let it pass, `write` is called with that list, else `keep`.
+-- `settle` writes at once.
 
 -- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member
 -- is the clock by which it was made (7 bytes), and a running number among the entries of that clock (4).
@@ -124,10 +124,14 @@ function log.ask(key, ask, now, earliest, again)
     read[key] = known
   end
   if not turn then
+    if seen and not moved then
+      -- The key may still have the expiry of a shorter interval.
+      log.expire(key, seen[2] + figures[2])
+    end
     return wait, remaining
   end
   local number = seen and log.number(key, clock, seen[2], seen[1], seen[5]) or 0
-  return wait, remaining, { turn, clock, number, fresh_at }
+  return wait, remaining, { turn, clock, number, fresh_at, seen and seen[2] + figures[2] }
 end
 
 function log.write(key, ask, entry)
@@ -135,6 +139,13 @@ function log.write(key, ask, entry)
   log.add(key, ask[2], entry[1], clock, entry[3])
   log.forget(key, figures, clock)
   log.expire(key, entry[4])
+end
+
+-- Another limit refuses the request. The key may still have the expiry of a shorter interval.
+function log.keep(key, entry)
+  if entry[5] then
+    log.expire(key, entry[5])
+  end
 end
 
 function log.settle(key, ask, now)
@@ -193,6 +204,10 @@ function slots.write(key, ask, entry)
     local last = tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2])
     call('PEXPIREAT', key, format('%d', last / 1000 + 1))
   end
+end
+
+-- Each lease has its own end, whatever the present figures are.
+function slots.keep()
 end
 
 function slots.settle(key, ask, now)

@@ -50,7 +50,9 @@
 -- It returns up to six values:
 --   1  wait       microseconds, from `earliest` on, until the cost would be allowed; -1: never allowed
 --   2  remaining  tokens; where the cost is allowed, after it was taken
---   3  moved      true where the state had to follow a clock that stepped back
+--   3  moved      true where the state had to follow a clock that stepped back; nil where the bytes tell that
+--                 the key lives long enough by these figures. Else the key has the expiry of other figures: until
+--                 when it lives, in microseconds, or 0 or false where the bytes do not tell
 --   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket
 --   5  expiry     until when the bytes must be kept; nil where the key already lives long enough
 --   6  receipt    what is noted of the taking, for a later settlement
@@ -89,6 +91,8 @@ for bucket = 1, #keys do
     known = known + 1
   end
 end
+-- For each bucket whose key may have the expiry of other figures: the last ask.
+local aged = {}
 -- The bytes as they were read.
 local stored = known > 0 and { unpack(states) }
 if known < #keys and call('EXISTS', unpack(keys)) > known then
@@ -165,10 +169,12 @@ while place < ends do
       elseif state then
         wait, remaining, moved, taken, expiry, receipt =
           decide(ask[1], ask[4], cost, ask[5], state, now, nil, least)
-        if moved then
+        if moved == true then
           -- The bucket goes back with the clock even if the request is refused.
           local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
           states[bucket], written[bucket] = kept, kept_expiry
+        elseif moved ~= nil then
+          aged[bucket] = ask
         end
       elseif state == nil then
         wait = WRONG_TYPE
@@ -213,6 +219,9 @@ while place < ends do
         if not pass then
           if refused == n - 1 and way == 'candidate' then
             tried, tried_expiry = taken, expiry
+          end
+          if list then
+            list.keep(keys[bucket], taken)
           end
         elseif list then
           entries = entries or {}
@@ -259,10 +268,14 @@ while place < ends do
   until not latest
   place = place + 1
 
-  if entries and pass then
+  if entries then
     for n, entry in pairs(entries) do
-      local ask = terms[plan[first + 2 * n]]
-      lists[ask[1]].write(keys[plan[first + 2 * n - 1]], ask, entry)
+      local key, ask = keys[plan[first + 2 * n - 1]], terms[plan[first + 2 * n]]
+      if pass then
+        lists[ask[1]].write(key, ask, entry)
+      else
+        lists[ask[1]].keep(key, entry)
+      end
     end
   end
   if not pass then
@@ -314,6 +327,13 @@ for bucket = 1, #keys do
         -- With GET the answer is the old value in place of OK.
         call('SET', keys[bucket], state, 'PXAT', text, 'GET')
       end
+    end
+  elseif aged[bucket] then
+    -- Nothing was taken. The key may still have the expiry of other figures, by which the bucket is new sooner.
+    local ask = aged[bucket]
+    local _, _, lives, _, expiry = decide(ask[1], ask[4], 0, 0, states[bucket], now)
+    if expiry and expiry > (lives or 0) then
+      call('PEXPIREAT', keys[bucket], format('%d', expiry / 1000 + 1))
     end
   end
 end

@@ -277,10 +277,15 @@ fn keep(
     change: Change,
     now: Now,
 ) -> bool {
-    // After a reload with a smaller burst a bucket may owe tokens. Then it must not be forgotten.
-    let owes = || before.filter(|state| algorithm.in_debt(*state));
-    let Some(state) = change.state().or_else(owes) else { return false };
-    shard.put(id, state, Due::of(algorithm, state), now);
+    let is_empty = |state: &State| matches!(state, State::SlidingLog(seen) if seen.used == 0);
+    let before = before.filter(|state| !is_empty(state));
+    let Some(state) = change.state().or(before) else { return false };
+    let due = Due::of(algorithm, state);
+    // After a reload with a slower rate or a smaller burst a bucket is full later, or owes tokens. By the old
+    // figures it would be forgotten too early, although nothing is taken.
+    if change.state().is_some() || shard.due(id) != Some(due) {
+        shard.put(id, state, due, now);
+    }
     if let (Algorithm::SlidingLog(params), Some(State::SlidingLog(seen))) =
         (algorithm, change.state())
     {

@@ -163,6 +163,10 @@ impl Shard {
         Some(self.entries.get(self.find(identity)?)?.state.state())
     }
 
+    pub(super) fn due(&self, identity: Identity) -> Option<Due> {
+        Some(self.entries.get(self.find(identity)?)?.due)
+    }
+
     /// Writes a bucket's state, in place of its former state if it had one.
     pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
         let entry = BucketEntry { identity, due, state: Packed::of(state) };

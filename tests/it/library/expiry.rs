@@ -1,12 +1,15 @@
 //! How long the keys of used token buckets live: never shorter than they must, and seldom set anew.
 
+use std::time::Duration;
+
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::plan::LimitSpec;
-use tidegate::store::BucketAsk;
+use tidegate::store::{BucketAsk, SWEEP_STEPS};
 
+use crate::support::algorithms::{leaky, log, rolling, sliding};
 use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
@@ -136,5 +139,74 @@ async fn an_expiry_that_is_to_be_set_is_not_lost_in_its_call() {
         assert_eq!(place.calls("setrange"), written + 1, "{name}: in one call");
         let goes_at = place.goes_at();
         assert!(goes_at >= (before + 41 * DAY) / 1_000, "{name}: {goes_at}");
+    }
+}
+
+/// A refusal wrote nothing. So the key went by the faster figures, and the client had a whole new bucket.
+#[tokio::test]
+async fn a_key_lives_long_enough_after_a_refusal_by_slower_figures() {
+    for (before, after, seconds) in [
+        (bucket("10/10s", 10), bucket("10/h", 10), 3_000),
+        (bucket("7/20s", 7), bucket("7/h", 7), 3_000),
+        (bucket("7/20s", 7), bucket("1/h", 7), 3_000),
+        (leaky("10/20s", 9), leaky("10/h", 9), 300),
+        (rolling("10/10s"), rolling("10/h"), 3_000),
+        (sliding("10/10s"), sliding("10/h"), 3_000),
+        (log("10/10s"), log("10/h"), 3_000),
+    ] {
+        for name in ["by the limit", "by another limit", "by a limit before it"] {
+            let place = Place::start();
+            let (one, other) = (limit("one"), limit("other"));
+            let of = |algorithm| {
+                let mut one = ask(&one, &place.key, 1);
+                one.ask.algorithm = algorithm;
+                one
+            };
+            let empty = ask(&other, &place.key, 1);
+            assert!(place.bench.decide(&[empty]).await.verdict.passes());
+            let is_alone = name == "by the limit";
+            for _ in 0..if is_alone { 11 } else { 9 } {
+                place.bench.decide(&[of(before)]).await;
+            }
+            let slower = of(after);
+            let asks = [empty, slower, empty];
+            let asks = match name {
+                "by the limit" => &asks[1..2],
+                "by another limit" => &asks[1..3],
+                _ => &asks[0..2],
+            };
+            assert!(!place.bench.decide(asks).await.verdict.passes(), "{after}, {name}");
+            let keys: Vec<String> = place.server.run(&["KEYS", "tidegate:{a}:one*"]);
+            let goes_at = place.server.goes_at(&keys[0]).unwrap();
+            let lives = goes_at.saturating_sub(place.now() / 1_000) / 1_000;
+            assert!(lives >= seconds, "{after}, {name}: {lives} s");
+        }
+    }
+}
+
+/// The same in the process, which forgets a bucket that is full again.
+#[tokio::test]
+async fn a_refusal_by_slower_figures_keeps_a_bucket_in_the_process() {
+    for (before, after) in [
+        (bucket("10/s", 10), bucket("10/h", 10)),
+        (leaky("10/s", 9), leaky("10/h", 9)),
+        (rolling("10/s"), rolling("10/h")),
+        (log("10/s"), log("10/h")),
+    ] {
+        let bench = Bench::memory();
+        let (spec, key, now) = (limit("one"), key("a"), Bench::now());
+        let of = |algorithm| {
+            let mut one = ask(&spec, &key, 1);
+            one.ask.algorithm = algorithm;
+            [one]
+        };
+        for _ in 0..11 {
+            bench.decide_at(&of(before), now).await;
+        }
+        for second in [0, 3, 6] {
+            let then = now.plus(Duration::from_secs(second));
+            assert!(!bench.decide_at(&of(after), then).await.verdict.passes(), "{after}");
+            (0..SWEEP_STEPS).for_each(|_| bench.shared.sweep(then.plus(Duration::from_secs(2))));
+        }
     }
 }

@@ -28,6 +28,8 @@ local tokens, period, burst, mark = figures[1], figures[2], figures[3], figures[
 
 -- Decode. Bytes in no known format are a new bucket.
 local missing, rest, at, spare, lead = 0, 0, now, -1, 0
+-- Until when the key lives, as the bytes tell it; 0 where they do not.
+local lives = 0
 if bytes then
   local size, time, tag = #bytes, -1
   if size == 12 then
@@ -35,8 +37,12 @@ if bytes then
   end
   if tag and time < 2^52 then
     at, spare = time, tag - mark
-    if spare > 63 then -- written under another rate
-      spare = -1
+    if spare < 0 or spare > 63 then -- written under another rate, which its mark names
+      local left = tag % 64
+      local other = (tag - left) / 64
+      local fives, twos = other % 16, (other - other % 64) / 64
+      local threes = (other % 64 - fives) / 16
+      lives, spare = at + (missing + left) * 2^twos * 3^threes * 5^fives, -1
     end
   else
     local counted_under = period
@@ -66,7 +72,10 @@ if bytes then
 end
 
 -- refill. A `spare` below zero means that the spare is unknown.
-local elapsed, ahead, moved = now - at, 0, false
+local elapsed, ahead, moved = now - at, 0
+if spare < 0 then
+  moved = lives
+end
 if elapsed >= 0 then
   at, lead = now, 0
 else
@@ -220,7 +229,7 @@ elseif mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then
   if spare >= cost then
     spare, expiry = spare - cost
   else
-    spare = bytes and math.min(63, whole, (burst - burst % 8) / 8) or 0
+    spare = bytes and cost > 0 and math.min(63, whole, (burst - burst % 8) / 8) or 0
     expiry = fresh_at + spare * period
   end
   taken = struct_pack('>I7I2I3', at, mark + spare, whole)

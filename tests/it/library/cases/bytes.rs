@@ -41,6 +41,8 @@ pub(crate) struct Written {
     pub(crate) holds: Vec<u8>,
     /// With its figures; nothing of a list.
     pub(crate) state: Option<(State, Algorithm)>,
+    /// The times at which the bucket is full by the figures of later requests, which took nothing.
+    pub(crate) aged: Vec<Timestamp>,
 }
 
 impl Written {
@@ -53,7 +55,19 @@ impl Written {
             State::SlidingWindow(state) => sliding_bytes(state),
             State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
         };
-        Self { holds, state: Some((state, *under)) }
+        Self { holds, state: Some((state, *under)), aged: Vec::new() }
+    }
+
+    /// The mark of the rate under which a bucket was written, where its bytes have one.
+    pub(crate) fn mark(&self) -> Option<u64> {
+        match (self.state, &self.holds[..]) {
+            (Some((State::Bucket(_), _)), [0..16, .., high, low, _, _, _])
+                if self.holds.len() == 12 =>
+            {
+                Some(u64::from(*high) << 8 | u64::from(*low))
+            }
+            _ => None,
+        }
     }
 
     /// What a key holds without its tokens to spare, and these.
@@ -73,7 +87,11 @@ impl Written {
     pub(crate) fn goes_at(&self, spare: u64) -> Option<u64> {
         let (state, under) = self.state.as_ref()?;
         let longer = if spare > 0 { spare * under.figures()[1] } else { 0 };
-        Some(under.fresh_at(*state).plus_micros(longer).as_micros() / 1_000 + 1)
+        let lives = under.fresh_at(*state).plus_micros(longer);
+        // Bytes with a mark tell how long the key lives, so a key with such bytes never lives shorter.
+        let is_set = |until: &&Timestamp| self.mark().is_none() || **until > lives;
+        let last = self.aged.iter().rfind(is_set).unwrap_or(&lives);
+        Some(last.as_micros() / 1_000 + 1)
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, Sta
 use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, Claim, SWEEP_STEPS};
@@ -75,6 +76,9 @@ pub(crate) struct Pure {
     buckets: HashMap<String, Bucket>,
     /// Each with what was noted of its asks.
     requests: Vec<(Vec<Asked>, Vec<Option<Receipt>>)>,
+    /// Counts the calls, of which one has all requests of one moment.
+    calls: usize,
+    last_request: Option<Timestamp>,
 }
 
 #[derive(Default)]
@@ -82,6 +86,10 @@ struct Bucket {
     state: Option<State>,
     /// The figures under which that was written.
     under: Option<Algorithm>,
+    /// The call that wrote it.
+    written_by: usize,
+    /// For each call that took nothing: when the bucket is full by the figures of its last request.
+    aged: Vec<(usize, Option<Timestamp>)>,
     log: Log,
     /// Each request that holds a slot, and the microsecond at which its lease ends.
     slots: Vec<(usize, u64)>,
@@ -111,8 +119,31 @@ impl Bucket {
                 let lease = u64::try_from(params.lease().as_micros()).unwrap();
                 self.slots.push((request, now.as_micros() + lease));
             }
-            (_, state) => (self.state, self.under) = (Some(state), Some(*algorithm)),
+            (_, state) => {
+                (self.state, self.under) = (Some(state), Some(*algorithm));
+                self.aged.clear();
+            }
         }
+    }
+
+    /// A request by these figures took nothing. The key lives until the bucket is full by them, unless the bytes
+    /// tell that it lives long enough.
+    fn age(&mut self, algorithm: &Algorithm, (call, now): (usize, Timestamp)) {
+        let Some(mark) = self.written().map(|written| written.mark()) else { return };
+        if mark.is_some_and(|mark| mark == algorithm.figures()[3]) {
+            return;
+        }
+        let (used, patience) = (Difference::More(0), Patience::NONE);
+        let none = Settlement { used, receipt: Receipt::NONE, patience };
+        let full = algorithm.settle(self.state, &none, now).map(|state| algorithm.fresh_at(state));
+        self.aged.pop_if(|(before, _)| *before == call);
+        self.aged.push((call, full));
+    }
+
+    fn written(&self) -> Option<Written> {
+        let (state, under) = self.state.zip(self.under)?;
+        let aged = self.aged.iter().filter_map(|(_, full)| *full).collect();
+        Some(Written { aged, ..Written::of(state, &under) })
     }
 }
 
@@ -143,7 +174,17 @@ impl Pure {
                 let noted = changed.map(|(ask, change)| noted(ask, change, now));
                 let noted = noted.collect();
                 let number = self.requests.len();
+                if self.last_request.replace(now) != Some(now) {
+                    self.calls += 1;
+                }
+                let call = self.calls;
                 for (asked, change) in asked.iter().zip(decided.changes) {
+                    let bucket = self.bucket(asked);
+                    if change.state().is_some() {
+                        bucket.written_by = call;
+                    } else if bucket.written_by != call {
+                        bucket.age(&asked.ask.algorithm, (call, now));
+                    }
                     if let Some(state) = change.state() {
                         let algorithm = &asked.ask.algorithm;
                         let state = self.kept.state(state, algorithm);
@@ -154,6 +195,7 @@ impl Pure {
                 decided.decisions.to_vec()
             }
             What::End { request } => {
+                self.last_request = None;
                 let asked = self.requests[*request].0.clone();
                 for asked in asked.iter().filter(|asked| asked.is_slot()) {
                     self.bucket(asked).slots.retain(|(holder, _)| holder != request);
@@ -161,6 +203,7 @@ impl Pure {
                 Vec::new()
             }
             What::Settle { request, place, used } => {
+                self.last_request = None;
                 let (asked, receipt) = self.noted(*request, *place);
                 let receipt = receipt.unwrap_or(Receipt::NONE);
                 let settled = Settlement { used: *used, receipt, patience: asked.ask.patience };
@@ -174,6 +217,7 @@ impl Pure {
                         let settled = algorithm.settle(bucket.state, &settled, now);
                         bucket.state = settled.map(|state| kept.state(state, &algorithm));
                         bucket.under = Some(algorithm);
+                        bucket.aged.clear();
                     }
                 }
                 Vec::new()
@@ -195,12 +239,11 @@ impl Pure {
                 bucket.slots.iter().map(|(request, _)| format!("{request:09}")).collect()
             }
             _ => {
-                let written = bucket.state.zip(bucket.under);
-                return written
-                    .map_or_else(Written::default, |(state, under)| Written::of(state, &under));
+                return bucket.written().unwrap_or_default();
             }
         };
-        Written { holds: listed.join(" ").into_bytes(), state: None }
+        let holds = listed.join(" ").into_bytes();
+        Written { holds, ..Written::default() }
     }
 
     /// What a request had asked at a place, and what was noted of it.
