@@ -36,6 +36,8 @@
 
 local UNSET, WRONG_TYPE = { 1 }, { 2 }
 local EXACT = 9007199254740992
+-- With Long.MAX_VALUE Java says that there is no limit. This is the highest rate that a client can be told.
+local MOST_RATE = 999999999999999
 -- Up to this many entries are added up and compared with the value at every call.
 local SMALL = 50
 local PAGE = 100
@@ -110,8 +112,9 @@ if ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
     call('HSETNX', KEYS[1], 'keepAliveTime', '0')
   end
 end
-local rate, interval = whole(figures[1]), whole(figures[2])
-if not rate or not interval or interval < 0 or not figures[3] then
+local rate, interval = tonumber(figures[1] or nil), whole(figures[2])
+rate = whole(rate and rate > MOST_RATE and MOST_RATE or rate)
+if not rate or rate < 0 or not interval or interval < 0 or not figures[3] then
   return UNSET
 end
 local keep = whole(figures[4]) or 0
@@ -175,7 +178,7 @@ if #newest > 0 and tonumber(newest[2]) > now_ms then
     if is_of_one_who_waits(member, score) then
       turn = tonumber(score)
     else
-      ahead = math.max(0, score - now_ms)
+      ahead = math.min(math.max(0, score - now_ms), EXACT - 1)
     end
   end
 end
@@ -236,7 +239,10 @@ else
   end
   if at > now_ms then
     wait = at * 1000 - now
-    if wait <= patience then
+    -- An entry of a time that never comes, as no limiter writes it.
+    if wait >= EXACT then
+      wait = -1
+    elseif wait <= patience then
       -- The entry must not expire with its key before its interval is over. Otherwise later requests would
       -- get its permits too.
       local ends = keep > 0 and keep or call('PTTL', KEYS[1])

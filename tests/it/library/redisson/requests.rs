@@ -148,6 +148,7 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
         ("another type", &["SET", "orders", "x"][..]),
         ("half a configuration", &["HSET", "orders", "rate", "5"][..]),
         ("nonsense", &["HSET", "orders", "rate", "x", "interval", "1", "type", "0"][..]),
+        ("below zero", &["HSET", "orders", "rate", "-5", "interval", "1", "type", "0"][..]),
     ] {
         let bench = Bench::start();
         if !set_up.is_empty() {
@@ -311,4 +312,38 @@ async fn a_flood_that_another_limit_refuses_takes_no_permits() {
         bench.store.settled().await;
         assert_eq!(bench.store.peek(&asks[1], now()).await.unwrap().remaining, 1, "{name}");
     }
+}
+
+/// One such limiter took the whole store down, again and again.
+#[tokio::test]
+async fn an_entry_that_never_leaves_is_its_limiters_own_trouble() {
+    for score in ["+inf", "1e300", "9007199254740993"] {
+        let bench = Bench::start();
+        let mut java = Java::new(&bench.server, "orders");
+        java.try_set_rate(2, HOUR_MS);
+        let mut entry = redis::cmd("ZADD");
+        entry.arg("{orders}:permits").arg(score).arg(&b"\x01x\x01\0\0\0"[..]);
+        entry.query::<()>(&mut bench.server.connection()).unwrap();
+        let spec = limiter("orders");
+        assert_eq!(bench.take(&spec, 1).await, Ok(0), "{score}");
+        for _ in 0..5 {
+            assert!(bench.take(&spec, 1).await.is_err(), "{score}");
+            assert!(bench.take(&spec, 2).await.is_err(), "{score}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_without_a_limit_lets_all_pass() {
+    let bench = Bench::start();
+    let rate = i64::MAX.to_string();
+    let figures = ["HSET", "orders", "rate", &rate, "interval", "1000", "type", "0"];
+    bench.server.run::<u64>(&figures);
+    let spec = limiter("orders");
+    for cost in [1, 1_000_000_000, 1] {
+        assert!(bench.take(&spec, cost).await.is_ok(), "{cost}");
+    }
+    // What Java writes for its own permits.
+    bench.server.run::<()>(&["SET", "{orders}:value", &(i64::MAX - 3).to_string()]);
+    assert!(bench.take(&spec, 1).await.is_ok());
 }
