@@ -111,7 +111,7 @@ return new";
 /// Sets an expiry, but only where the hash is a limiter's: another program may use a key of that name.
 const EXPIRE: &str = "\
 local any = 0
-if redis.call('HEXISTS', KEYS[1], 'rate') == 0 then
+if not redis.call('HGET', KEYS[1], 'rate') then
   return 0
 end
 for _, key in ipairs(KEYS) do

@@ -207,6 +207,19 @@ fn the_commands_find_a_limiter_in_a_cluster() {
     }
 }
 
+/// `expire` needed a right that the manual does not name.
+#[test]
+fn the_commands_need_no_right_but_those_of_the_manual() {
+    let server = RedisServer::start();
+    server.as_user();
+    let url = format!("redis://tidegate:secret@127.0.0.1:{}", server.port());
+    for command in ["try-set orders 5/s", "set orders 100/s", "get orders", "expire orders 1h"] {
+        let words: Vec<_> = command.split(' ').collect();
+        let (code, _, error) = told(&[&["redisson"], &words[..], &["--url", &url]].concat());
+        assert_eq!((code, error.as_str()), (0, ""), "{command}");
+    }
+}
+
 #[test]
 fn the_commands_read_and_write_limiters() {
     let server = RedisServer::start();
