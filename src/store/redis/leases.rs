@@ -21,8 +21,12 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::{Shared, StoreError};
 
-/// A lease is renewed after one part in this many of its length.
+/// A lease is renewed after one part in this many of its length, or after [`LONGEST`].
 const RENEWALS: u32 = 3;
+
+/// The longest time between two renewals. For so long at most, a Redis whose data somebody has deleted gives the
+/// slots to others.
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// The keeper also renews leases that are due within one part in this many of the time between renewals.
 const GATHERED: u32 = 4;
@@ -212,7 +216,7 @@ async fn keep(table: Arc<SlotTable>, mut connects: watch::Receiver<u64>) {
 
 /// Time between two renewals.
 fn pause(ask: &Ask) -> Duration {
-    lease(ask) / RENEWALS
+    (lease(ask) / RENEWALS).min(LONGEST)
 }
 
 fn lease(ask: &Ask) -> Duration {
