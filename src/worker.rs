@@ -214,7 +214,7 @@ pub async fn run(
                 connections.cut().await;
                 // Waits until the costs of the last responses, and the slots of cut requests, are settled
                 // in the store.
-                proxy.throttle().store.settled().await;
+                proxy.throttle().store.leave().await;
                 return Ok(());
             }
         }

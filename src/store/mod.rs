@@ -243,6 +243,15 @@ impl Store {
         }
     }
 
+    /// The worker ends. Like [`Store::settled`]. Then Redis learns that the process has ended, and the others that
+    /// share it need not wait until its announcement has expired.
+    pub(crate) async fn leave(&self) {
+        self.settled().await;
+        if let Some(redis) = &self.redis {
+            redis.leave().await;
+        }
+    }
+
     /// Resets the ask's bucket to a new one, in Redis and in this process. What other processes know of its
     /// refusals ends within a second.
     ///

@@ -8,7 +8,7 @@
 //! leave before the answer. `health` knows whether the server can decide, and `counts` counts its calls for
 //! metrics. `advice` and `notices` have the words for operators. `leases` keeps the slots that are held in
 //! Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
-//! while processes run, and `unsettled` counts lost settlements. `redisson` asks Redisson limiters, by its own
+//! while processes run, `setbacks` knows which of their failures to log, and `unsettled` counts lost settlements. `redisson` asks Redisson limiters, by its own
 //! script and calls.
 
 mod advice;
@@ -27,6 +27,7 @@ mod processes;
 mod queue;
 mod redisson;
 mod router;
+mod setbacks;
 mod slot;
 mod topology;
 mod unsettled;
@@ -34,6 +35,7 @@ mod unsettled;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
@@ -42,6 +44,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::call::{AskReply, Call, Request, SCRIPT};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
+use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::router::Router;
 use super::claim::{BucketAsk, Claim, Moment, Party, RedisPlace, Source, Taken};
@@ -71,6 +74,8 @@ pub(super) struct Redis {
     router: Arc<Router>,
     pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
+    /// In one worker of the process.
+    announcement: Mutex<Option<Announcement>>,
     pub(super) leases: Leases,
     prefix: String,
     display: KeyDisplay,
@@ -88,11 +93,11 @@ impl Redis {
         let router = Router::new(Arc::clone(nodes), prefix, Arc::clone(&shared));
         let queue = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
+        let mut announcement = None;
         // One worker does for the process what need not be done by each.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
             let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
-            let announcing = processes::announce(to, prefix.to_owned(), all);
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(announcing)));
+            announcement = Announcement::begin(to, prefix, all);
             let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
             let following = overrides::follow(from, prefix.to_owned(), shared);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
@@ -103,7 +108,8 @@ impl Redis {
         }
         let leases = Leases::keep(queue.teller(), Arc::clone(&router), Arc::clone(&shared));
         let prefix = prefix.to_owned();
-        Self { router, queue, _tasks: tasks, leases, prefix, display, shared }
+        let announcement = Mutex::new(announcement);
+        Self { router, queue, _tasks: tasks, announcement, leases, prefix, display, shared }
     }
 
     /// Waits until there is a connection, or until it is known that Redis is away.
@@ -113,6 +119,14 @@ impl Redis {
             // An error means that no connection will be made any more.
             _ = connects.wait_for(|made| *made > 0) => {}
             () = self.router.gone() => {}
+        }
+    }
+
+    /// The process ends: it no longer counts among those that share Redis.
+    pub(super) async fn leave(&self) {
+        let announcement = self.announcement.lock().take();
+        if let Some(announcement) = announcement {
+            announcement.withdraw().await;
         }
     }
 

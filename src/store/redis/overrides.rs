@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use super::Redis;
 use super::advice::refusal;
 use super::router::Router;
+use super::setbacks::Setbacks;
 use crate::limit::time::Timestamp;
-use crate::observe::seldom::Seldom;
 use crate::plan::WantedFigures;
 use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
 use crate::store::{Shared, StoreError};
@@ -33,8 +33,9 @@ const READ: Duration = Duration::from_secs(60);
 /// Overrides without an end stay so long where no process reads them.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 
-/// The time between two warnings that overrides cannot be read.
-const SILENCE: Duration = Duration::from_secs(600);
+/// What an operator is told where it is not known what to do.
+const GOES_ON: &str =
+    "the overrides that were read last stay in force; they are read again when redis answers";
 
 /// Reads the overrides again and again, and notes in `shared` what is in force.
 pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
@@ -44,7 +45,7 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shar
     let look = command(&name, "look");
     let slot = router.slot(name.as_bytes());
     let mut read_at = Instant::now();
-    let told = Seldom::new(SILENCE);
+    let mut setbacks = Setbacks::new();
     loop {
         let reading = async {
             let found = router.try_call(slot, &generation, number).await?;
@@ -59,12 +60,16 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shar
             Ok(())
         };
         // Without an answer what was read last stays in force.
-        if let Err(StoreError::Redis(error)) = reading.await
-            && error.code().is_some()
-            && told.is_due(())
-        {
-            let help = refusal(&error).and_then(|(_, help)| help).unwrap_or_default();
-            tracing::warn!(%error, "help" = help, "overrides not read");
+        match reading.await {
+            Ok(()) => setbacks.ended(),
+            Err(StoreError::Redis(error))
+                if error.code().is_some()
+                    && setbacks.is_news(router.nodes.is_up(slot), Instant::now()) =>
+            {
+                let help = refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON);
+                tracing::warn!(%error, "help" = help, "overrides not read");
+            }
+            Err(_) => {}
         }
         shared.running.end_expired();
         sleep(PAUSE).await;

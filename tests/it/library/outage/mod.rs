@@ -336,6 +336,19 @@ async fn a_key_of_another_type_is_told_once() {
     assert!(told.contains("limit=odd") && told.contains("tidegate:{203.0.113.7}:odd"), "{told}");
 }
 
+/// Each process thought that it was alone, and said nothing.
+#[tokio::test]
+async fn processes_that_cannot_be_counted_stay_as_many() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    let _other = Store::new(Shared::new(&bench.spec), &bench.spec, KeyDisplay::Plain);
+    bench.until("two are known", || bench.shared.counters().processes == 2).await;
+    let () = server.run(&["SET", "tidegate::processes", "x"]);
+    bench.until_log("processes not counted").await;
+    assert!(bench.log.text().contains("another type"), "{}", bench.log.text());
+    assert_eq!(bench.shared.counters().processes, 2);
+}
+
 /// A held slot was written again only after a third of its lease. Until then others got it too.
 #[tokio::test]
 async fn slots_whose_data_is_deleted_are_held_again_soon() {

@@ -84,3 +84,13 @@ fn one_process_has_the_whole_limit() {
     });
     assert_eq!(passed(&proxy), 12);
 }
+
+/// A process that was drained counted for as long as one that died.
+#[test]
+fn a_process_that_ends_no_longer_counts() {
+    let server = RedisServer::start();
+    let [mut ends, _stays] = [limited(&server), limited(&server)];
+    wait_until("both are known", || processes(&server) == 2);
+    ends.stop();
+    assert_eq!(processes(&server), 1);
+}

@@ -1,0 +1,63 @@
+//! Failures of calls that no request waits for: the announcement of this process, and the reading of overrides.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::observe::seldom::Seldom;
+
+/// The time between two warnings.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// A failure is logged where it lasts for so long. By then a server that cannot decide at all counts as away, and
+/// has a log line for that.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What one such call has met.
+pub(super) struct Setbacks {
+    told: Seldom<()>,
+    since: Option<Instant>,
+}
+
+impl Setbacks {
+    pub(super) fn new() -> Self {
+        Self { told: Seldom::new(SILENCE), since: None }
+    }
+
+    /// The call did what it should.
+    pub(super) fn ended(&mut self) {
+        self.since = None;
+    }
+
+    /// The call failed now, by a server that `is_up` for other calls. Whether this is to be logged.
+    pub(super) fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
+        if !is_up {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.duration_since(since) >= PATIENCE && self.told.is_due(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_lasts_while_the_server_decides_is_news() {
+        let (mut setbacks, begin) = (Setbacks::new(), Instant::now());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        for (seconds, is_up, is_news) in [
+            (0, true, false),
+            (2, true, false),
+            (3, false, false),
+            (4, true, false),
+            (6, true, false),
+            (7, true, true),
+            (8, true, false),
+        ] {
+            assert_eq!(setbacks.is_news(is_up, after(seconds)), is_news, "{seconds}");
+        }
+    }
+}
