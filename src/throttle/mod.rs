@@ -295,8 +295,13 @@ fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mu
 /// What an enforcing limit says to the client, whose request goes, or is refused, at the time of day `goes`.
 /// `None` for other limits, and where the limit did not decide.
 fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
-    let Claim { spec, ask: Ask { algorithm, mode, .. }, decision, figures, .. } = &limit.claim;
+    let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, decision, figures, .. } =
+        &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
+    // A leaky bucket with room in its queue refuses whom it may not hold for so long. The client's next request would
+    // not get what is left either.
+    let is_promise = outcome.passes() || remaining < cost.get();
+    let remaining = if is_promise { remaining } else { 0 };
     let (burst, window) = capacity(&limit.claim);
     let reset = match figures {
         Some(_) => window,

@@ -272,3 +272,20 @@ fn a_request_takes_from_all_three_limits_or_from_none() {
 fn headers<'h>(ip: &'h str, key: &'h str) -> [(&'static str, &'h str); 2] {
     [("x-forwarded-for", ip), ("x-api-key", key)]
 }
+
+/// The places of a queue in which nobody may wait were told as what is left.
+#[test]
+fn a_leaky_bucket_that_holds_nobody_promises_nothing() {
+    let limit = "algorithm = \"leaky-bucket\"\nrate = \"1/h\"\nqueue = 2\nwait = \"0s\"";
+    in_both_stores(|store| {
+        let proxy = Proxy::answering().limit("even", limit).store(store).start();
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/", &[]).status, 200);
+        for _ in 0..2 {
+            let refused = client.get("/", &[]);
+            assert_eq!(refused.status, 429);
+            let told = refused.header("ratelimit").unwrap();
+            assert!(told.starts_with("\"even\";r=0;t="), "{told}");
+        }
+    });
+}
