@@ -1,10 +1,10 @@
-//! Refusals that need no question: a bucket in Redis that refused one token goes on refusing until a moment
-//! that Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
+//! Refusals that need no question: a bucket in Redis that refused a cost goes on refusing it until a moment that
+//! Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
 //!
-//! The answer is the answer that Redis would give. It is known only for a request that takes one token from
-//! each of its limits, because only then the number of remaining tokens is known: none. The wait is counted
-//! from the time before the question was sent. Therefore it never ends later here than in Redis, and no
-//! clocks are compared. After the wait Redis is asked again.
+//! The answer is the answer that Redis would give. Only the number of remaining tokens may be older: where a
+//! request takes several, some may have come back since. The wait is counted from the time before the question was
+//! sent. Therefore it never ends later here than in Redis, and no clocks are compared. After the wait Redis is
+//! asked again. All limits of the request in Redis must refuse, because the answer names each that does.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
 //! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
@@ -14,16 +14,18 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::claim::{Claim, Party, RedisPlace};
 use super::memory::{Identity, Memory};
-use crate::limit::Mode;
+use super::shared::Shared;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::PerAsk;
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
 
 /// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
 /// time reaches Redis.
@@ -35,13 +37,17 @@ const ASKING: Duration = Duration::from_millis(100);
 /// The most refusals that a worker knows. One takes about a hundred bytes.
 const MOST: usize = 16_384;
 
+/// The most costs of one bucket whose refusals are known.
+const MOST_COSTS: usize = 4;
+
 /// The refusals that a worker knows.
 #[derive(Default)]
 pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 
 #[derive(Default)]
 struct RefusalTable {
-    refusals: HashMap<Identity, KnownRefusal>,
+    /// For each cost that a bucket has refused.
+    refusals: HashMap<Identity, SmallVec<[KnownRefusal; 1]>>,
     /// The limits that refused a request of which other parties were asked too, and until when they count as
     /// such. Limits are in here whose refusals may end at any time.
     lately: HashMap<Identity, Timestamp>,
@@ -52,6 +58,10 @@ struct RefusalTable {
 struct KnownRefusal {
     /// With other figures the bucket may not refuse.
     algorithm: Algorithm,
+    /// A request that takes less may pass.
+    cost: Cost,
+    /// The tokens that there were: fewer than the cost.
+    remaining: u64,
     /// When the bucket has a token again, by the process's steady clock.
     ends: Timestamp,
     /// Until when the refusal is believed.
@@ -64,37 +74,34 @@ struct KnownRefusal {
 }
 
 impl KnownRefusals {
-    /// Refuses the request if a refusal of each of its limits is known. Returns whether the request was
-    /// refused. If it was not, the claims stay unchanged.
+    /// Refuses the request if a refusal of each of its limits in Redis is known. Limits of scope `node` are asked
+    /// here, and take nothing. Returns whether the request was refused. If it was not, the claims stay unchanged.
     pub(super) fn refuse(
         &self,
-        memory: &Memory,
+        shared: &Shared,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
     ) -> bool {
         let mut known = self.0.lock();
-        if known.refusals.is_empty() || !claims.iter().all(|claim| is_lasting(claim)) {
+        let is_sure = |claim: &Claim<'_>| is_lasting(claim) || is_of_process(claim);
+        if known.refusals.is_empty() || !claims.iter().all(|claim| is_sure(claim)) {
             return false;
         }
-        let ends: Option<PerAsk<Timestamp>> = claims
+        let said: Option<PerAsk<Option<Decision>>> = claims
             .iter()
-            .map(|claim| {
-                let refusal = known.refusals.get_mut(&memory.identity(&claim.question()))?;
-                let holds = refusal.is_exact && refusal.is_of(claim) && now < refusal.ends;
-                if holds && now >= refusal.until {
-                    // This request asks Redis again, and those that come meanwhile need not.
-                    refusal.until = now.plus(ASKING);
-                    return None;
-                }
-                holds.then_some(refusal.ends)
+            .map(|claim| match claim.party {
+                Party::Process => Some(None),
+                _ => known.refusal_of(&shared.memory, claim, now).map(Some),
             })
             .collect();
-        let Some(ends) = ends else { return false };
-        for (claim, ends) in claims.iter_mut().zip(ends) {
-            let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
-            let outcome = Outcome::Reject { retry_after };
-            claim.decision = Some(Decision { outcome, remaining: 0 });
-            claim.party = Party::Nobody;
+        drop(known);
+        let Some(said) = said else { return false };
+        for (claim, said) in claims.iter_mut().zip(said) {
+            let here = || shared.memory.look(&claim.question(), shared.wall.both(now));
+            (claim.decision, claim.party) = match said {
+                Some(decision) => (Some(decision), Party::Nobody),
+                None => (Some(here()), Party::Process),
+            };
         }
         true
     }
@@ -124,7 +131,9 @@ impl KnownRefusals {
 
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
     pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
-        let is_exact = claims.windows(2).all(|pair| pair[0].place.slot == pair[1].place.slot);
+        let shared = claims.iter().filter(|claim| claim.spec.scope == Scope::Cluster);
+        let mut slots = shared.map(|claim| claim.place.slot);
+        let is_exact = slots.next().is_none_or(|first| slots.all(|slot| slot == first));
         if !is_exact || claims.iter().any(|claim| claim.party == Party::Limiter) {
             self.note_lately(memory, claims, asked);
         }
@@ -133,16 +142,19 @@ impl KnownRefusals {
             // Before the first connection to its server is made, a claim has the number 0.
             let (place, Some(1..)) = (claim.place, claim.place.connection) else { continue };
             let after = match outcome {
-                Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
-                    retry_after
-                }
+                Outcome::Reject { retry_after } if is_lasting(claim) => retry_after,
                 _ => None,
             };
+            let (algorithm, cost) = (claim.ask.algorithm, claim.ask.cost);
             let mut known = self.0.lock();
             let Some(after) = after else {
-                // Somebody may have made the bucket new.
+                // Somebody may have made the bucket new. Then it has the tokens that it was known to lack.
                 if !known.refusals.is_empty() && outcome.passes() {
-                    known.refusals.remove(&memory.identity(&claim.question()));
+                    let bucket = memory.identity(&claim.question());
+                    let had = remaining.saturating_add(cost.get());
+                    if let Some(refusals) = known.refusals.get_mut(&bucket) {
+                        refusals.retain(|refusal| refusal.cost.get() > had);
+                    }
                 }
                 continue;
             };
@@ -150,9 +162,8 @@ impl KnownRefusals {
                 return;
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
-            let algorithm = claim.ask.algorithm;
-            let refusal = KnownRefusal { algorithm, ends, until, place, is_exact };
-            known.refusals.insert(memory.identity(&claim.question()), refusal);
+            let refusal = KnownRefusal { algorithm, cost, remaining, ends, until, place, is_exact };
+            known.add(memory.identity(&claim.question()), refusal);
         }
     }
 
@@ -169,21 +180,58 @@ impl KnownRefusals {
 
 impl KnownRefusal {
     fn is_of(&self, claim: &Claim<'_>) -> bool {
-        self.algorithm == claim.ask.algorithm && self.place == claim.place
+        let Ask { algorithm, cost, .. } = claim.ask;
+        (self.algorithm, self.cost, self.place) == (algorithm, cost, claim.place)
     }
 }
 
 impl RefusalTable {
+    /// What Redis would say to a claim whose refusal is known.
+    fn refusal_of(
+        &mut self,
+        memory: &Memory,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let refusals = self.refusals.get_mut(&memory.identity(&claim.question()))?;
+        let refusal = refusals.iter_mut().find(|refusal| refusal.is_of(claim))?;
+        if !refusal.is_exact || now >= refusal.ends {
+            return None;
+        }
+        if now >= refusal.until {
+            // This request asks Redis again, and those that come meanwhile need not.
+            refusal.until = now.plus(ASKING);
+            return None;
+        }
+        let retry_after = Some(Duration::from_micros(refusal.ends.micros_since(now)));
+        Some(Decision { outcome: Outcome::Reject { retry_after }, remaining: refusal.remaining })
+    }
+
+    /// Adds the refusal of one cost in place of an older one.
+    fn add(&mut self, bucket: Identity, refusal: KnownRefusal) {
+        let refusals = self.refusals.entry(bucket).or_default();
+        refusals.retain(|known| known.cost != refusal.cost);
+        if refusals.len() >= MOST_COSTS {
+            refusals.remove(0);
+        }
+        refusals.push(refusal);
+    }
+
     /// Whether one more refusal fits. A full table is looked through now and then, and not for each refusal.
     fn has_room(&mut self, now: Timestamp) -> bool {
         let is_due = self.cleaned.is_none_or(|cleaned| cleaned.plus(ASKING) <= now);
         if self.refusals.len() + self.lately.len() >= MOST && is_due {
-            self.refusals.retain(|_, refusal| now < refusal.until);
+            self.refusals.retain(|_, of| of.iter().any(|refusal| now < refusal.until));
             self.lately.retain(|_, until| now < *until);
             self.cleaned = Some(now);
         }
         self.refusals.len() + self.lately.len() < MOST
     }
+}
+
+/// Whether the process itself decides. A candidate is left out: it may take where its limit alone refuses.
+fn is_of_process(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Process && claim.ask.mode != Mode::Candidate
 }
 
 /// Whether a refusal of this claim lasts until the moment that Redis names. A limit that holds requests or
@@ -192,7 +240,6 @@ impl RefusalTable {
 fn is_lasting(claim: &Claim<'_>) -> bool {
     claim.party == Party::Redis
         && claim.ask.mode == Mode::Enforce
-        && claim.ask.cost == Cost::ONE
         && claim.ask.patience == Patience::NONE
         && claim.spec.wait == Patience::NONE
         && !claim.spec.is_settled()

@@ -53,7 +53,7 @@ pub(super) async fn take(
         return Ok(());
     }
     redis.find_places(claims);
-    if store.known.refuse(&store.shared.memory, claims, moment.time) {
+    if store.known.refuse(&store.shared, claims, moment.time) {
         store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }

@@ -56,8 +56,8 @@ impl SimulatedNode {
         {
             return NodeAnswer::Passes(to_fetch.into_vec());
         }
-        let memory = &self.shared.memory;
-        if self.mode != Strategy::Exact && self.known.refuse(memory, &mut [&mut claim], moment.time)
+        let shared = &self.shared;
+        if self.mode != Strategy::Exact && self.known.refuse(shared, &mut [&mut claim], moment.time)
         {
             match claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after: Some(retry_after) }) => {

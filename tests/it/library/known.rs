@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::limit::Mode;
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{BucketAsk, Shared, Store};
 
 use crate::support::PATIENCE;
-use crate::support::algorithms::{log, rolling, sliding};
+use crate::support::algorithms::{leaky, log, rolling, sliding};
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit, settled};
 use crate::support::redis::{RedisServer, location};
@@ -142,13 +142,11 @@ async fn only_what_is_sure_is_known() {
         ask
     };
     let waits = change(&|ask| ask.ask.patience = Patience::of(SECOND));
-    let dear = change(&|ask| ask.ask.cost = Cost::new(2).unwrap());
     let shadow = change(&|ask| ask.ask.mode = Mode::Shadow);
     bench.decide(&[drained(&other, &mine)], Duration::ZERO).await;
     bench.decide(&[drained(&late, &mine)], Duration::ZERO).await;
     for (asks, what) in [
         (&[waits][..], "a limit that holds requests"),
-        (&[dear], "a request that takes two"),
         (&[drained(&late, &mine)], "tokens that may come back"),
         (&[one, shadow], "a limit in shadow"),
         (&[one, drained(&limit("fresh"), &mine)], "a limit that allows"),
@@ -237,4 +235,59 @@ async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
         assert!(tokio::time::Instant::now() < patience, "it is still refused");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn a_refusal_of_several_tokens_is_known_for_the_same_cost() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let of = |cost| {
+        let mut one = ask(&spec, &key, 10);
+        (one.ask.algorithm, one.ask.cost) = (bucket("1/h", 10), Cost::new(cost).unwrap());
+        [one]
+    };
+    bench.decide(&of(4), Duration::ZERO).await;
+    bench.decide(&of(3), Duration::ZERO).await;
+    for cost in [5, 9] {
+        let said = bench.decide(&of(cost), Duration::ZERO).await;
+        let known = bench.decide(&of(cost), Duration::ZERO).await;
+        assert_eq!((known.remaining(0), known.verdict.passes()), (3, false));
+        let waits = [said, known].map(|answer| match answer.verdict {
+            Verdict::Refuse { retry_after: Some(wait), by: 0 } => wait,
+            passes => panic!("{passes:?}"),
+        });
+        assert!(waits[1] <= waits[0] && waits[0] - waits[1] < PATIENCE, "{waits:?}");
+    }
+    assert_eq!(bench.known(), 2);
+    assert!(bench.decide(&of(2), Duration::ZERO).await.verdict.passes(), "a smaller cost");
+    assert!(!bench.asked(&of(5), Duration::ZERO).await, "still known");
+    bench.store.forget(&of(5)[0]).await.unwrap();
+    assert!(bench.decide(&of(5), Duration::ZERO).await.verdict.passes());
+}
+
+#[tokio::test]
+async fn a_limit_of_the_node_is_asked_without_redis() {
+    let bench = Bench::start();
+    let (spec, node, key) = (limit("shared"), limit("node"), key("192.0.2.1"));
+    let node = LimitSpec { scope: Scope::Node, ..node };
+    let asks = [ask(&node, &key, 3), drained(&spec, &key)];
+    assert!(bench.decide(&asks, Duration::ZERO).await.verdict.passes());
+    let said = bench.decide(&asks, Duration::ZERO).await;
+    for _ in 0..5 {
+        let known = bench.decide(&asks, Duration::ZERO).await;
+        assert_eq!(known, said);
+        assert_eq!(known.remaining(0), 2, "nothing was taken");
+    }
+    assert_eq!(bench.known(), 5);
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_that_holds_nobody_refuses_without_redis() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("even"), key("192.0.2.1"));
+    let mut one = ask(&spec, &key, 3);
+    one.ask.algorithm = leaky("1/h", 2);
+    assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], Duration::ZERO).await);
 }
