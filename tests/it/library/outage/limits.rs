@@ -1,11 +1,14 @@
 //! What the limits of a request do while Redis is out of reach, and those that are kept here.
 
+use std::time::Duration;
+
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::{Mode, Scope};
-use tidegate::plan::{LimitSpec, OnStoreError};
-use tidegate::store::Unavailable;
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError};
+use tidegate::store::{Shared, Store, Unavailable};
 
 use super::{Bench, now};
+use crate::support::algorithms::slots;
 use crate::support::bench::decide;
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
@@ -112,4 +115,32 @@ async fn a_client_that_leaves_leaves_its_tokens_in_the_process() {
         assert_eq!(left().await.unwrap().remaining, 9);
     }
     assert_eq!(left().await.unwrap().remaining, 10);
+}
+
+/// Each process thought that it was alone, and said nothing.
+#[tokio::test]
+async fn processes_that_cannot_be_counted_stay_as_many() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    let _other = Store::new(Shared::new(&bench.spec), &bench.spec, KeyDisplay::Plain);
+    bench.until("two are known", || bench.shared.counters().processes == 2).await;
+    let () = server.run(&["SET", "tidegate::processes", "x"]);
+    bench.until_log("processes not counted").await;
+    assert!(bench.log.text().contains("another type"), "{}", bench.log.text());
+    assert_eq!(bench.shared.counters().processes, 2);
+}
+
+/// A held slot was written again only after a third of its lease. Until then others got it too.
+#[tokio::test]
+async fn slots_whose_data_is_deleted_are_held_again_soon() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let (spec, key) = (limit("slots"), key("x"));
+    let mut one = ask(&spec, &key, 10);
+    one.ask.algorithm = slots(1, Duration::from_secs(3_600));
+    let _held = bench.decide(&[one]).await.unwrap();
+    let () = server.run(&["FLUSHALL"]);
+    let is_held = || server.run::<u64>(&["EXISTS", "tidegate:{x}:slots:concurrency"]) == 1;
+    bench.until("the slot is held again", is_held).await;
 }

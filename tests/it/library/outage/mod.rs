@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support::algorithms::{rolling, sliding, slots};
+use crate::support::algorithms::{rolling, sliding};
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::{RedisServer, location};
@@ -334,34 +334,6 @@ async fn a_key_of_another_type_is_told_once() {
     let told = bench.log.text();
     assert_eq!(bench.log.count("key of another type in redis"), 1, "{told}");
     assert!(told.contains("limit=odd") && told.contains("tidegate:{203.0.113.7}:odd"), "{told}");
-}
-
-/// Each process thought that it was alone, and said nothing.
-#[tokio::test]
-async fn processes_that_cannot_be_counted_stay_as_many() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    let _other = Store::new(Shared::new(&bench.spec), &bench.spec, KeyDisplay::Plain);
-    bench.until("two are known", || bench.shared.counters().processes == 2).await;
-    let () = server.run(&["SET", "tidegate::processes", "x"]);
-    bench.until_log("processes not counted").await;
-    assert!(bench.log.text().contains("another type"), "{}", bench.log.text());
-    assert_eq!(bench.shared.counters().processes, 2);
-}
-
-/// A held slot was written again only after a third of its lease. Until then others got it too.
-#[tokio::test]
-async fn slots_whose_data_is_deleted_are_held_again_soon() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    let (spec, key) = (limit("slots"), key("x"));
-    let mut one = ask(&spec, &key, 10);
-    one.ask.algorithm = slots(1, Duration::from_secs(3_600));
-    let _held = bench.decide(&[one]).await.unwrap();
-    let () = server.run(&["FLUSHALL"]);
-    let is_held = || server.run::<u64>(&["EXISTS", "tidegate:{x}:slots:concurrency"]) == 1;
-    bench.until("the slot is held again", is_held).await;
 }
 
 #[tokio::test]
