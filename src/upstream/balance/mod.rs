@@ -126,16 +126,16 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
     if open.is_empty() { aside } else { open }
 }
 
-/// Of two servers, drawn by their weights, the one that would have fewer requests in flight for its weight with
-/// this request (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001). Without this
-/// request an idle server would always have fewer, however small its weight is.
+/// Of two servers, drawn by their weights, the first one. The second one, if with this request it would have no more
+/// requests in flight for its weight than the first one has without (Mitzenmacher, "The Power of Two Choices in
+/// Randomized Load Balancing", 2001). An idle server of a small weight is therefore not always the better one.
 fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
     let Some(second) = draw(&mut candidates) else { return Some(first.place) };
-    let load = |one: Candidate| servers[one.place].state.in_flight() as u64 + 1;
+    let load = |one: Candidate| servers[one.place].state.in_flight() as u64;
     // Compares load / weight, without the division.
-    let is_busier = load(first) * second.weight > load(second) * first.weight;
-    Some(if is_busier { second.place } else { first.place })
+    let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
+    Some(if is_second_better { second.place } else { first.place })
 }
 
 /// Takes a random candidate out, by weight.
