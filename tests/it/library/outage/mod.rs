@@ -92,11 +92,12 @@ impl Bench {
         self.until("Redis is up or away", || self.shared.counters().redis_up == Some(up)).await;
     }
 
-    /// Asks until the failures make Redis count as away. It may be there again soon.
-    async fn decide_until_redis_is_away(&self) {
-        let spec = limit("alone");
+    /// Asks for this key until the failures make Redis count as away. It may be there again soon. Each limit is new: a
+    /// limit that has refused would be decided without a question.
+    async fn decide_until_redis_is_away(&self, name: &str) {
+        let mut limits = (0..).map(|number| limit(&format!("away-{number}")));
         while self.shared.counters().redis_up == Some(true) {
-            let _ = self.decide(&[ask(&spec, &key("x"), 10)]).await;
+            let _ = self.decide(&[ask(&limits.next().unwrap(), &key(name), 10)]).await;
         }
     }
 

@@ -27,7 +27,7 @@ async fn a_master_that_dies_is_followed() {
     let bench = Bench::on(&sentinels.url());
     assert_eq!(decided_by(&bench, &sentinels).await, 0);
     sentinels.servers[0].kill();
-    bench.decide_until_redis_is_away().await;
+    bench.decide_until_redis_is_away("x").await;
     sentinels.until("another master", || sentinels.master().is_some_and(|place| place != 0));
     bench.until_redis_is(true).await;
     assert_ne!(decided_by(&bench, &sentinels).await, 0);
@@ -40,7 +40,7 @@ async fn a_master_that_falls_silent_is_followed() {
     let bench = Bench::impatient(&sentinels.url());
     bench.until_redis_decides().await;
     sentinels.servers[0].pause();
-    bench.decide_until_redis_is_away().await;
+    bench.decide_until_redis_is_away("x").await;
     sentinels.until("another master", || sentinels.master().is_some_and(|place| place != 0));
     bench.assert_recovers("failover").await;
     sentinels.servers[0].resume();
