@@ -29,11 +29,14 @@ pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     // Upper and lower case are alike in media types (RFC 9110, 8.3.1).
     let begins =
         |begin: &[u8]| kind.get(..begin.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(begin));
-    match () {
-        () if !begins(b"application/grpc") => Protocol::Http,
-        () if begins(b"application/grpc-web-text") => Protocol::Grpc(GrpcKind::WebText),
-        () if begins(b"application/grpc-web") => Protocol::Grpc(GrpcKind::Web),
-        () => Protocol::Grpc(GrpcKind::Native),
+    if !begins(b"application/grpc") {
+        Protocol::Http
+    } else if begins(b"application/grpc-web-text") {
+        Protocol::Grpc(GrpcKind::WebText)
+    } else if begins(b"application/grpc-web") {
+        Protocol::Grpc(GrpcKind::Web)
+    } else {
+        Protocol::Grpc(GrpcKind::Native)
     }
 }
 
