@@ -1,5 +1,6 @@
 //! The bytes of a client's connection. Reads and writes are noted in its [`ClientConnection`].
 
+use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::coop::unconstrained;
+use tokio::task::coop::{has_budget_remaining, unconstrained};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::tls::ClientTransport;
@@ -182,12 +183,11 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.transport).poll_write(cx, bytes);
-        self.watch_written(written)
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -232,7 +232,14 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = poll_write_pieces(&mut self.transport, cx, slices);
+        let transport = &mut self.transport;
+        let mut writing = poll_fn(|cx| poll_write_pieces(transport, cx, slices));
+        // A client that sends all the time uses tokio's budget up in each turn, before anything is written. Its
+        // answer would never be written, and no timeout would end the connection.
+        let written = match has_budget_remaining() {
+            true => Pin::new(&mut writing).poll(cx),
+            false => pin!(unconstrained(writing)).poll(cx),
+        };
         self.watch_written(written)
     }
 }
