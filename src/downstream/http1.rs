@@ -115,7 +115,8 @@ async fn exchange(
             }
         }
         WatchEnd::Ended(Err(error)) => {
-            // hyper's error does not tell a long head from one with many fields. The head is still unread.
+            // hyper gives the same error for a long head and for too many fields. It has not removed the head from
+            // its buffer, so the fields can be counted.
             if error.is_parse_too_large()
                 && connection.into_parts().is_some_and(|parts| has_too_many_fields(&parts.read_buf))
             {

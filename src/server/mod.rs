@@ -119,7 +119,7 @@ struct Supervisor {
     checks: HealthChecks,
     /// The task that sends spans to the collector.
     export: SpanExport,
-    /// When the errors of the file were logged last. `None` if the file is valid.
+    /// The time of the last log line about errors of the file. `None` if the file is valid.
     rejected: Option<Instant>,
     /// The limits whose figures come down since a reload.
     ramps: RunningRamps,

@@ -177,9 +177,9 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     Ok(Connection::Http1(Box::new(ExclusiveConnection::new(sender, watched, driver))))
 }
 
-/// Opens an HTTP/2 connection, and waits for the server's settings (RFC 9113, 3.4). Before them nobody knows how
-/// many requests the server takes at once, and it refuses those above its limit. A server that takes none at first
-/// is waited for.
+/// Opens an HTTP/2 connection, and waits for the server's settings (RFC 9113, 3.4). They say how many
+/// requests the server takes at once. The server refuses requests above this limit. While the limit is zero, this
+/// function waits.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
     let heard = Arc::new(Notify::new());
     let told = heard.clone();

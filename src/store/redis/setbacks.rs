@@ -1,4 +1,4 @@
-//! Failures of calls that no request waits for: the announcement of this process, and the reading of overrides.
+//! Failures of background calls: those that announce this process, and those that read overrides.
 
 use std::time::Duration;
 
