@@ -24,7 +24,7 @@ use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::View;
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
-use tidegate::store::{self, Claim, Moment, Shared, Store};
+use tidegate::store::{self, Claim, Moment, ProcessStore, Store};
 use tokio::time::Instant;
 
 #[global_allocator]
@@ -143,7 +143,7 @@ mod decide {
     fn run(bencher: Bencher<'_, '_>, limits: &[&str], keys: usize) {
         let plan = plan(1, limits);
         let specs = limits_of(&plan);
-        let shared = Shared::new(&plan.store);
+        let shared = ProcessStore::new(&plan.store);
         let store = Store::new(shared, &plan.store, KeyDisplay::Hashed);
         let path = NormalPath::parse("/api/v0/things0/42", true).unwrap();
         let keys: Vec<Vec<Key>> = (0..keys)

@@ -23,7 +23,7 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
-use tidegate::store::{Claim, Moment, Shared, Store};
+use tidegate::store::{Claim, Moment, ProcessStore, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -157,7 +157,7 @@ impl Bench {
             max_keys: 1_000,
             ..StoreSpec::default()
         };
-        let store = Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain);
+        let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
         let keys = (0..KEYS)
             .map(|n| Key::of([Some(format!("203.0.{}.{}", n / 250, n % 250).as_bytes())]))
             .collect();

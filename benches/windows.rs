@@ -9,9 +9,9 @@
 use tidegate::limit::algorithm::sliding_window::Params;
 use tidegate::limit::algorithm::{Algorithm, State, Want};
 use tidegate::limit::decision::Outcome;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Interval};
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 
 const INTERVAL: u64 = 60_000_000;
 const WINDOWS: u64 = 2_000;
@@ -108,7 +108,7 @@ fn play(name: &str, count: u64, traffic: &[u64]) {
     let interval = Interval::from_micros(INTERVAL).unwrap();
     let params = Params::new(Burst::new(count).unwrap(), interval);
     let algorithm = Algorithm::SlidingWindow(params);
-    let want = Want { cost: Cost::ONE, patience: Patience::NONE, earliest: 0 };
+    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
     let mut state: Option<State> = None;
     let mut passed: Vec<u64> = Vec::new();
     // Those before this place are outside the interval that ends now.

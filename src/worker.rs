@@ -58,7 +58,7 @@ pub struct Process {
     /// The spans of sampled requests that wait to be sent.
     pub spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
-    pub store: Arc<store::Shared>,
+    pub store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub waiting: Arc<Waiting>,
     /// Client connections.
@@ -89,7 +89,7 @@ impl Process {
             is_config_valid: true.into(),
             config: ConfigRecord::default(),
             draining: false.into(),
-            store: store::Shared::by(clock.wall().clone(), &plan.store),
+            store: store::ProcessStore::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
             slots: Arc::new(ConnectionSlots::new(connections)),
             keys: plan.log.keys,

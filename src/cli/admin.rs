@@ -144,8 +144,12 @@ impl AdminClient {
     }
 
     /// Like [`AdminClient::json`] for GET, within a runtime of the caller's.
-    pub(super) async fn get_json(&self, path: &str, patience: Duration) -> Result<Value, Failure> {
-        let asking = timeout(patience, self.exchange(&Method::GET, path, None)).await;
+    pub(super) async fn get_json(
+        &self,
+        path: &str,
+        time_limit: Duration,
+    ) -> Result<Value, Failure> {
+        let asking = timeout(time_limit, self.exchange(&Method::GET, path, None)).await;
         self.read_json(asking.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())))
     }
 
@@ -170,16 +174,16 @@ impl AdminClient {
     }
 
     /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is
-    /// not HTTP. `patience` bounds the whole exchange.
+    /// not HTTP. `time_limit` bounds the whole exchange.
     pub(super) fn ask(
         &self,
         method: &Method,
         path: &str,
         body: Option<&str>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> io::Result<Option<AdminAnswer>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let asking = async { timeout(patience, self.exchange(method, path, body)).await };
+        let asking = async { timeout(time_limit, self.exchange(method, path, body)).await };
         runtime.block_on(asking).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
     }
 

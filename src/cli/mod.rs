@@ -14,6 +14,7 @@ mod redisson;
 mod reference;
 mod replay;
 mod run;
+mod span;
 mod suggest;
 mod top;
 

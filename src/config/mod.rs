@@ -6,6 +6,7 @@
 //! `setting` reads the value by this declaration; `schema` and `changes` use the same declaration.
 
 mod assembly;
+mod change;
 mod changes;
 mod doubts;
 mod effective;
@@ -23,7 +24,8 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use self::changes::{Changes, NeededRestart, diff};
+pub use self::change::{Changes, NeededRestart};
+pub use self::changes::diff;
 pub use self::reader::{Colour, DurationError, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text, nearest};
 pub use self::record::{ConfigRecord, FileText};

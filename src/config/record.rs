@@ -100,7 +100,7 @@ impl FileText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::changes::NeededRestart;
+    use crate::config::NeededRestart;
 
     fn text(listen: &str, retries: u32) -> FileText {
         let text = format!(

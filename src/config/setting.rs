@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::changes::{Changes, NeededRestart};
+use super::change::{Changes, NeededRestart};
 use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Mask, Zero, field};
 
@@ -65,20 +65,20 @@ impl<S> Setting<S> for Field {
 /// A setting with a place of its own in `S`.
 pub(super) struct PlacedSetting<S, T> {
     field: Field,
-    place: Place<S, T>,
+    place: SettingPlace<S, T>,
     reader: SettingReader<T>,
     show: Option<fn(&T, &Kind) -> String>,
     restart: bool,
 }
 
 /// A setting's name, and the access to its value in `S`. Made by [`at!`].
-pub(super) struct Place<S, T> {
+pub(super) struct SettingPlace<S, T> {
     pub(super) name: &'static str,
     pub(super) get: fn(&S) -> &T,
     pub(super) get_mut: fn(&mut S) -> &mut T,
 }
 
-/// The [`Place`] of a setting in the type `Spec`, which each section's file defines. In `at!(workers)`,
+/// The [`SettingPlace`] of a setting in the type `Spec`, which each section's file defines. In `at!(workers)`,
 /// setting and field have the same name. `at!("url", location)` gives the name of the setting and the path
 /// in `Spec`.
 macro_rules! at {
@@ -86,7 +86,7 @@ macro_rules! at {
         at!(stringify!($field), $field)
     };
     ($name:expr, $($path:ident).+) => {
-        crate::config::setting::Place {
+        crate::config::setting::SettingPlace {
             name: $name,
             get: |spec: &Spec| &spec.$($path).+,
             get_mut: |spec: &mut Spec| &mut spec.$($path).+,
@@ -106,7 +106,7 @@ enum SettingReader<T> {
 
 /// A setting that its type and its kind read and show.
 pub(super) const fn plain<S, T: PlainValue>(
-    place: Place<S, T>,
+    place: SettingPlace<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
@@ -125,7 +125,7 @@ pub(super) const fn plain<S, T: PlainValue>(
 
 /// A setting whose value is one of a few words.
 pub(super) const fn word<S, T: Spelled>(
-    place: Place<S, T>,
+    place: SettingPlace<S, T>,
     default: Fallback,
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
@@ -134,7 +134,7 @@ pub(super) const fn word<S, T: Spelled>(
 
 /// A setting that `parse` reads. A reload does not show its value, unless [`PlacedSetting::shown`] says how.
 pub(super) const fn parsed<S, T: PartialEq + 'static>(
-    place: Place<S, T>,
+    place: SettingPlace<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
@@ -147,7 +147,7 @@ pub(super) const fn parsed<S, T: PartialEq + 'static>(
 /// A setting that the section's code reads. A reload compares the values, but does not show them, unless
 /// [`PlacedSetting::shown`] says how.
 pub(super) const fn compared<S, T: PartialEq + 'static>(
-    place: Place<S, T>,
+    place: SettingPlace<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,

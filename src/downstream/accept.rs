@@ -198,7 +198,7 @@ pub(crate) async fn listen(
     slots.listening.fetch_add(1, Ordering::Relaxed);
     let told = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
-        take(accepted, &port, (&worker, &connections, &told)).await;
+        take(accepted, &port, &worker, &connections, &told).await;
         // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
@@ -208,7 +208,7 @@ pub(crate) async fn listen(
     if let Ok(queue) = listener.into_std() {
         for place in 1..=LONGEST_QUEUE {
             let Ok(accepted) = queue.accept_waiting() else { break };
-            take(Ok(accepted), &port, (&worker, &connections, &told)).await;
+            take(Ok(accepted), &port, &worker, &connections, &told).await;
             if place % ACCEPTED_AT_ONCE == 0 {
                 yield_now().await;
             }
@@ -233,12 +233,15 @@ async fn accept(
 async fn take(
     accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
-    (worker, connections, draining): (&Arc<Worker>, &Connections, &watch::Receiver<bool>),
+    worker: &Arc<Worker>,
+    connections: &Connections,
+    draining: &watch::Receiver<bool>,
 ) {
     match accepted {
-        Ok(accepted) => {
+        Ok((stream, peer)) => {
             let Some(slot) = connections.slots.take().await else { return };
-            connections.add(serve(accepted, port.clone(), worker.clone(), slot, draining.clone()));
+            let (port, worker, draining) = (port.clone(), worker.clone(), draining.clone());
+            connections.add(serve(stream, peer, port, worker, slot, draining));
         }
         Err(error) if is_serious(&error) => {
             if connections.slots.complaints.is_due(Complaint::Failing) {

@@ -65,7 +65,8 @@ pub struct Worker {
 
 /// Serves a connection to its end. The connection holds its slot until then.
 async fn serve(
-    (stream, mut peer): (AcceptedStream, PeerAddress),
+    stream: AcceptedStream,
+    mut peer: PeerAddress,
     port: Port,
     worker: Arc<Worker>,
     mut slot: Slot,
@@ -106,8 +107,8 @@ async fn serve(
         Port::Plain => Left(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, draining) = (socket.clone(), draining.clone());
-            let patience = times.header.saturating_sub(accepted.elapsed());
-            match Box::pin(tls::shake_hands(ours, certificates, patience, draining)).await {
+            let time_limit = times.header.saturating_sub(accepted.elapsed());
+            match Box::pin(tls::shake_hands(ours, certificates, time_limit, draining)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
                     refuse(reason.to_owned(), peer);

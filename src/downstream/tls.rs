@@ -29,15 +29,15 @@ pub(super) enum Handshake {
     Left,
 }
 
-/// Shakes hands with a client, within `patience`.
+/// Shakes hands with a client, within `time_limit`.
 pub(super) async fn shake_hands(
     socket: Socket,
     certificates: &Certificates,
-    patience: Duration,
+    time_limit: Duration,
     draining: Receiver<bool>,
 ) -> Handshake {
     let accepting = TlsAcceptor::from(certificates.config()).accept(socket);
-    match in_time(patience, draining, accepting).await {
+    match in_time(time_limit, draining, accepting).await {
         Some(Ok(stream)) => Handshake::Done(Box::new(stream)),
         Some(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
         None => Handshake::Left,

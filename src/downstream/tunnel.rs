@@ -20,9 +20,9 @@ pub(super) enum TunnelEnd {
 }
 
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
-/// from the client or gone to the client for `patience`.
+/// from the client or gone to the client for `time_limit`.
 pub(super) async fn join(switched: Switched) -> TunnelEnd {
-    let Switched { client, server, patience, slots: _slots, lease: _lease } = switched;
+    let Switched { client, server, time_limit, slots: _slots, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else {
         return TunnelEnd::Closed;
@@ -32,7 +32,7 @@ pub(super) async fn join(switched: Switched) -> TunnelEnd {
     let client = InspectWriter::new(TokioIo::new(client), note);
     let (mut client, mut server) = (InspectReader::new(client, note), TokioIo::new(server));
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
-    let due = || moved.lock().checked_add(patience);
+    let due = || moved.lock().checked_add(time_limit);
     while let Some(deadline) = due() {
         tokio::select! {
             _ = copying.as_mut() => return TunnelEnd::Closed,
@@ -43,7 +43,7 @@ pub(super) async fn join(switched: Switched) -> TunnelEnd {
             }
         }
     }
-    // The clock cannot express the time at which the patience ends.
+    // The clock cannot express the end of the time limit.
     let _ = copying.await;
     TunnelEnd::Closed
 }

@@ -26,10 +26,10 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// connection. It is longer than [`LINGER`].
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Waits for what a client sends before HTTP, such as a handshake, for at most `patience`. `None` if the time
+/// Waits for what a client sends before HTTP, such as a handshake, for at most `time_limit`. `None` if the time
 /// is over, or if the process drains and the client has had its last call.
 pub(super) async fn in_time<T>(
-    patience: Duration,
+    time_limit: Duration,
     mut draining: Receiver<bool>,
     opening: impl Future<Output = T>,
 ) -> Option<T> {
@@ -38,7 +38,7 @@ pub(super) async fn in_time<T>(
         sleep(LAST_CALL).await;
     };
     tokio::select! {
-        opened = timeout(patience, opening) => opened.ok(),
+        opened = timeout(time_limit, opening) => opened.ok(),
         () = last_call => None,
     }
 }

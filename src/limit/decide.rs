@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::Mode;
 use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
-use super::patience::{Patience, WaitingLine};
 use super::rate::Cost;
 use super::time::{Now, Timestamp};
+use super::waiting::{MaxWait, WaitingLine};
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub(crate) type PerAsk<T> = SmallVec<[T; 2]>;
@@ -23,7 +23,7 @@ pub struct Ask {
     /// The tokens that the request takes.
     pub cost: Cost,
     /// How long the request may be held instead of refused.
-    pub patience: Patience,
+    pub max_wait: MaxWait,
     /// Whether the limit's refusal counts.
     pub mode: Mode,
     /// The asks of one request with the same line hold the request together.
@@ -33,8 +33,8 @@ pub struct Ask {
 impl Ask {
     /// Whether one token may be taken now. A refusal counts.
     pub fn for_one(algorithm: Algorithm) -> Self {
-        let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
-        Self { algorithm, cost, patience, mode, line: None }
+        let (cost, max_wait, mode) = (Cost::ONE, MaxWait::NONE, Mode::Enforce);
+        Self { algorithm, cost, max_wait, mode, line: None }
     }
 
     /// What the request wants of this limit's bucket.
@@ -44,7 +44,7 @@ impl Ask {
 
     /// The same for a request that goes this many microseconds from now, or later.
     fn want_from(&self, earliest: u64) -> Want {
-        Want { cost: self.cost, patience: self.patience, earliest }
+        Want { cost: self.cost, max_wait: self.max_wait, earliest }
     }
 
     fn step(&self, state: Option<State>, earliest: u64, now: Now) -> Step {

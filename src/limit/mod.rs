@@ -10,9 +10,9 @@ pub mod decision;
 pub mod jitter;
 pub mod key;
 pub mod name;
-pub mod patience;
 pub mod rate;
 pub mod time;
+pub mod waiting;
 
 #[cfg(test)]
 mod line_tests;

@@ -2,6 +2,7 @@
 //!
 //! This code never decides about a request, and never makes a request wait.
 
+pub(crate) mod candidate_log;
 pub mod candidates;
 pub mod events;
 mod format;

@@ -58,14 +58,14 @@ impl Sink {
         Ok(sink)
     }
 
-    /// Waits until all lines are written, for at most `patience`, and ends the thread.
-    pub(super) fn close(&self, patience: Duration) {
+    /// Waits until all lines are written, for at most `time_limit`, and ends the thread.
+    pub(super) fn close(&self, time_limit: Duration) {
         let mut state = self.state.lock();
         state.closing = true;
         self.changed.notify_all();
         let waits = |state: &mut SinkState| state.writing || !state.buffer.is_empty();
-        // After `patience`, nothing can be done for the remaining lines.
-        self.drained.wait_while_for(&mut state, waits, patience);
+        // After `time_limit`, nothing can be done for the remaining lines.
+        self.drained.wait_while_for(&mut state, waits, time_limit);
     }
 
     fn run(&self, mut out: impl Write, report: impl Fn(u64)) {

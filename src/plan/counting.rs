@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::calendar::Zone;
-use super::limit::{CalendarQuota, Figures};
+use super::figures::{CalendarQuota, Figures};
 use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
 use crate::limit::algorithm::sliding_log::MOST;
 use crate::limit::algorithm::{

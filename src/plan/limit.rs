@@ -8,14 +8,11 @@ use http::HeaderName;
 
 use super::AnswerSpec;
 use super::counting::CountingKind;
-use super::ramp::Ramp;
+use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
-use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
-use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
-use crate::limit::patience::{Patience, WaitingLine};
-use crate::limit::rate::{Burst, Cost};
-use crate::limit::time::Now;
+use crate::limit::rate::Cost;
+use crate::limit::waiting::{MaxWait, WaitingLine};
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
@@ -39,9 +36,9 @@ pub struct LimitSpec {
     pub ramp: Duration,
     /// The tokens that a request takes.
     pub cost: CostSpec,
-    /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
+    /// The longest time for which a request is held instead of refused. [`MaxWait::ENDLESS`] where the
     /// figures themselves bound this time.
-    pub wait: Patience,
+    pub wait: MaxWait,
     /// Limits with the same line hold a request until the same moment.
     pub line: Option<WaitingLine>,
     /// The most requests that this process holds for the limit at once.
@@ -62,7 +59,7 @@ pub struct LimitSpec {
     /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
     /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
-    /// Present where the algorithm is [`Algorithm::Redisson`].
+    /// Present where the algorithm is [`Algorithm::Redisson`](crate::limit::algorithm::Algorithm::Redisson).
     pub limiter: Option<String>,
 }
 
@@ -81,7 +78,7 @@ impl LimitSpec {
             overrides: KeyOverrides::default(),
             ramp: Duration::ZERO,
             cost: CostSpec::Fixed(Cost::ONE),
-            wait: Patience::NONE,
+            wait: MaxWait::NONE,
             line: None,
             max_waiting: 0,
             candidate: None,
@@ -98,96 +95,6 @@ impl LimitSpec {
     /// Whether the tokens of a request are known only when its response has ended.
     pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
-    }
-}
-
-/// The figures of a limit: how much passes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Figures {
-    /// As much as the algorithm allows.
-    Limited(Algorithm),
-    /// A quota for each calendar window.
-    Calendar(CalendarQuota),
-    /// Everything passes, and the store is not asked.
-    Unlimited,
-    /// A ramp: figures on their way down to those of the file.
-    Ramp(Arc<Ramp>),
-}
-
-/// A quota for each day, week or month.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CalendarQuota {
-    /// The tokens of a window.
-    pub count: Burst,
-    /// When windows begin.
-    pub schedule: Arc<Schedule>,
-}
-
-/// For example `100000/month in Europe/Berlin`.
-impl fmt::Display for CalendarQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limited(algorithm) => write!(f, "{algorithm}"),
-            Self::Calendar(quota) => write!(f, "{quota}"),
-            Self::Unlimited => f.write_str("unlimited"),
-            Self::Ramp(ramp) => ramp.end().fmt(f),
-        }
-    }
-}
-
-impl Figures {
-    /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` where
-    /// everything passes. Calendars go by the wall clock, and figures that come down by the steady clock.
-    pub fn at(&self, now: impl Into<Now>) -> Option<Algorithm> {
-        let now = now.into();
-        match self {
-            Self::Limited(algorithm) => Some(*algorithm),
-            Self::Calendar(CalendarQuota { count, schedule }) => {
-                let windows = schedule.around(now.wall);
-                let params = fixed_window::Params { count: *count, windows };
-                Some(Algorithm::FixedWindow(params))
-            }
-            Self::Unlimited => None,
-            Self::Ramp(ramp) => ramp.at(now),
-        }
-    }
-}
-
-impl Figures {
-    /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
-    /// figures of a Redisson limiter.
-    pub(crate) fn rate(&self) -> Option<String> {
-        let algorithm = match self {
-            Self::Limited(algorithm) => algorithm,
-            Self::Calendar(CalendarQuota { count, schedule }) => {
-                return Some(format!("{count}/{}", schedule.unit()));
-            }
-            Self::Unlimited => return Some("unlimited".to_owned()),
-            Self::Ramp(ramp) => return ramp.end().rate(),
-        };
-        match algorithm {
-            Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
-            Algorithm::LeakyBucket(params) => Some(params.rate.to_string()),
-            Algorithm::SlidingLog(params) => Some(params.rate().to_string()),
-            Algorithm::SlidingWindow(params) => {
-                Some(format!("{}/{}", params.count, params.interval))
-            }
-            Algorithm::FixedWindow(params) => match params.windows {
-                Windows::Rolling(interval) | Windows::Clock(interval) => {
-                    Some(format!("{}/{interval}", params.count))
-                }
-                Windows::Calendar(_) => None,
-            },
-            Algorithm::Redisson(params) => params.rate().map(|rate| rate.to_string()),
-            Algorithm::Concurrency(_) => None,
-            Algorithm::Closed => Some("0/s".to_owned()),
-        }
     }
 }
 

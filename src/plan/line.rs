@@ -2,7 +2,7 @@
 
 use super::{LimitSpec, RouteSpec};
 use crate::limit::Mode;
-use crate::limit::patience::{Patience, WaitingLine};
+use crate::limit::waiting::{MaxWait, WaitingLine};
 
 /// Gives one waiting line to the limits that hold requests and are always asked together: they are on the same
 /// routes, count by the same key and have the same exemptions.
@@ -42,7 +42,7 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
 /// Whether the limit holds requests, and can hold a request for longer than itself needs. A Redisson limiter cannot,
 /// because other services write to it too.
 fn holds(limit: &LimitSpec) -> bool {
-    limit.mode == Mode::Enforce && limit.wait > Patience::NONE && limit.limiter.is_none()
+    limit.mode == Mode::Enforce && limit.wait > MaxWait::NONE && limit.limiter.is_none()
 }
 
 #[cfg(test)]

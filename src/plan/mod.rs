@@ -6,6 +6,7 @@
 
 mod calendar;
 mod counting;
+mod figures;
 pub mod filter;
 mod limit;
 mod line;
@@ -30,12 +31,12 @@ use http::{HeaderName, StatusCode};
 pub use self::calendar::Zone;
 pub(crate) use self::counting::window_rate;
 pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
+pub use self::figures::{CalendarQuota, Figures, Ramp};
 use self::filter::LogFilter;
-pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
+pub use self::limit::{CostSpec, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
 pub use self::listen::ListenAddress;
 pub(crate) use self::ramp::LoweredLimit;
-pub use self::ramp::Ramp;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};

@@ -66,7 +66,7 @@ struct UpstreamAnswer {
     incoming: Incoming,
     /// The connection that the body comes on; `None` after the body's end.
     lease: Option<ConnectionLease>,
-    patience: EventTimeout,
+    time_limit: EventTimeout,
 }
 
 impl UpstreamAnswer {
@@ -102,18 +102,18 @@ impl ResponseBody {
         length
     }
 
-    /// The body that a server sends. Each read must come within `patience` of the read before.
+    /// The body that a server sends. Each read must come within `time_limit` of the read before.
     pub(super) fn streamed(
         incoming: Incoming,
         lease: ConnectionLease,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
-        let (lease, patience) = (Some(lease), EventTimeout::new(patience));
-        let streamed = UpstreamAnswer { incoming, lease, patience };
+        let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
+        let streamed = UpstreamAnswer { incoming, lease, time_limit };
         Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
@@ -169,13 +169,13 @@ impl ResponseBody {
             BodySource::UpstreamAnswer(streamed) => streamed,
         };
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
-            ready!(streamed.patience.poll_over(cx));
+            ready!(streamed.time_limit.poll_over(cx));
             let server = streamed.server();
             let error = format!("no more of the answer from {server} in time");
             this.failed(&server, UpstreamFailure::Timeout, &error);
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
-        streamed.patience.renew();
+        streamed.time_limit.renew();
         match frame {
             Some(Err(error)) => {
                 let server = streamed.server();

@@ -24,7 +24,7 @@ pub(super) async fn discard(
     body: Incoming,
     awaited: bool,
     client: &Arc<ClientConnection>,
-    patience: Duration,
+    time_limit: Duration,
 ) -> bool {
     let phase = &client.phase;
     match body.size_hint().exact() {
@@ -34,7 +34,7 @@ pub(super) async fn discard(
             phase.discard();
             let client = client.clone();
             tokio::spawn(async move {
-                drain(body, patience).await;
+                drain(body, time_limit).await;
                 client.phase.discarded();
             });
             return true;
@@ -42,18 +42,18 @@ pub(super) async fn discard(
         Some(_) => phase.unsettle(),
         None => {
             phase.unsettle();
-            return timeout(DISCARD_TIME, drain(body, patience)).await.unwrap_or(false);
+            return timeout(DISCARD_TIME, drain(body, time_limit)).await.unwrap_or(false);
         }
     }
     false
 }
 
-/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the last piece, and
+/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `time_limit` of the last piece, and
 /// throws it away. Returns whether the body reached its end.
-async fn drain(mut body: Incoming, patience: Duration) -> bool {
+async fn drain(mut body: Incoming, time_limit: Duration) -> bool {
     let mut left = MOST_DISCARDED;
     loop {
-        match timeout(patience, body.frame()).await {
+        match timeout(time_limit, body.frame()).await {
             Ok(None) => return true,
             Ok(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);

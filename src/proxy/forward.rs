@@ -36,8 +36,6 @@ pub(super) struct Way<'r> {
     pub(super) address: &'r Client,
     /// What the request's server is chosen by, where `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
-    /// Which fields the request has.
-    pub(super) seen: Seen,
     /// Where the request is logged or traced: the server that is asked is then to be noted.
     pub(super) details: Option<&'r mut RequestDetails>,
 }
@@ -49,7 +47,8 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, affinity, seen, details } = way;
+    let Way { plan, upstream, route, address, affinity, details } = way;
+    let seen = exchange.seen;
     // While input behind the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
     if client.socket.has_left() {
@@ -151,8 +150,8 @@ fn body_of(
     match exchange.body.take() {
         Some(body) => {
             let most = most_bytes(plan, route);
-            let patience = plan.server.body_timeout;
-            RequestBody::streamed(body, most, patience, trailers)
+            let time_limit = plan.server.body_timeout;
+            RequestBody::streamed(body, most, time_limit, trailers)
         }
         None => RequestBody::empty(),
     }
@@ -183,11 +182,11 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let (patience, slots) = (plan.server.tunnel_timeout, Permit::default());
+    let (time_limit, slots) = (plan.server.tunnel_timeout, Permit::default());
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    (answer, Switched { client, server, patience, slots, lease })
+    (answer, Switched { client, server, time_limit, slots, lease })
 }
 
 /// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a

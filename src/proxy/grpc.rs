@@ -6,12 +6,8 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::protocol::GrpcKind;
 use crate::percent::push_encoded;
 
-const NATIVE: HeaderValue = HeaderValue::from_static("application/grpc");
-const WEB: HeaderValue = HeaderValue::from_static("application/grpc-web+proto");
-const WEB_TEXT: HeaderValue = HeaderValue::from_static("application/grpc-web-text+proto");
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -25,16 +21,6 @@ pub(super) enum Status {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
-}
-
-/// The type of an answer to a call of this kind. A gRPC-Web client may take no other kind (`PROTOCOL-WEB.md` of
-/// grpc/grpc). These are the types that Envoy answers with.
-pub(super) fn media_type(kind: GrpcKind) -> HeaderValue {
-    match kind {
-        GrpcKind::Native => NATIVE,
-        GrpcKind::Web => WEB,
-        GrpcKind::WebText => WEB_TEXT,
-    }
 }
 
 /// The trailers behind the messages of a call.
@@ -65,7 +51,7 @@ fn encoded(message: &str) -> String {
 }
 
 /// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
-pub(super) fn patience(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn time_limit(headers: &HeaderMap) -> Option<Duration> {
     let (unit, digits) = headers.get(TIMEOUT)?.as_bytes().split_last()?;
     let fits = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| fits)?.parse().ok()?;
@@ -91,7 +77,7 @@ mod tests {
     #[test]
     fn a_client_says_how_long_it_waits() {
         let second = Some(Duration::from_secs(1));
-        for (value, patience) in [
+        for (value, time_limit) in [
             ("1S", second),
             ("1000m", second),
             ("1000000u", second),
@@ -110,9 +96,9 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(TIMEOUT, HeaderValue::from_static(value));
-            assert_eq!(super::patience(&headers), patience, "{value:?}");
+            assert_eq!(super::time_limit(&headers), time_limit, "{value:?}");
         }
-        assert_eq!(super::patience(&HeaderMap::new()), None);
+        assert_eq!(super::time_limit(&HeaderMap::new()), None);
     }
 
     #[test]

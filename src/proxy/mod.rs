@@ -73,7 +73,10 @@ pub struct ClientLeft;
 
 /// The parts of a request. A part is taken out when it is used up.
 struct Exchange {
+    began: Instant,
     head: request::Parts,
+    /// Which fields the request has.
+    seen: Seen,
     body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     body_end: BodyEnd,
@@ -84,8 +87,9 @@ struct Exchange {
 impl Exchange {
     fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
-        let (body, body_end) = (Some(body), BodyEnd::default());
-        Self { head, body, body_end, switched: None }
+        let (seen, body) = (Seen::of(&head.headers), Some(body));
+        let body_end = BodyEnd::default();
+        Self { began: Instant::now(), head, seen, body, body_end, switched: None }
     }
 }
 
@@ -134,9 +138,8 @@ impl Proxy {
         let mut exchange = Exchange::of(request);
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
-        let began = Instant::now();
+        let (began, seen) = (exchange.began, exchange.seen);
         let is_second = client.phase.begin(began);
-        let seen = Seen::of(&exchange.head.headers);
         let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
         let server = &ended.active.plan.server;
@@ -145,20 +148,24 @@ impl Proxy {
         async move {
             client.phase.turn(is_second).await;
             let head = &exchange.head;
-            let patience = match protocol {
-                Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
+            let time_limit = match protocol {
+                Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => {
+                    grpc::time_limit(&head.headers)
+                }
                 Protocol::Grpc(_) | Protocol::Http => None,
             };
             let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();
-            let way = (&*ended.active, &**client, seen);
+            let (active, noted) = (&*ended.active, &mut ended.noted);
+            let request_id = ended.request_id.as_deref();
             let passed = {
-                let noted = (began, ended.request_id.as_deref(), &mut ended.noted);
-                let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
-                match patience {
+                let passing =
+                    self.pass(active, client, &mut exchange, request_id, noted, &mut quotas);
+                let mut passing = pin!(passing);
+                match time_limit {
                     None => passing.await,
-                    Some(patience) => {
-                        let passed = timeout(patience, passing.as_mut()).await;
+                    Some(time_limit) => {
+                        let passed = timeout(time_limit, passing.as_mut()).await;
                         passed.unwrap_or(Err(Refusal::Deadline))
                     }
                 }
@@ -200,8 +207,8 @@ impl Proxy {
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
                     let awaited = seen.has(Seen::EXPECT);
-                    let patience = ended.active.plan.server.body_timeout;
-                    closes |= !Box::pin(discard(body, awaited, client, patience)).await;
+                    let time_limit = ended.active.plan.server.body_timeout;
+                    closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
                 }
                 if closes {
                     response::close(&mut answer);
@@ -268,12 +275,15 @@ impl Proxy {
     /// Takes a request through all steps: host, path, client, route, limits, upstream.
     async fn pass<'p>(
         &self,
-        (active, client, seen): (&'p Active, &ClientConnection, Seen),
+        active: &'p Active,
+        client: &ClientConnection,
         exchange: &mut Exchange,
-        (began, request_id, noted): (Instant, Option<&HeaderValue>, &mut RequestFindings),
+        request_id: Option<&HeaderValue>,
+        noted: &mut RequestFindings,
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let plan = &*active.plan;
+        let seen = exchange.seen;
         let head = &mut exchange.head;
         let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
         let host = host.as_str();
@@ -320,9 +330,9 @@ impl Proxy {
             cert: client.cert.as_deref(),
             id: request_id.and_then(|id| id.to_str().ok()),
         };
-        let now = self.clock.at(began);
-        let told = (&mut *quotas, noted.span().map(|span| &mut span.limits));
-        noted.permit = self.throttle.admit((plan, route), &view, now, told).await?;
+        let now = self.clock.at(exchange.began);
+        let traced = noted.span().map(|span| &mut span.limits);
+        noted.permit = self.throttle.admit(plan, route, &view, now, quotas, traced).await?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)
@@ -343,7 +353,7 @@ impl Proxy {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
                 let (address, details) = (&address, noted.details.as_deref_mut());
-                let way = Way { plan, upstream, route, address, affinity, seen, details };
+                let way = Way { plan, upstream, route, address, affinity, details };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 let (at, status) = (Instant::now(), answer.status());

@@ -22,6 +22,18 @@ pub(super) enum GrpcKind {
     WebText,
 }
 
+impl GrpcKind {
+    /// The type of an answer to a call of this kind. A gRPC-Web client may take no other kind
+    /// (`PROTOCOL-WEB.md` of grpc/grpc). These are the types that Envoy answers with.
+    pub(super) fn media_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Native => "application/grpc",
+            Self::Web => "application/grpc-web+proto",
+            Self::WebText => "application/grpc-web-text+proto",
+        })
+    }
+}
+
 /// The protocol of a request with these headers.
 pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };

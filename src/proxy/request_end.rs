@@ -12,10 +12,11 @@ use tracing::info;
 use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
-use super::trace::{self, SpanNotes};
+use super::trace::SpanNotes;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{RouteCounter, UpstreamFailure};
+use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
@@ -188,11 +189,48 @@ impl Drop for RequestEnd {
             if self.active.plan.log.access {
                 self.log(details, duration);
             }
-            if let Some(span) = trace::end(self, now) {
+            if let Some(span) = end_span(self, now) {
                 self.active.spans.put(span);
             }
         }
     }
+}
+
+/// The span of a request that ends now. `None` if the request is not traced.
+fn end_span(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestSpan>> {
+    let details = request.noted.details.as_mut()?;
+    let notes = details.span.take()?;
+    let details = request.noted.details.as_ref()?;
+    let SpanNotes { ids, limits, server, failure, answer, grpc_status } = *notes;
+    let plan = &request.active.plan;
+    let route = request.noted.route.and_then(|place| {
+        let name = plan.routes.get(place)?.name.clone();
+        Some((name, plan.table.pattern(place).as_str().to_owned()))
+    });
+    Some(Box::new(RequestSpan {
+        ids,
+        times: (request.began, now),
+        method: details.method.clone(),
+        route,
+        // Copies of bounded size: thousands of spans may wait for a collector that is away.
+        path: cut(&details.path).to_owned(),
+        scheme: request.client.peer.scheme(),
+        host: details.host.as_deref().filter(|it| !it.is_empty()).map(|it| cut(it).to_owned()),
+        version: request.version,
+        client: details.client,
+        user_agent: details.user_agent.as_ref().and_then(|agent| {
+            let agent = agent.as_bytes();
+            HeaderValue::from_bytes(agent.get(..LONGEST).unwrap_or(agent)).ok()
+        }),
+        status: request.status,
+        grpc_status,
+        upstream: request.upstream().cloned(),
+        server: server.or_else(|| details.server.clone()),
+        rejected_by: details.limit.clone(),
+        failure,
+        limits,
+        answer,
+    }))
 }
 
 /// An HTTP version in the spelling of access logs.

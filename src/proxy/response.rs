@@ -35,7 +35,7 @@ pub(super) fn close<B>(answer: &mut Response<B>) {
 
 /// An answer without messages (Trailers-Only): status and message are fields of the head.
 pub(super) fn trailers_only(kind: GrpcKind, status: grpc::Status, message: &str) -> OwnResponse {
-    let mut answer = own(StatusCode::OK, Some(grpc::media_type(kind)), Bytes::new());
+    let mut answer = own(StatusCode::OK, Some(kind.media_type()), Bytes::new());
     answer.headers_mut().extend(grpc::trailers(status, message));
     answer
 }

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
+use http::HeaderMap;
 
-use super::request_end::RequestEnd;
-use crate::observe::trace::{LONGEST, LimitAnswers, RequestSpan, ServerAnswer, SpanIds, cut};
+use crate::observe::trace::{LimitAnswers, ServerAnswer, SpanIds};
 use crate::plan::Plan;
 use crate::request::client::PeerAddress;
 use crate::request::trace::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceParent};
@@ -80,41 +78,4 @@ fn state(headers: &HeaderMap) -> String {
     let fields = headers.get_all(&TRACESTATE).iter().filter_map(|field| field.to_str().ok());
     let state = fields.collect::<Vec<_>>().join(",");
     if state.len() <= MOST_STATE { state } else { String::new() }
-}
-
-/// The span of a request that ends now. `None` if the request is not traced.
-pub(super) fn end(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestSpan>> {
-    let details = request.noted.details.as_mut()?;
-    let notes = details.span.take()?;
-    let details = request.noted.details.as_ref()?;
-    let SpanNotes { ids, limits, server, failure, answer, grpc_status } = *notes;
-    let plan = &request.active.plan;
-    let route = request.noted.route.and_then(|place| {
-        let name = plan.routes.get(place)?.name.clone();
-        Some((name, plan.table.pattern(place).as_str().to_owned()))
-    });
-    Some(Box::new(RequestSpan {
-        ids,
-        times: (request.began, now),
-        method: details.method.clone(),
-        route,
-        // Copies of bounded size: thousands of spans may wait for a collector that is away.
-        path: cut(&details.path).to_owned(),
-        scheme: request.client.peer.scheme(),
-        host: details.host.as_deref().filter(|it| !it.is_empty()).map(|it| cut(it).to_owned()),
-        version: request.version,
-        client: details.client,
-        user_agent: details.user_agent.as_ref().and_then(|agent| {
-            let agent = agent.as_bytes();
-            HeaderValue::from_bytes(agent.get(..LONGEST).unwrap_or(agent)).ok()
-        }),
-        status: request.status,
-        grpc_status,
-        upstream: request.upstream().cloned(),
-        server: server.or_else(|| details.server.clone()),
-        rejected_by: details.limit.clone(),
-        failure,
-        limits,
-        answer,
-    }))
 }

@@ -78,12 +78,12 @@ impl Supervisor {
         self.sockets.remove();
         if is_over == Waited::ToTheEnd {
             self.draining.send_replace(true);
-            let patience = self.published.borrow().plan.server.drain_timeout;
+            let time_limit = self.published.borrow().plan.server.drain_timeout;
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
-            self.process.waiting.end_at(Instant::now() + patience - patience / 4);
+            self.process.waiting.end_at(Instant::now() + time_limit - time_limit / 4);
             let slots = self.process.slots.clone();
-            let finished = timeout(patience, async move {
+            let finished = timeout(time_limit, async move {
                 let mut look = every(DRAIN_LOOK);
                 while slots.listening() > 0 || slots.open() > 0 {
                     look.tick().await;

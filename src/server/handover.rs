@@ -22,7 +22,7 @@ impl Supervisor {
             return;
         }
         let (command, sockets) = (&self.command, self.sockets.sockets());
-        match Successor::start(command, sockets, successor::PATIENCE) {
+        match Successor::start(command, sockets, successor::TIME_LIMIT) {
             Ok(successor) => {
                 events::successor_started(successor.pid());
                 self.successor = Some(successor);

@@ -10,8 +10,7 @@ use std::os::unix::net::UnixStream;
 use listenfd::ListenFd;
 use socket2::{Domain, SockRef, Type};
 
-use super::listen::SocketFile;
-use super::sockets::ListenSetting;
+use super::listen::{ListenSetting, SocketFile};
 use crate::downstream::Listener;
 use crate::plan::ListenAddress;
 

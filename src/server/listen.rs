@@ -16,6 +16,27 @@ use crate::plan::ListenAddress;
 /// The rights of a Unix socket's file: the user and the group of this process may connect.
 const SOCKET_MODE: u32 = 0o660;
 
+/// The settings that name addresses to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListenSetting {
+    Server,
+    Tls,
+    Admin,
+}
+
+impl ListenSetting {
+    pub(super) const ALL: [Self; 3] = [Self::Server, Self::Tls, Self::Admin];
+
+    /// The setting's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server.listen",
+            Self::Tls => "server.tls.listen",
+            Self::Admin => "admin.listen",
+        }
+    }
+}
+
 /// Sockets that share `address`, at most one for each of `workers`, and the address they got. Port 0 means any
 /// free port.
 pub(super) fn open(

@@ -40,7 +40,7 @@ use self::timers::{Occasion, Timers};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
-use crate::observe::candidates::CandidateLog;
+use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::repeated::Summaries;

@@ -4,31 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::inherited::{InheritedSockets, Predecessor, TakenSockets};
-use super::listen::{self, SocketFile};
+use super::listen::{self, ListenSetting, SocketFile};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
 use crate::tls::server::Certificates;
-
-/// The settings that name addresses to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListenSetting {
-    Server,
-    Tls,
-    Admin,
-}
-
-impl ListenSetting {
-    pub(super) const ALL: [Self; 3] = [Self::Server, Self::Tls, Self::Admin];
-
-    /// The setting's name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server.listen",
-            Self::Tls => "server.tls.listen",
-            Self::Admin => "admin.listen",
-        }
-    }
-}
 
 /// Sockets that were opened, and not handed to a worker yet.
 pub(super) struct OpenedSockets {

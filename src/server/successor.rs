@@ -24,7 +24,7 @@ use super::inherited::{FIRST, PREDECESSOR};
 use crate::downstream::Listener;
 
 /// How long a successor may take until it is ready.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The command by which this process was started.
 #[derive(Clone, Debug)]
@@ -63,11 +63,11 @@ pub(super) struct Successor {
 }
 
 impl Successor {
-    /// Starts the successor with these sockets, each with its name. It has `patience` to be ready.
+    /// Starts the successor with these sockets, each with its name. It has `time_limit` to be ready.
     pub(super) fn start(
         command: &StartCommand,
         sockets: &[(String, Listener)],
-        patience: Duration,
+        time_limit: Duration,
     ) -> io::Result<Self> {
         let (word, end) = UnixStream::pair()?;
         let end = end.into_std()?;
@@ -85,7 +85,7 @@ impl Successor {
         let mappings = (FIRST..).zip(handed_over);
         let mappings = mappings.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
         start.fd_mappings(mappings.collect()).map_err(io::Error::other)?;
-        Ok(Self { child: start.spawn()?, word: Some(word), until: Instant::now() + patience })
+        Ok(Self { child: start.spawn()?, word: Some(word), until: Instant::now() + time_limit })
     }
 
     /// The successor's process number. `None` once it has ended.
@@ -140,10 +140,10 @@ mod tests {
     use super::*;
 
     /// Why a successor that runs this script does not take over.
-    async fn fault(script: &str, patience: Duration) -> String {
+    async fn fault(script: &str, time_limit: Duration) -> String {
         let arguments = ["-c", script].map(OsString::from).to_vec();
         let command = StartCommand { program: "sh".into(), arguments };
-        let mut successor = Successor::start(&command, &[], patience).unwrap();
+        let mut successor = Successor::start(&command, &[], time_limit).unwrap();
         let fault = successor.ready().await.unwrap_err();
         successor.end().await;
         fault
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_successor_that_ends_does_not_take_over() {
-        let fault = fault("exit 3", PATIENCE).await;
+        let fault = fault("exit 3", TIME_LIMIT).await;
         assert_eq!(fault, "the new process ended with exit status: 3");
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_successor_that_closes_its_sockets_is_waited_for() {
-        let fault = fault("exec 3>&-; sleep 0.05; exit 4", PATIENCE).await;
+        let fault = fault("exec 3>&-; sleep 0.05; exit 4", TIME_LIMIT).await;
         assert_eq!(fault, "the new process ended with exit status: 4");
     }
 
@@ -171,7 +171,7 @@ mod tests {
     async fn a_successor_says_that_it_is_ready() {
         let arguments = ["-c", "printf 1 >&3; exec sleep 1000"].map(OsString::from).to_vec();
         let command = StartCommand { program: "sh".into(), arguments };
-        let mut successor = Successor::start(&command, &[], PATIENCE).unwrap();
+        let mut successor = Successor::start(&command, &[], TIME_LIMIT).unwrap();
         assert_eq!(successor.ready().await, Ok(()));
         successor.end().await;
     }
@@ -179,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_gone_is_an_error() {
         let command = StartCommand { program: "/nowhere/tidegate".into(), arguments: Vec::new() };
-        let started = Successor::start(&command, &[], PATIENCE);
+        let started = Successor::start(&command, &[], TIME_LIMIT);
         assert_eq!(started.err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::claim::{BucketAsk, Claim, LimiterFigures, Party};
-use super::shared::Shared;
+use super::process::ProcessStore;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
@@ -12,7 +12,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::OnStoreError;
 
 /// Writes what Redis has decided on these claims.
-pub(super) fn note(shared: &Shared, claims: &[&mut Claim<'_>], now: Timestamp) {
+pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timestamp) {
     for claim in claims {
         let Some(Decision { remaining, .. }) = claim.decision else { continue };
         match (claim.party, claim.figures) {
@@ -28,7 +28,12 @@ pub(super) fn note(shared: &Shared, claims: &[&mut Claim<'_>], now: Timestamp) {
 
 /// Redis says that so many tokens remain. Where this process decides without Redis, its own bucket begins
 /// with its share of what is used now.
-pub(super) fn write_known(shared: &Shared, ask: &BucketAsk<'_>, remaining: u64, now: Timestamp) {
+pub(super) fn write_known(
+    shared: &ProcessStore,
+    ask: &BucketAsk<'_>,
+    remaining: u64,
+    now: Timestamp,
+) {
     let Ask { algorithm, cost, .. } = ask.ask;
     // What is used of a list or of slots has times and holders that only Redis knows.
     let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
@@ -41,7 +46,13 @@ pub(super) fn write_known(shared: &Shared, ask: &BucketAsk<'_>, remaining: u64, 
 }
 
 /// Writes this process's share of what is used of a bucket that holds `capacity` tokens in Redis.
-fn write_share(shared: &Shared, ask: &BucketAsk<'_>, used: u64, capacity: u64, now: Timestamp) {
+fn write_share(
+    shared: &ProcessStore,
+    ask: &BucketAsk<'_>,
+    used: u64,
+    capacity: u64,
+    now: Timestamp,
+) {
     let cost = ask.ask.cost;
     // A bucket that only this request has used would cost memory and say little.
     if ask.spec.on_store_error != OnStoreError::Local || used <= cost.get() {

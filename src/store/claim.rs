@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Store;
-use super::redis::HashSlot;
+use super::nodes::HashSlot;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -52,7 +52,7 @@ pub struct Claim<'p> {
     /// Where the key is in Redis.
     pub(super) place: RedisPlace,
     /// What the bucket noted, until the verdict shows whether the tokens may come back.
-    pub(super) taken: Option<Taken>,
+    pub(super) taken: Option<BucketReceipt>,
     /// What the limit gave, where it may still go back.
     grant: Option<Box<Grant>>,
 }
@@ -97,7 +97,7 @@ pub struct LimiterFigures {
 
 /// What a bucket noted when a request took from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct BucketReceipt {
     pub(super) receipt: Receipt,
     /// The tokens came from the shared bucket, which several keys use while the table is full.
     pub(super) from_shared: bool,
@@ -105,7 +105,7 @@ pub(super) struct Taken {
     pub(super) resets: u64,
 }
 
-impl Taken {
+impl BucketReceipt {
     /// From a key's own bucket. The bucket counts as never made new since.
     pub(super) fn of(receipt: Receipt) -> Self {
         Self { receipt, from_shared: false, resets: u64::MAX }
@@ -174,7 +174,9 @@ impl<'p> Claim<'p> {
     /// What the bucket noted when the request took, where the tokens may still go back.
     pub fn receipt(&self) -> Option<Receipt> {
         match &self.grant.as_ref()?.source {
-            Source::Process(Taken { receipt, .. }) | Source::Redis(receipt) => Some(*receipt),
+            Source::Process(BucketReceipt { receipt, .. }) | Source::Redis(receipt) => {
+                Some(*receipt)
+            }
             Source::Slot(_) | Source::Limiter(_) | Source::Ended => None,
         }
     }
@@ -201,9 +203,9 @@ impl<'p> Claim<'p> {
             store: Arc::clone(store),
             spec: Arc::clone(self.spec),
             key: self.key.clone(),
-            // The patience of this request is zero where no place to wait was free. A settlement needs
+            // The longest wait of this request is zero where no place to wait was free. A settlement needs
             // the limit's own `wait`, because other requests may wait behind this request.
-            ask: Ask { patience: self.spec.wait, ..self.ask },
+            ask: Ask { max_wait: self.spec.wait, ..self.ask },
             moment,
             source,
         }));
@@ -277,7 +279,7 @@ pub struct Grant {
 /// Where a grant came from, and goes back to.
 pub(super) enum Source {
     /// A bucket of this process.
-    Process(Taken),
+    Process(BucketReceipt),
     /// A bucket in Redis.
     Redis(Receipt),
     /// The slot in Redis that this worker knows by this number.
@@ -294,7 +296,7 @@ impl Grant {
         &self.spec
     }
 
-    /// What was asked, with the limit's own patience.
+    /// What was asked, with the limit's own longest wait.
     pub fn ask(&self) -> &Ask {
         &self.ask
     }

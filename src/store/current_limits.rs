@@ -51,7 +51,7 @@ impl CurrentLimits {
         let figures = running.or_else(|| spec.overrides.find(key)).unwrap_or(&spec.figures);
         match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
-                Ask { algorithm, patience: spec.wait, ..ask }
+                Ask { algorithm, max_wait: spec.wait, ..ask }
             }
             Some(_) | None => ask,
         }
@@ -68,7 +68,7 @@ mod tests {
     use crate::limit::time::Timestamp;
 
     use crate::plan::{KeyDisplay, StoreSpec, WantedFigures};
-    use crate::store::{Claim, Moment, Shared, Store};
+    use crate::store::{Claim, Moment, ProcessStore, Store};
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
         let text = format!(
@@ -85,9 +85,9 @@ mod tests {
     /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let ask = Ask::for_one(algorithm(spec));
-        let Ask { algorithm, patience, .. } =
+        let Ask { algorithm, max_wait, .. } =
             current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN.into(), None, false);
-        format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
+        format!("{algorithm}, {} s", max_wait.as_micros() / 1_000_000)
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     async fn a_bucket_of_this_process_goes_on_while_its_figures_come_down() {
         let [old, new] = lowered();
         let spec = StoreSpec { max_keys: 100, ..StoreSpec::default() };
-        let store = Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain);
+        let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
         let key = Key::of([Some(&b"a"[..])]);
         let passed = |spec: &Arc<LimitSpec>, minutes: u64| {
             let now = after_minutes(minutes);

@@ -18,13 +18,13 @@ use smallvec::SmallVec;
 
 use super::claim::{Claim, Party, RedisPlace};
 use super::memory::{Identity, Memory};
-use super::shared::Shared;
+use super::process::ProcessStore;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 
 /// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
@@ -78,7 +78,7 @@ impl KnownRefusals {
     /// here, and take nothing. Returns whether the request was refused. If it was not, the claims stay unchanged.
     pub(super) fn refuse(
         &self,
-        shared: &Shared,
+        shared: &ProcessStore,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
     ) -> bool {
@@ -240,8 +240,8 @@ fn is_of_process(claim: &Claim<'_>) -> bool {
 fn is_lasting(claim: &Claim<'_>) -> bool {
     claim.party == Party::Redis
         && claim.ask.mode == Mode::Enforce
-        && claim.ask.patience == Patience::NONE
-        && claim.spec.wait == Patience::NONE
+        && claim.ask.max_wait == MaxWait::NONE
+        && claim.spec.wait == MaxWait::NONE
         && !claim.spec.is_settled()
         && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
 }

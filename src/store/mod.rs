@@ -9,7 +9,10 @@
 //! or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
 //! set since the start.
 //!
-//! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
+//! `nodes` knows the Redis servers and whether they decide, and `name` the names of the keys there. `error` says why
+//! Redis did not decide. `notices` and `unsettled` tell the operator what is odd in Redis and what was lost.
+//!
+//! All workers of a process share one [`ProcessStore`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
 
 mod carry_over;
@@ -18,14 +21,18 @@ mod current_limits;
 mod error;
 mod known;
 mod memory;
+mod name;
+mod nodes;
+mod notices;
 mod outage;
 mod prefetch;
+mod process;
 mod redis;
 mod reserve;
 mod running;
-mod shared;
 #[cfg(test)]
 mod simulation;
+mod unsettled;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,36 +41,34 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
+use self::claim::BucketReceipt;
 pub use self::claim::Grant;
-use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
-use self::memory::Noting;
+use self::memory::ReceiptUse;
+pub(crate) use self::name::{BucketName, shown_key, stored_key};
+pub use self::nodes::ClusterServer;
 use self::prefetch::Prefetch;
-pub use self::redis::ClusterServer;
+pub use self::process::{Counters, ProcessStore};
 use self::redis::Redis;
-pub(crate) use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, shown_key,
-    stored_key,
-};
+pub(crate) use self::redis::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
 use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
-pub use self::shared::{Counters, Shared};
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
-use crate::limit::patience::Patience;
 use crate::limit::time::{Now, Timestamp};
+use crate::limit::waiting::MaxWait;
 use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
-/// This many calls of [`Shared::sweep`] visit every bucket of a process.
+/// This many calls of [`ProcessStore::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     redis: Option<Redis>,
     known: KnownRefusals,
     prefetch: Arc<Prefetch>,
@@ -77,7 +82,7 @@ impl Store {
     ///
     /// Must be called within the worker's runtime, because the connection lives there. The connection ends
     /// when the store is dropped. A server that is away is no error: the store connects once it is back.
-    pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
+    pub fn new(shared: Arc<ProcessStore>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis = shared
             .redis
             .as_ref()
@@ -159,15 +164,21 @@ impl Store {
     /// [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
-            None => self.settle_here(ask, used, Taken::of(receipt), now),
+            None => self.settle_here(ask, used, BucketReceipt::of(receipt), now),
             Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
         }
     }
 
     /// Settles with a bucket of this process.
-    fn settle_here(&self, ask: &BucketAsk<'_>, used: Difference, taken: Taken, now: Timestamp) {
+    fn settle_here(
+        &self,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        taken: BucketReceipt,
+        now: Timestamp,
+    ) {
         let ask = self.in_force(ask, now);
-        let settled = Settlement { used, receipt: taken.receipt, patience: ask.ask.patience };
+        let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.ask.max_wait };
         self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
     }
 
@@ -223,12 +234,12 @@ impl Store {
         }
     }
 
-    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`, and not for
+    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `max_wait`, and not for
     /// a Redis that is known to be away.
-    pub(crate) async fn connected(&self, patience: Duration) {
+    pub(crate) async fn connected(&self, max_wait: Duration) {
         if let Some(redis) = &self.redis {
             // Without a connection the next question says what is wrong.
-            let _ = timeout(patience, redis.connected()).await;
+            let _ = timeout(max_wait, redis.connected()).await;
         }
     }
 
@@ -288,10 +299,10 @@ pub fn location(spec: &StoreSpec) -> String {
 
 /// Whether receipts are noted for these claims. They are needed where a request may be held and its client
 /// may leave meanwhile, and where a limit is settled later or holds a slot.
-fn noting(claims: &[&mut Claim<'_>]) -> Noting {
+fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back =
-        |claim: &&mut Claim<'_>| claim.ask.patience > Patience::NONE || claim.is_held_to_the_end();
-    if claims.iter().any(comes_back) { Noting::On } else { Noting::Off }
+        |claim: &&mut Claim<'_>| claim.ask.max_wait > MaxWait::NONE || claim.is_held_to_the_end();
+    if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
 }
 
 impl Drop for Store {

@@ -1,17 +1,15 @@
 //! What `prefetch` may hold: the part of a burst that is set aside, and whether all processes know of each other.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Shared;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, token_bucket};
 use crate::limit::decide::Ask;
-use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
+use crate::limit::waiting::MaxWait;
 use crate::plan::{CostSpec, LimitSpec};
 
 /// The smallest batch. A smaller one saves too few questions.
@@ -55,35 +53,12 @@ impl Presence {
     }
 }
 
-/// Counts the processes that share Redis.
-pub(super) struct ProcessCount {
-    /// When Redis last named as many as are known, or more.
-    highest_at: Instant,
-}
-
-impl ProcessCount {
-    pub(super) fn begin(now: Instant) -> Self {
-        Self { highest_at: now }
-    }
-
-    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
-    pub(super) fn note(&mut self, shared: &Shared, held: u64, sent: Instant, now: Instant) {
-        // A Redis that lost its data knows few processes until each has announced itself again.
-        let known = shared.processes.load(Ordering::Relaxed);
-        if held >= known || now.duration_since(self.highest_at) >= LEASE {
-            shared.processes.store(held.max(1), Ordering::Relaxed);
-            self.highest_at = now;
-        }
-        shared.presence.note(sent);
-    }
-}
-
 /// How many tokens are set aside of a bucket with these figures. Nothing where no batches can be taken from it.
 pub(super) fn reserve(spec: &LimitSpec, ask: &Ask) -> u64 {
     match ask.algorithm {
         Algorithm::TokenBucket(params)
             if ask.mode == Mode::Enforce
-                && spec.wait == Patience::NONE
+                && spec.wait == MaxWait::NONE
                 && !spec.is_settled()
                 && params.burst.get() >= SMALLEST_BURST =>
         {

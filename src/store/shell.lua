@@ -39,9 +39,9 @@
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
 --
 -- The protocol with the algorithms:
--- decide(algorithm, figures, cost, patience, bytes, now, receipt, earliest).
+-- decide(algorithm, figures, cost, max_wait, bytes, now, receipt, earliest).
 --   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
---   patience    microseconds that the request may be held. Below zero the cost is taken in any case: -1
+--   max_wait    microseconds that the request may be held. Below zero the cost is taken in any case: -1
 --               where this limit never holds requests, less where it may hold some
 --   bytes       the bucket's state; false or nil for a new bucket
 --   now         microseconds since 1970, by Redis's clock

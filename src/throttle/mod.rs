@@ -114,10 +114,12 @@ impl Throttle {
     /// Where the request may not pass.
     pub(crate) async fn admit<'p>(
         &self,
-        (plan, route): (&'p Plan, &RouteSpec),
+        plan: &'p Plan,
+        route: &RouteSpec,
         request: &View<'_>,
         now: Timestamp,
-        (quotas, traced): (&mut Quotas<'p>, Option<&mut LimitAnswers>),
+        quotas: &mut Quotas<'p>,
+        traced: Option<&mut LimitAnswers>,
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
@@ -222,8 +224,8 @@ impl Throttle {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
                     let write = |text: &mut String| self.write_key(limit, text);
-                    let left = (remaining, burst);
-                    self.metrics.top_keys().near(&spec.name, key.as_bytes(), left, now, write);
+                    let (keys, key) = (self.metrics.top_keys(), key.as_bytes());
+                    keys.near(&spec.name, key, remaining, burst, now, write);
                 }
                 Outcome::Allow | Outcome::Delay(_) => {}
             }

@@ -196,7 +196,7 @@ mod tests {
     use crate::limit::rate::Cost;
     use crate::limit::time::Timestamp;
     use crate::plan::{Figures, KeyDisplay};
-    use crate::store::{Claim, Moment, Shared, Store};
+    use crate::store::{Claim, Moment, ProcessStore, Store};
 
     /// The grant of 4 tokens by a limit with a burst of 10 and these lines.
     fn held(lines: &str) -> HeldGrant {
@@ -208,7 +208,7 @@ mod tests {
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };
-        let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let mut claim = Claim::new(spec, Key::of([None]), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held()).0.pop().unwrap()

@@ -108,7 +108,7 @@ mod tests {
 
     use crate::limit::time::Timestamp;
     use crate::plan::{Figures, KeyDisplay};
-    use crate::store::{BucketAsk, Claim, Moment, Shared, Store};
+    use crate::store::{BucketAsk, Claim, Moment, ProcessStore, Store};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -143,10 +143,10 @@ mod tests {
                     wait = \"1m\"\n\
                     [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
         let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
-        let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
-        let ask = Ask { patience: spec.wait, ..Ask::for_one(algorithm) };
+        let ask = Ask { max_wait: spec.wait, ..Ask::for_one(algorithm) };
         let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
         tokio::time::advance(Duration::from_secs(5)).await;
         let decided = Moment::now(came.present());

@@ -20,11 +20,11 @@ use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use crate::request::key::View;
-use crate::store::{self, Claim, Moment, Shared, Store};
+use crate::store::{self, Claim, Moment, ProcessStore, Store};
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub struct Rehearsal {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     store: Arc<Store>,
     waiting: Waiting,
     /// By the time of the end, and by a running number: of two ends at one time, the one that was noted
@@ -81,7 +81,7 @@ impl Rehearsal {
     /// A rehearsal with new buckets. They live in this process, wherever `spec` keeps those of real requests.
     pub fn new(spec: &StoreSpec) -> Self {
         let spec = StoreSpec { location: StoreLocation::Memory, ..spec.clone() };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         let (waiting, open) = (Waiting::default(), BTreeMap::new());
         Self { shared, store, waiting, open, opened: 0 }

@@ -8,7 +8,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
-use crate::limit::patience::Patience;
+use crate::limit::waiting::MaxWait;
 use crate::store::Claim;
 
 /// A limit that applies to a request, or the candidate of one.
@@ -32,12 +32,12 @@ impl RequestLimit<'_> {
     /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
     pub(super) fn claim_place(&mut self, waiting: &Waiting) {
         let spec = self.claim.spec;
-        if self.mode() != Mode::Enforce || spec.wait == Patience::NONE || self.is_closed() {
+        if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_closed() {
             return;
         }
         self.place = waiting.claim(&spec.name, spec.max_waiting);
         if self.place.is_none() {
-            self.claim.ask.patience = Patience::NONE;
+            self.claim.ask.max_wait = MaxWait::NONE;
         }
     }
 }

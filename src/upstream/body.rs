@@ -1,14 +1,15 @@
-//! A request's body on its way upstream. Its length and its time are limited, and it is never held as a
-//! whole.
+//! A request's body on its way upstream. Its length and its time are limited. At most its first pieces are
+//! held, for a second try.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderName;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -21,10 +22,11 @@ pub struct RequestBody(Option<Box<Streamed>>);
 
 #[derive(Debug)]
 struct Streamed {
-    incoming: Incoming,
+    /// The client's body, or a whole body that was kept.
+    source: Either<Incoming, Full<Bytes>>,
     /// Bytes that may still come.
     allowance: u64,
-    patience: EventTimeout,
+    time_limit: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
 }
@@ -46,10 +48,20 @@ pub enum BodyFault {
     Broken,
 }
 
+/// The most bytes of a body that are kept for a second try.
+const MOST_KEPT: usize = 64 * 1024;
+
 /// How far a request's body has come; `None` for an empty body. This handle stays readable while the
 /// exchange consumes the body.
 #[derive(Clone, Debug, Default)]
-pub struct BodyEnd(Option<Arc<Mutex<Progress>>>);
+pub struct BodyEnd(Option<Arc<Mutex<Handover>>>);
+
+#[derive(Debug)]
+struct Handover {
+    progress: Progress,
+    /// Everything that was handed on. `None` if nothing is kept, or if the body is too long for that.
+    kept: Option<Vec<Bytes>>,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
@@ -64,12 +76,42 @@ enum Progress {
 
 impl BodyEnd {
     fn progress(&self) -> Option<Progress> {
-        self.0.as_ref().map(|progress| *progress.lock())
+        self.0.as_ref().map(|handover| handover.lock().progress)
     }
 
     fn set(&self, now: Progress) {
-        if let Some(progress) = &self.0 {
-            *progress.lock() = now;
+        if let Some(handover) = &self.0 {
+            handover.lock().progress = now;
+        }
+    }
+
+    /// From now on the body's pieces are kept, up to [`MOST_KEPT`] bytes.
+    pub(super) fn keep(&self) {
+        if let Some(handover) = &self.0 {
+            handover.lock().kept = Some(Vec::new());
+        }
+    }
+
+    /// Nothing is kept any longer. Returns the pieces of the whole body, if all of them were kept.
+    pub(super) fn take_kept(&self) -> Option<Vec<Bytes>> {
+        let pieces = self.0.as_ref()?.lock().kept.take()?;
+        self.is_reached().then_some(pieces)
+    }
+
+    /// A frame was handed on.
+    fn note(&self, frame: &Frame<Bytes>, now: Progress) {
+        let Some(handover) = &self.0 else { return };
+        let mut handover = handover.lock();
+        handover.progress = now;
+        let Some(kept) = &mut handover.kept else { return };
+        match frame.data_ref() {
+            Some(piece)
+                if kept.iter().map(Bytes::len).sum::<usize>() + piece.len() <= MOST_KEPT =>
+            {
+                kept.push(piece.clone());
+            }
+            // Trailers are not kept.
+            Some(_) | None => handover.kept = None,
         }
     }
 
@@ -102,7 +144,8 @@ impl BodyEnd {
 
     /// For a body of which nothing was handed on yet.
     pub(super) fn begin() -> Self {
-        Self(Some(Arc::new(Mutex::new(Progress::Offered(Instant::now())))))
+        let progress = Progress::Offered(Instant::now());
+        Self(Some(Arc::new(Mutex::new(Handover { progress, kept: None }))))
     }
 
     /// The client has to send more.
@@ -128,21 +171,34 @@ impl RequestBody {
     }
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within
-    /// `patience` of the read before. Trailers other than `trailers` are removed.
+    /// `time_limit` of the read before. Trailers other than `trailers` are removed.
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
-        patience: Duration,
+        time_limit: Duration,
         trailers: Trailers,
     ) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
         Self(Some(Box::new(Streamed {
-            incoming,
+            source: Either::Left(incoming),
             allowance: most.unwrap_or(u64::MAX),
-            patience: EventTimeout::new(patience),
+            time_limit: EventTimeout::new(time_limit),
             trailers,
+            end: BodyEnd::begin(),
+        })))
+    }
+
+    /// A whole body that was kept.
+    pub(super) fn again(pieces: &[Bytes]) -> Self {
+        let mut whole = BytesMut::new();
+        pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        Self(Some(Box::new(Streamed {
+            source: Either::Right(Full::new(whole.freeze())),
+            allowance: u64::MAX,
+            time_limit: EventTimeout::new(Duration::MAX),
+            trailers: Trailers::new(),
             end: BodyEnd::begin(),
         })))
     }
@@ -152,9 +208,12 @@ impl RequestBody {
         self.0.is_none()
     }
 
-    /// The client's body, without limits and time-outs; `None` if there is no body.
+    /// The client's body, without limits and time-outs; `None` if there is no body, or all of it has come.
     pub(crate) fn into_incoming(self) -> Option<Incoming> {
-        self.0.map(|body| body.incoming)
+        match self.0?.source {
+            Either::Left(incoming) => Some(incoming),
+            Either::Right(_) => None,
+        }
     }
 
     /// A handle that tells how far the body has come.
@@ -185,12 +244,12 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(cx) else {
+        let Poll::Ready(frame) = Pin::new(&mut body.source).poll_frame(cx) else {
             body.end.await_client();
-            ready!(body.patience.poll_over(cx));
+            ready!(body.time_limit.poll_over(cx));
             return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
         };
-        body.patience.renew();
+        body.time_limit.renew();
         Poll::Ready(match frame {
             None => {
                 body.end.reach();
@@ -204,11 +263,9 @@ impl Body for RequestBody {
                     Some(rest) => {
                         body.allowance = rest;
                         // hyper does not poll again after the trailers or the last piece.
-                        let ended = frame.is_trailers() || body.incoming.is_end_stream();
-                        match ended {
-                            true => body.end.reach(),
-                            false => body.end.set(Progress::Offered(Instant::now())),
-                        }
+                        let ended = frame.is_trailers() || body.source.is_end_stream();
+                        let progress = if ended { Progress::Reached } else { Progress::Offered };
+                        body.end.note(&frame, progress(Instant::now()));
                         Some(Ok(body.limit_trailers(frame)))
                     }
                 }
@@ -217,11 +274,11 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.incoming.is_end_stream())
+        self.0.as_ref().is_none_or(|body| body.source.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.incoming.size_hint())
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.source.size_hint())
     }
 }
 

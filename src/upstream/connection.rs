@@ -20,7 +20,6 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
-use super::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::error::ServerFailure;
@@ -54,7 +53,7 @@ pub(super) struct ExclusiveConnection {
     /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
     /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
-    watched: Arc<SocketState>,
+    pub(super) watched: Arc<SocketState>,
     deadline: Deadline,
     driver: Driver,
 }
@@ -294,45 +293,4 @@ async fn in_time<F: Future>(
         std::task::Poll::Pending => deadline.poll(cx, sent, limit, end).map(|()| None),
     })
     .await
-}
-
-/// The connection on which a response's body is coming. Dropping it ends the exchange. The server then
-/// learns that the rest is not read.
-#[derive(Debug)]
-pub struct ConnectionLease {
-    pub(super) connection: Connection,
-    pub(super) body_end: BodyEnd,
-    pub(super) in_flight: InFlight,
-}
-
-impl ConnectionLease {
-    /// The server's URL, for the log.
-    pub fn server(&self) -> &Arc<str> {
-        self.in_flight.server.state.url()
-    }
-
-    /// Marks an HTTP/1.1 connection: it must not be used for another request.
-    pub(crate) fn end_soon(&mut self) {
-        if let Connection::Http1(connection) = &self.connection {
-            connection.watched.spoil();
-        }
-    }
-
-    /// Notes that the connection carries another protocol from now on.
-    pub fn switch(&self) {
-        if let Connection::Http1(connection) = &self.connection {
-            connection.watched.switch();
-        }
-    }
-
-    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
-    /// the request's body is still on its way.
-    pub(crate) fn release(self) {
-        if let Connection::Http1(connection) = self.connection
-            && self.body_end.is_reached()
-            && !connection.is_spoilt()
-        {
-            self.in_flight.server.pool.put(connection);
-        }
-    }
 }

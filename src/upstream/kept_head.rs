@@ -1,4 +1,4 @@
-//! A request's head, kept for a second try.
+//! A request's head, kept for a second try. The body is kept by `body`.
 
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request};
@@ -8,7 +8,7 @@ use super::body::RequestBody;
 /// The first allocation in bytes: more than most heads need.
 const ROOM: usize = 512;
 
-/// The head of a request without a body, as text in one piece of memory. To copy the header map would take
+/// The head of a request, as text in one piece of memory. To copy the header map would take
 /// three times as long, and the copy is seldom used.
 ///
 /// The text has a line each for the method, the target, and then the name and the value of each field. None
@@ -31,10 +31,10 @@ impl KeptHead {
         Self(lines)
     }
 
-    /// The request again.
-    pub(super) fn into_request(self) -> Option<Request<RequestBody>> {
+    /// The request again, with this body.
+    pub(super) fn into_request(self, body: RequestBody) -> Option<Request<RequestBody>> {
         let mut lines = self.0.split(|byte| *byte == b'\n');
-        let mut request = Request::new(RequestBody::empty());
+        let mut request = Request::new(body);
         *request.method_mut() = Method::from_bytes(lines.next()?).ok()?;
         *request.uri_mut() = PathAndQuery::try_from(lines.next()?).ok()?.into();
         while let (Some(name), Some(value)) = (lines.next(), lines.next()) {
@@ -67,7 +67,7 @@ mod tests {
             let value = HeaderValue::from_bytes(value).unwrap();
             request.headers_mut().append(HeaderName::from_static(name), value);
         }
-        let again = KeptHead::of(&request).into_request().unwrap();
+        let again = KeptHead::of(&request).into_request(RequestBody::empty()).unwrap();
         assert_eq!(again.method(), request.method());
         assert_eq!(again.uri(), request.uri());
         assert_eq!(again.headers(), request.headers());

@@ -17,6 +17,7 @@ mod kept_head;
 mod pool;
 mod queue;
 mod retry;
+mod server;
 mod stream;
 pub mod write;
 
@@ -36,17 +37,17 @@ use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
 use self::connect::{ConnectionSource, Connector, Wanted};
 use self::connection::{Connection, NoHead};
-use self::health::{LONGEST_PAUSE, ServerState, Standing, Trial, UpstreamState};
+use self::health::{LONGEST_PAUSE, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
 use self::pool::Pool;
-use self::queue::RequestSlot;
 use self::retry::{RetryBudget, asked_pause, is_idempotent};
-use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
+use self::server::{InFlight, Server};
+use crate::plan::{Scheme, UpstreamSpec};
 
-pub use self::connection::ConnectionLease;
 pub(crate) use self::error::Cause;
 pub use self::error::{ServerFailure, UpstreamError};
 pub use self::queue::QueueError;
+pub use self::server::ConnectionLease;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -57,42 +58,6 @@ pub struct Upstream {
     chooser: Chooser,
     connector: Connector,
     budget: RetryBudget,
-}
-
-#[derive(Debug)]
-struct Server {
-    address: ServerAddress,
-    weight: u32,
-    /// The hash of the URL.
-    hash: u64,
-    state: Arc<ServerState>,
-    pool: Pool,
-}
-
-/// A request under way at a server, until this is dropped.
-#[derive(Debug)]
-struct InFlight {
-    server: Arc<Server>,
-    /// Its place among `max_requests`.
-    slot: Option<RequestSlot>,
-}
-
-impl InFlight {
-    fn at(server: &Arc<Server>, slot: Option<RequestSlot>) -> Self {
-        server.state.begin();
-        Self { server: server.clone(), slot }
-    }
-
-    /// Ends the exchange with this server. The request keeps its slot for another try.
-    fn into_slot(mut self) -> Option<RequestSlot> {
-        self.slot.take()
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.server.state.end();
-    }
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -107,33 +72,6 @@ pub struct Answered {
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("name", &self.spec.name).finish_non_exhaustive()
-    }
-}
-
-impl Server {
-    /// Which protocols a connection to this server may carry. An `h2c` server speaks HTTP/2 alone, so there
-    /// is no choice.
-    fn wanted(&self, wanted: Wanted) -> Wanted {
-        match self.address.scheme {
-            Scheme::H2c => Wanted::Any,
-            Scheme::Http | Scheme::Https => wanted,
-        }
-    }
-
-    fn failed(&self, failure: ServerFailure) -> UpstreamError {
-        UpstreamError::Server { server: self.state.url().clone(), failure }
-    }
-
-    fn take(&self, wanted: Wanted) -> Option<Connection> {
-        self.pool.take(self.wanted(wanted))
-    }
-
-    /// Keeps a new connection for requests to come.
-    fn keep(&self, connection: Connection) {
-        match connection {
-            Connection::Http1(connection) => self.pool.put(connection),
-            Connection::Http2(connection) => self.pool.share(connection),
-        }
     }
 }
 
@@ -177,8 +115,9 @@ impl Upstream {
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
-    /// It is sent again only if its body is empty, and only if its method is idempotent or the server has
-    /// said that it did not process the request.
+    /// It is sent again only if the server has said that it did not process the request, or if its method is
+    /// idempotent and its body empty. Bodies are kept for that over HTTP/2 alone: over HTTP/1.1 a server cannot
+    /// say so.
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP, or the request was sent to none.
@@ -235,10 +174,15 @@ impl Upstream {
             let server = &self.servers[place];
             let in_flight = InFlight::at(server, slot.take());
             let (body_end, was_up) = (request.body().end(), server.state.is_up());
-            let kept = (whole && retries > 0).then(|| KeptHead::of(request));
+            let can_repeat = whole || matches!(connection, Connection::Http2(_));
+            let kept = (can_repeat && retries > 0).then(|| KeptHead::of(request));
+            if kept.is_some() {
+                body_end.keep();
+            }
             let sent = mem::replace(request, Request::new(RequestBody::empty()));
             let failure = match connection.send(sent, &server.address, response_timeout).await {
                 Ok(response) => {
+                    drop(body_end.take_kept());
                     match was_up {
                         true => self.state.answered(&server.state),
                         false => self.state.recovered(&server.state),
@@ -266,7 +210,11 @@ impl Upstream {
                 self.state.broke_off(&server.state, &error);
             }
             let kept = kept.filter(|_| repeatable || is_unprocessed);
-            let again = kept.and_then(KeptHead::into_request);
+            let body = match whole {
+                true => Some(RequestBody::empty()),
+                false => body_end.take_kept().map(|pieces| RequestBody::again(&pieces)),
+            };
+            let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
             let may_retry = retries > 0 && may_pass && (is_unsent || again.is_some());
             if !may_retry || !self.budget.spend() {
                 return Err(error);
@@ -309,10 +257,10 @@ impl Upstream {
             return None;
         }
         let mut trial = None;
-        let patience = self.spec.connect_timeout;
+        let time_limit = self.spec.connect_timeout;
         // If the attempt is lost, as in a reload, another one follows when it should have ended.
         let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
-        for (place, how) in self.state.due(patience * 2, overdue) {
+        for (place, how) in self.state.due(time_limit * 2, overdue) {
             if how == Trial::Request {
                 trial = Some(place);
                 continue;
@@ -321,7 +269,7 @@ impl Upstream {
             let connector = self.connector.clone();
             tokio::spawn(async move {
                 let wanted = server.wanted(Wanted::Any);
-                match timeout(patience, connector.open(&server.address, wanted)).await {
+                match timeout(time_limit, connector.open(&server.address, wanted)).await {
                     Ok(Ok(connection)) => {
                         state.connected(&server.state);
                         server.keep(connection);

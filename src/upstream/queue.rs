@@ -43,11 +43,11 @@ pub enum QueueError {
 }
 
 impl RequestQueue {
-    /// A place among `most` requests in flight. Waits at most `patience` for one.
+    /// A place among `most` requests in flight. Waits at most `time_limit` for one.
     pub(super) async fn enter(
         self: &Arc<Self>,
         most: usize,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<RequestSlot, QueueError> {
         let turn = {
             let mut state = self.state.lock();
@@ -68,7 +68,7 @@ impl RequestQueue {
         };
         // A reload may have raised the maximum.
         self.advance();
-        match timeout(patience, turn).await {
+        match timeout(time_limit, turn).await {
             Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) | Err(_) => Err(QueueError::Timeout),
         }
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const TIME_LIMIT: Duration = Duration::from_secs(1);
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -119,9 +119,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_its_turn_and_no_longer_than_its_patience() {
         let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, PATIENCE).await.unwrap();
-        let mut second = pin!(queue.enter(1, PATIENCE));
-        let mut third = pin!(queue.enter(1, PATIENCE));
+        let first = queue.enter(1, TIME_LIMIT).await.unwrap();
+        let mut second = pin!(queue.enter(1, TIME_LIMIT));
+        let mut third = pin!(queue.enter(1, TIME_LIMIT));
         assert!(poll(second.as_mut()).is_pending());
         assert!(poll(third.as_mut()).is_pending());
         drop(first);
@@ -129,15 +129,15 @@ mod tests {
         let Poll::Ready(Ok(slot)) = poll(second.as_mut()) else { panic!("it has its turn") };
         assert_eq!(third.await.unwrap_err(), QueueError::Timeout);
         drop(slot);
-        assert!(queue.enter(1, PATIENCE).await.is_ok(), "who left has no place");
+        assert!(queue.enter(1, TIME_LIMIT).await.is_ok(), "who left has no place");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_leaves_gives_its_place_to_the_next() {
         let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, PATIENCE).await.unwrap();
-        let mut leaves = Box::pin(queue.enter(1, PATIENCE));
-        let mut stays = pin!(queue.enter(1, PATIENCE));
+        let first = queue.enter(1, TIME_LIMIT).await.unwrap();
+        let mut leaves = Box::pin(queue.enter(1, TIME_LIMIT));
+        let mut stays = pin!(queue.enter(1, TIME_LIMIT));
         assert!(poll(leaves.as_mut()).is_pending());
         assert!(poll(stays.as_mut()).is_pending());
         drop(first);
@@ -149,10 +149,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_raised_maximum_lets_in_those_that_wait() {
         let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, PATIENCE).await.unwrap();
-        let mut second = pin!(queue.enter(1, PATIENCE));
+        let _first = queue.enter(1, TIME_LIMIT).await.unwrap();
+        let mut second = pin!(queue.enter(1, TIME_LIMIT));
         assert!(poll(second.as_mut()).is_pending());
-        let mut third = pin!(queue.enter(3, PATIENCE));
+        let mut third = pin!(queue.enter(3, TIME_LIMIT));
         assert!(matches!(poll(third.as_mut()), Poll::Ready(Ok(_))));
         assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(_))));
     }
@@ -160,13 +160,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_queue_has_an_end() {
         let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, PATIENCE).await.unwrap();
+        let _first = queue.enter(1, TIME_LIMIT).await.unwrap();
         let mut waiting: Vec<_> =
-            (0..MOST_WAITING).map(|_| Box::pin(queue.enter(1, PATIENCE))).collect();
+            (0..MOST_WAITING).map(|_| Box::pin(queue.enter(1, TIME_LIMIT))).collect();
         assert!(waiting.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
-        assert_eq!(queue.enter(1, PATIENCE).await.unwrap_err(), QueueError::Full);
+        assert_eq!(queue.enter(1, TIME_LIMIT).await.unwrap_err(), QueueError::Full);
         waiting.clear();
-        let mut next = pin!(queue.enter(1, PATIENCE));
+        let mut next = pin!(queue.enter(1, TIME_LIMIT));
         assert!(poll(next.as_mut()).is_pending(), "those that left have made room");
     }
 }

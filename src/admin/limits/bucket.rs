@@ -10,8 +10,8 @@ use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
+use crate::limit::waiting::MaxWait;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, StoreError};
@@ -34,8 +34,8 @@ impl Admin {
                 let ask = ask(spec, bucket, algorithm);
                 let decision = self.look(&ask).await?;
                 (remaining, retry) = (Some(decision.remaining), after(decision));
-                if spec.wait > Patience::NONE {
-                    let ask = Ask { patience: spec.wait, ..ask.ask };
+                if spec.wait > MaxWait::NONE {
+                    let ask = Ask { max_wait: spec.wait, ..ask.ask };
                     held = held_for(self.look(&BucketAsk { spec, key: bucket, ask }).await?);
                 }
                 reset = self.reset(&ask).await?;

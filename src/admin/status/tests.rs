@@ -99,7 +99,7 @@ async fn keys_are_listed_as_the_log_shows_them() {
     for text in ["%2=203.0.113.7|%-", "a"] {
         worker.top_keys().rejected(&name, text.as_bytes(), now, |into| into.push_str(text));
     }
-    worker.top_keys().near(&name, b"b", (1, 5), now, |into| into.push('b'));
+    worker.top_keys().near(&name, b"b", 1, 5, now, |into| into.push('b'));
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
     assert_eq!(

@@ -9,8 +9,8 @@ use super::explanation::{Explanation, LIMIT};
 use crate::config::duration_text;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
-use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::proxy::refusal::Refusal;
@@ -131,9 +131,9 @@ fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
 fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
     let most = spec.max_waiting;
     match (spec.mode, spec.wait) {
-        (_, Patience::NONE) => {}
+        (_, MaxWait::NONE) => {}
         (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
-        (Mode::Enforce, Patience::ENDLESS) => {
+        (Mode::Enforce, MaxWait::ENDLESS) => {
             text.more(format_args!("holds requests until their turn comes, {most} at once"));
         }
         (Mode::Enforce, wait) => {

@@ -1,8 +1,9 @@
 //! Describes for the log what a reload changes. The description never holds a secret.
 
 use std::collections::HashMap;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
+use super::change::{Changes, NeededRestart};
 use super::reader::duration_text;
 use super::section::limit::mode_word;
 use super::section::{admin, answer, limit, log, route, server, store, trace, upstream};
@@ -21,33 +22,6 @@ const MOST: usize = 50;
 
 /// Further changed overrides of a limit are only counted.
 const MOST_OVERRIDES: usize = 10;
-
-/// What differs between two plans.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Changed fields that only a restart applies.
-    pub restart: Vec<NeededRestart>,
-    /// Changes that the new plan applies, such as `limits.per-client rate 100/s -> 50/s`.
-    pub changed: Vec<String>,
-}
-
-/// A changed field that only a restart applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeededRestart {
-    /// The field, such as `server.listen`.
-    pub field: String,
-    /// The old value and the new one. `None` where they are too long, or secret.
-    pub(super) values: Option<[String; 2]>,
-}
-
-impl Display for NeededRestart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.values {
-            Some([old, new]) => write!(f, "{} {old} -> {new} with a restart", self.field),
-            None => write!(f, "{} changes with a restart", self.field),
-        }
-    }
-}
 
 /// What is different in `new`. A list of changes that is too long ends with the number of further changes.
 pub fn diff(old: &Plan, new: &Plan) -> Changes {
@@ -71,11 +45,6 @@ pub fn diff(old: &Plan, new: &Plan) -> Changes {
 }
 
 impl Changes {
-    /// Whether the two plans are the same.
-    pub fn is_empty(&self) -> bool {
-        self.restart.is_empty() && self.changed.is_empty()
-    }
-
     /// Compares the settings of a table. `title` stands in front of each setting's name.
     fn settings<S>(&mut self, title: &str, settings: Settings<S>, old: &S, new: &S) {
         for setting in settings {
@@ -258,20 +227,6 @@ impl Changes {
             _ => {}
         }
         pair.0.zip(pair.1)
-    }
-
-    /// Notes the old value and the new value, if they differ.
-    pub(super) fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
-        if old != new {
-            self.changed.push(format!("{field} {old} -> {new}"));
-        }
-    }
-
-    /// Notes a change of values that are too long, or secret.
-    pub(super) fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
-        if old != new {
-            self.changed.push(format!("{field} changed"));
-        }
     }
 }
 

@@ -29,7 +29,7 @@ impl<'c> Context<'c> {
         span: &Span,
         title: impl Into<String>,
         expected: impl Into<String>,
-    ) -> Noted<'_> {
+    ) -> NotedProblem<'_> {
         self.note(Problem::error(span.clone(), title, expected))
     }
 
@@ -39,14 +39,14 @@ impl<'c> Context<'c> {
         span: &Span,
         title: impl Into<String>,
         expected: impl Into<String>,
-    ) -> Noted<'_> {
+    ) -> NotedProblem<'_> {
         self.note(Problem::error(span.clone(), title, expected).into_warning())
     }
 
-    pub(crate) fn note(&self, problem: Problem) -> Noted<'_> {
+    pub(crate) fn note(&self, problem: Problem) -> NotedProblem<'_> {
         let mut problems = self.problems.borrow_mut();
         problems.push(problem);
-        Noted { problems: &self.problems, place: problems.len() - 1 }
+        NotedProblem { problems: &self.problems, place: problems.len() - 1 }
     }
 
     /// The number of the line where `span` begins, from 1.
@@ -64,12 +64,12 @@ impl<'c> Context<'c> {
 }
 
 /// A problem that was noted. More can be said about it.
-pub(crate) struct Noted<'c> {
+pub(crate) struct NotedProblem<'c> {
     problems: &'c RefCell<Vec<Problem>>,
     place: usize,
 }
 
-impl Noted<'_> {
+impl NotedProblem<'_> {
     /// Adds another place that explains the problem.
     pub(crate) fn related(self, span: &Span, label: impl Into<String>) -> Self {
         self.change(|problem| problem.related = Some((span.clone(), label.into())))

@@ -6,11 +6,12 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::context::{Context, Noted};
+use super::context::{Context, NotedProblem};
 use super::environment;
 use super::meant;
 use super::problem::{Span, enumerate, nearest};
 use super::value::{self, DurationError};
+use super::wrong::Wrong;
 use crate::config::shape::Zero;
 use crate::plan::SampleShare;
 
@@ -36,39 +37,6 @@ pub(crate) struct Text<'c> {
     pub(crate) item: Item<'c>,
 }
 
-/// Why a text cannot be the value of a field.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// What the field expects says enough.
-    Expected,
-    /// This was perhaps meant. It repeats the text, so it is shown only where the text may be shown.
-    Near(String),
-    /// This reason, in place of what the field expects. It repeats the text too.
-    Because(String),
-    /// This reason, in place of what the field expects. It does not repeat the text.
-    Other(String),
-}
-
-impl Wrong {
-    pub(crate) fn other(reason: impl Into<String>) -> Self {
-        Self::Other(reason.into())
-    }
-
-    pub(crate) fn near(near: Option<impl Into<String>>) -> Self {
-        near.map_or(Self::Expected, |near| Self::Near(near.into()))
-    }
-
-    /// What a message says was expected. `is_shown` says whether the message may repeat the text.
-    pub(crate) fn instead(self, expected: &str, is_shown: bool) -> String {
-        match self {
-            Self::Near(near) if is_shown => format!("{expected}; did you mean \"{near}\"?"),
-            Self::Because(reason) if is_shown => reason,
-            Self::Other(reason) => reason,
-            Self::Expected | Self::Near(_) | Self::Because(_) => expected.to_owned(),
-        }
-    }
-}
-
 impl<'c> Item<'c> {
     /// The value of `field`.
     pub(crate) fn new(
@@ -86,7 +54,7 @@ impl<'c> Item<'c> {
     }
 
     /// Notes that the field cannot have this value. `expected` says which values the field can have.
-    pub(crate) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn reject(&self, expected: impl Into<String>) -> NotedProblem<'c> {
         let found = match self.value {
             DeValue::String(text) if self.is_secret && !text.is_empty() => "this text".to_owned(),
             _ => self.found(),
@@ -96,7 +64,11 @@ impl<'c> Item<'c> {
     }
 
     /// Notes another problem: the field can have such a value, but not here.
-    pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn fault(
+        &self,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> NotedProblem<'c> {
         self.cx.error(&self.span, title, expected).secret(self.is_secret)
     }
 
@@ -320,7 +292,7 @@ impl<'c> Item<'c> {
 
 impl<'c> Text<'c> {
     /// Notes that the field cannot have this text. `expected` says which texts the field can have.
-    pub(crate) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn refuse(&self, expected: impl Into<String>) -> NotedProblem<'c> {
         let noted = self.item.reject(expected);
         if self.foreign {
             return noted.help("look at the value of the environment variable");

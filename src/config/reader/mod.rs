@@ -11,9 +11,10 @@ mod problem;
 mod section;
 mod syntax;
 mod value;
+mod wrong;
 
-pub(super) use self::context::{Context, Noted};
-pub(super) use self::item::{Item, Text, Wrong};
+pub(super) use self::context::{Context, NotedProblem};
+pub(super) use self::item::{Item, Text};
 pub(crate) use self::problem::Severity;
 pub(crate) use self::problem::nearest;
 pub use self::problem::{Colour, Problem, Problems};
@@ -23,3 +24,4 @@ pub(super) use self::syntax::first as first_syntax_error;
 pub(crate) use self::value::duration_text;
 pub use self::value::{DurationError, duration};
 pub(super) use self::value::{NETWORK, network, size_text};
+pub(super) use self::wrong::Wrong;

@@ -6,7 +6,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::context::{Context, Noted};
+use super::context::{Context, NotedProblem};
 use super::item::Item;
 use super::problem::{Span, enumerate, nearest};
 use crate::config::shape::{Fallback, Field, Shape};
@@ -79,7 +79,11 @@ impl<'c> Section<'c> {
     }
 
     /// Notes an error about the table as a whole.
-    pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn fault(
+        &self,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> NotedProblem<'c> {
         self.cx.error(&self.span, title, expected)
     }
 

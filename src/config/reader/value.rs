@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::item::Wrong;
+use super::wrong::Wrong;
 use crate::request::network::{canonical, parse};
 
 /// What a duration looks like.

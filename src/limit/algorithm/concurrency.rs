@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::{Difference, State as AnyState, Step, Want};
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 
 /// The figures of one concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn decide(params: &Params, state: Option<State>) -> Step {
     let free = params.limit.get().saturating_sub(held);
     let wait = if free > 0 { 0 } else { GUESS };
     let taken = AnyState::Concurrency(State { held: held + 1 });
-    let one_slot = Want { cost: Cost::ONE, patience: Patience::NONE, earliest: 0 };
+    let one_slot = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
     Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
 

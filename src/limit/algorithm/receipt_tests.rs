@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use super::fixed_window::windows::Windows;
 use super::sliding_log::Log;
 use super::*;
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
+use crate::limit::waiting::MaxWait;
 
 /// One event of a history. Each event comes some microseconds after the last event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask {
         cost: u64,
-        patience: u64,
+        max_wait: u64,
     },
     /// Gives back `tokens` of the request that passed `before` requests before the last one.
     GiveBack {
@@ -26,11 +26,11 @@ enum Event {
 
 fn any_events(patient: bool) -> impl Strategy<Value = Vec<(u64, Event)>> {
     let gap = prop_oneof![3 => Just(0), 4 => 0_u64..30, 1 => 0_u64..200];
-    let patience = match patient {
+    let max_wait = match patient {
         true => prop_oneof![1 => Just(0), 3 => 0_u64..300].boxed(),
         false => Just(0).boxed(),
     };
-    let ask = (1_u64..6, patience).prop_map(|(cost, patience)| Event::Ask { cost, patience });
+    let ask = (1_u64..6, max_wait).prop_map(|(cost, max_wait)| Event::Ask { cost, max_wait });
     let give_back =
         (0_usize..8, 1_u64..7).prop_map(|(before, tokens)| Event::GiveBack { before, tokens });
     prop::collection::vec((gap, prop_oneof![3 => ask, 2 => give_back]), 1..150)
@@ -43,8 +43,8 @@ fn at(micros: u64) -> Timestamp {
 /// One bucket, and the requests that passed.
 struct Scene {
     algorithm: Algorithm,
-    /// The patience that each settlement names.
-    patience: Patience,
+    /// The longest wait that each settlement names.
+    max_wait: MaxWait,
     state: Option<State>,
     log: Log,
     now: u64,
@@ -65,9 +65,9 @@ struct Passed {
 const BEGIN: u64 = 1_000_000;
 
 impl Scene {
-    fn new(algorithm: Algorithm, patience: Patience) -> Self {
+    fn new(algorithm: Algorithm, max_wait: MaxWait) -> Self {
         let (log, passed) = (Log::default(), Vec::new());
-        Self { algorithm, patience, state: None, log, now: BEGIN, passed }
+        Self { algorithm, max_wait, state: None, log, now: BEGIN, passed }
     }
 
     fn seen(&mut self, cost: Cost) -> Option<State> {
@@ -77,10 +77,10 @@ impl Scene {
     }
 
     /// Whether the request passed.
-    fn ask(&mut self, cost: u64, patience: u64) -> bool {
+    fn ask(&mut self, cost: u64, max_wait: u64) -> bool {
         let want = Want {
             cost: Cost::new(cost).unwrap(),
-            patience: Patience::of(Duration::from_micros(patience)),
+            max_wait: MaxWait::of(Duration::from_micros(max_wait)),
             earliest: 0,
         };
         let seen = self.seen(want.cost);
@@ -121,7 +121,7 @@ impl Scene {
     }
 
     fn settle(&mut self, used: Difference, receipt: Receipt) {
-        let settled = Settlement { used, receipt, patience: self.patience };
+        let settled = Settlement { used, receipt, max_wait: self.max_wait };
         match self.algorithm {
             Algorithm::SlidingLog(params) => {
                 let seen = self.log.settle(&params, &settled, at(self.now));
@@ -134,8 +134,8 @@ impl Scene {
     fn play(&mut self, (gap, event): (u64, Event)) -> Option<(usize, u64)> {
         self.now += gap;
         match event {
-            Event::Ask { cost, patience } => {
-                self.ask(cost, patience);
+            Event::Ask { cost, max_wait } => {
+                self.ask(cost, max_wait);
                 None
             }
             Event::GiveBack { before, tokens } => self.give_back(before, tokens),
@@ -149,8 +149,8 @@ impl Scene {
     }
 }
 
-fn patience(patient: bool) -> Patience {
-    if patient { Patience::ENDLESS } else { Patience::NONE }
+fn max_wait(patient: bool) -> MaxWait {
+    if patient { MaxWait::ENDLESS } else { MaxWait::NONE }
 }
 
 fn fixed(count: u64, windows: Windows) -> Algorithm {
@@ -188,7 +188,7 @@ proptest! {
     ) {
         let rate = Rate::new(count, length).unwrap();
         let params = sliding_log::Params::new(rate).unwrap();
-        let mut scene = Scene::new(Algorithm::SlidingLog(params), patience(patient));
+        let mut scene = Scene::new(Algorithm::SlidingLog(params), max_wait(patient));
         for event in events {
             scene.play(event);
             scene.log.forget(&params, at(scene.now));
@@ -214,11 +214,11 @@ proptest! {
     ) {
         let length = interval(length);
         let windows = if on_clock { Windows::Clock(length) } else { Windows::Rolling(length) };
-        // A limit that holds no requests asks without patience.
-        let mut scene = Scene::new(fixed(count, windows), patience(patient));
+        // A limit that holds no requests asks without longest wait.
+        let mut scene = Scene::new(fixed(count, windows), max_wait(patient));
         for (gap, event) in events {
             let event = match event {
-                Event::Ask { cost, .. } if !patient => Event::Ask { cost, patience: 0 },
+                Event::Ask { cost, .. } if !patient => Event::Ask { cost, max_wait: 0 },
                 event => event,
             };
             scene.play((gap, event));
@@ -246,7 +246,7 @@ proptest! {
         events in any_events(true),
     ) {
         let params = sliding_window::Params::new(Burst::new(count).unwrap(), interval(length));
-        let mut scene = Scene::new(Algorithm::SlidingWindow(params), Patience::ENDLESS);
+        let mut scene = Scene::new(Algorithm::SlidingWindow(params), MaxWait::ENDLESS);
         for event in events {
             scene.play(event);
             // Brings the state up to now.
@@ -267,7 +267,7 @@ proptest! {
         (count, length, queue) in (1_u64..4, 1_u64..60, 0_u64..20),
         events in any_events(true),
     ) {
-        let mut scene = Scene::new(leaky(count, length, queue), Patience::ENDLESS);
+        let mut scene = Scene::new(leaky(count, length, queue), MaxWait::ENDLESS);
         for (gap, event) in events {
             match event {
                 // Only a request that has not gone yet can leave the queue.
@@ -303,8 +303,8 @@ proptest! {
     ) {
         let params = tokens(count, length, burst);
         let algorithm = Algorithm::TokenBucket(params);
-        let mut with = Scene::new(algorithm, Patience::NONE);
-        let mut without = Scene::new(algorithm, Patience::NONE);
+        let mut with = Scene::new(algorithm, MaxWait::NONE);
+        let mut without = Scene::new(algorithm, MaxWait::NONE);
         let others = |with: &mut Scene, without: &mut Scene, events: &[(u64, u64)]| {
             for (gap, cost) in events {
                 with.now += gap;
@@ -346,7 +346,7 @@ proptest! {
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
         events in any_events(false),
     ) {
-        let mut scene = Scene::new(Algorithm::TokenBucket(tokens(count, length, burst)), Patience::NONE);
+        let mut scene = Scene::new(Algorithm::TokenBucket(tokens(count, length, burst)), MaxWait::NONE);
         let mut given_back = Vec::new();
         for event in events {
             if let Some((place, tokens)) = scene.play(event) {
@@ -376,7 +376,7 @@ proptest! {
 #[test]
 fn what_would_come_after_all_that_can_be_said_is_given_back() {
     let params = tokens(1, 3_650 * 86_400_000_000, 1_000);
-    let mut scene = Scene::new(Algorithm::TokenBucket(params), Patience::NONE);
+    let mut scene = Scene::new(Algorithm::TokenBucket(params), MaxWait::NONE);
     assert!(scene.ask(900, 0));
     assert_eq!(scene.passed[0].receipt.time(), Timestamp::MAX);
     scene.give_back(0, 899);

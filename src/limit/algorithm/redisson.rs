@@ -91,10 +91,10 @@ mod tests {
 
     use super::*;
     use crate::limit::algorithm::Algorithm;
-    use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
+    use crate::limit::waiting::MaxWait;
 
-    const WANT: Want = Want { cost: Cost::ONE, patience: Patience::NONE, earliest: 0 };
+    const WANT: Want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
 
     fn params(rate: &str) -> Option<Params> {
         Params::new(Some(rate.parse().unwrap()), Sharing::Overall)

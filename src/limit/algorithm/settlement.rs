@@ -3,8 +3,8 @@
 //! `store/claim.rs` settles a request, mostly when its response has ended. Each algorithm's `settle` says
 //! how the bucket changes.
 
-use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 
 /// The difference between the tokens that a request used and the tokens that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,5 +44,5 @@ pub struct Settlement {
     /// The receipt from when the request took.
     pub receipt: Receipt,
     /// How long requests of this limit may be held. Held requests may have places behind this one.
-    pub patience: Patience,
+    pub max_wait: MaxWait,
 }

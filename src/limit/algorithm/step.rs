@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::State;
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, EXACT};
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 
 /// What a request wants of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Want {
     /// The tokens that the request takes.
     pub cost: Cost,
     /// How long the request may be held.
-    pub patience: Patience,
+    pub max_wait: MaxWait,
     /// The request goes this many microseconds from now, or later: another limit holds it so long.
     pub earliest: u64,
 }
@@ -54,7 +54,7 @@ impl Step {
         kept: Option<State>,
     ) -> Self {
         let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
-        let taken = taken.filter(|_| wait.is_some_and(|wait| want.patience.allows(wait)));
+        let taken = taken.filter(|_| wait.is_some_and(|wait| want.max_wait.allows(wait)));
         // What is left at a later moment is for no request that comes before it.
         let untouched = if want.earliest > 0 { 0 } else { untouched };
         let left = untouched.saturating_sub(want.cost.get());

@@ -7,9 +7,9 @@ use proptest::test_runner::{TestCaseError, TestCaseResult};
 
 use super::{Algorithm, State, Step, Want};
 use crate::limit::decision::Outcome;
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 
 pub(super) const SECOND: u64 = 1_000_000;
 
@@ -29,11 +29,11 @@ pub(super) fn micros(outcome: Outcome) -> Option<u64> {
 
 fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -> Step {
     let cost = Cost::new(cost).unwrap();
-    algorithm.decide(state, Want { cost, patience: Patience::NONE, earliest: 0 }, now)
+    algorithm.decide(state, Want { cost, max_wait: MaxWait::NONE, earliest: 0 }, now)
 }
 
 /// A refused request passes after its `retry_after` and not a microsecond sooner. With exactly this
-/// patience the request is held instead.
+/// longest wait the request is held instead.
 pub(super) fn a_promised_wait_is_exact(
     algorithm: Algorithm,
     state: State,
@@ -53,8 +53,8 @@ pub(super) fn a_promised_wait_is_exact(
     prop_assert_ne!(after(wait - 1), Outcome::Allow);
     let cost = Cost::new(cost).unwrap();
     let held = |wait| {
-        let patience = Patience::of(Duration::from_micros(wait));
-        algorithm.decide(Some(state), Want { cost, patience, earliest: 0 }, now)
+        let max_wait = MaxWait::of(Duration::from_micros(wait));
+        algorithm.decide(Some(state), Want { cost, max_wait, earliest: 0 }, now)
     };
     let patient = held(wait);
     // A sliding window reserves no further ahead than its next window.

@@ -9,13 +9,13 @@ use super::super::algorithm::token_bucket::Params;
 use super::super::algorithm::{Algorithm, Receipt, leaky_bucket};
 use super::super::decide::{Ask, decide};
 use super::super::decision::Verdict;
-use super::super::patience::Patience;
 use super::super::rate::{Cost, Interval};
 use super::super::time::Timestamp;
+use super::super::waiting::MaxWait;
 use super::{BEGIN, Buckets, SECOND, at, burst, patient, rate};
 
-fn held_for_a_minute() -> Patience {
-    Patience::of(Duration::from_secs(60))
+fn held_for_a_minute() -> MaxWait {
+    MaxWait::of(Duration::from_secs(60))
 }
 
 /// Limits that let far more pass than the one that holds requests.
@@ -56,8 +56,8 @@ fn bursts_of_clients_that_hang_up_let_no_more_pass() {
     let windows = Windows::Clock(Interval::from_micros(5 * SECOND).unwrap());
     let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(6), windows });
     let bucket = Algorithm::TokenBucket(Params { rate: rate(2, 1), burst: burst(2) });
-    let patience = Patience::of(Duration::from_secs(8));
-    let asks = [bucket, window].map(|algorithm| Ask { algorithm, ..patient(patience) });
+    let max_wait = MaxWait::of(Duration::from_secs(8));
+    let asks = [bucket, window].map(|algorithm| Ask { algorithm, ..patient(max_wait) });
     let (mut buckets, mut passed) = (Buckets::new(2), 0);
     for round in 0..20 {
         let now = BEGIN + round * SECOND / 4;
@@ -177,7 +177,7 @@ fn a_settlement_makes_no_room_behind_held_requests() {
     let windows = Windows::Clock(interval);
     let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(30), windows });
     let bucket = Algorithm::TokenBucket(Params { rate: rate(10, 1), burst: burst(10) });
-    let asks = [window, bucket].map(|algorithm| Ask { algorithm, ..patient(Patience::ENDLESS) });
+    let asks = [window, bucket].map(|algorithm| Ask { algorithm, ..patient(MaxWait::ENDLESS) });
     let (mut buckets, begin) = (Buckets::new(2), BEGIN - BEGIN % (60 * SECOND));
     let of = |tokens, ask: Ask| Ask { cost: Cost::new(tokens).unwrap(), ..ask };
     buckets.take(0, &of(30, asks[0]), at(begin));

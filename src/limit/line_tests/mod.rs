@@ -16,9 +16,9 @@ use super::algorithm::{
 };
 use super::decide::{Ask, Change, Decided, decide};
 use super::decision::{Outcome, Verdict};
-use super::patience::{Patience, WaitingLine};
 use super::rate::{Burst, Cost, Interval, Rate};
 use super::time::Timestamp;
+use super::waiting::{MaxWait, WaitingLine};
 
 const SECOND: u64 = 1_000_000;
 const BEGIN: u64 = 1_700_000_000 * SECOND;
@@ -63,17 +63,17 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
 }
 
 fn any_limits() -> impl Strategy<Value = Vec<Ask>> {
-    let limit = (any_algorithm(), 1..30 * SECOND).prop_map(|(algorithm, patience)| {
-        let patience = Patience::of(Duration::from_micros(patience));
-        Ask { algorithm, ..patient(patience) }
+    let limit = (any_algorithm(), 1..30 * SECOND).prop_map(|(algorithm, max_wait)| {
+        let max_wait = MaxWait::of(Duration::from_micros(max_wait));
+        Ask { algorithm, ..patient(max_wait) }
     });
     prop::collection::vec(limit, 2..4)
 }
 
 /// An ask about a limit that holds requests so long. The algorithm is to be replaced.
-fn patient(patience: Patience) -> Ask {
+fn patient(max_wait: MaxWait) -> Ask {
     let (algorithm, cost) = (Algorithm::Closed, Cost::ONE);
-    Ask { algorithm, cost, patience, mode: Mode::Enforce, line: WaitingLine::new(1) }
+    Ask { algorithm, cost, max_wait, mode: Mode::Enforce, line: WaitingLine::new(1) }
 }
 
 /// The buckets of some limits.
@@ -103,7 +103,7 @@ impl Buckets {
         now: Timestamp,
     ) {
         let used = Difference::Less(tokens);
-        let settled = Settlement { used, receipt, patience: ask.patience };
+        let settled = Settlement { used, receipt, max_wait: ask.max_wait };
         self.states[place] = ask.algorithm.settle(self.states[place], &settled, now);
     }
 
@@ -156,7 +156,7 @@ fn alone(ask: &Ask) -> Ask {
         }
         other => other,
     };
-    Ask { algorithm, patience: Patience::NONE, line: None, ..*ask }
+    Ask { algorithm, max_wait: MaxWait::NONE, line: None, ..*ask }
 }
 
 proptest! {
@@ -235,7 +235,7 @@ fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
     let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(5), windows });
     let bucket = Algorithm::TokenBucket(Params { rate: rate(1, 1), burst: burst(1) });
     let most_at_once = |line: Option<WaitingLine>| {
-        let ask = |algorithm| Ask { algorithm, line, ..patient(Patience::ENDLESS) };
+        let ask = |algorithm| Ask { algorithm, line, ..patient(MaxWait::ENDLESS) };
         let (asks, mut buckets) = ([ask(window), ask(bucket)], Buckets::new(2));
         let goes: Vec<_> = (0..10)
             .map(|number| {
@@ -260,7 +260,7 @@ fn no_limit_holds_a_request_for_longer_than_its_own_wait() {
     let bucket = Params { rate: rate(10, 1), burst: burst(1) };
     let ask = |algorithm, seconds| Ask {
         algorithm,
-        ..patient(Patience::of(Duration::from_secs(seconds)))
+        ..patient(MaxWait::of(Duration::from_secs(seconds)))
     };
     let asks = [
         ask(Algorithm::TokenBucket(bucket), 3),

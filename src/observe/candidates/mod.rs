@@ -7,7 +7,6 @@
 //! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`].
 
 mod distinct;
-mod summary;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -17,7 +16,6 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use self::distinct::DistinctKeys;
-pub(crate) use self::summary::CandidateLog;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 
@@ -42,7 +40,7 @@ pub(crate) struct CandidateTally {
     pub(crate) rejected: u64,
     pub(crate) limit_rejected: u64,
     /// The requests that only the candidate, or only the limit, rejects.
-    differing: u64,
+    pub(super) differing: u64,
     keys: DistinctKeys,
     keys_rejected: DistinctKeys,
     limit_keys_rejected: DistinctKeys,

@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::super::candidate_log::CandidateLog;
 use super::super::metrics::Metrics;
 use super::super::testing;
 use super::*;

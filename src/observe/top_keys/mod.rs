@@ -126,7 +126,8 @@ impl TopKeys {
         &self,
         limit: &Name,
         key: &[u8],
-        (remaining, burst): (u64, u64),
+        remaining: u64,
+        burst: u64,
         now: Timestamp,
         write: impl FnOnce(&mut String),
     ) {

@@ -18,7 +18,7 @@ fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
 }
 
 fn near(worker: &TopKeys, key: &str, remaining: u64, now: Timestamp) {
-    worker.near(&limit("a"), key.as_bytes(), (remaining, 100), now, |text| text.push_str(key));
+    worker.near(&limit("a"), key.as_bytes(), remaining, 100, now, |text| text.push_str(key));
 }
 
 fn rejected(workers: &[TopKeys], name: &str, now: Timestamp) -> Vec<(String, u64)> {

@@ -5,6 +5,7 @@ use crate::config::{Overrides, parse};
 use crate::limit::decide::{Ask, decide_one};
 use crate::limit::decision::Outcome;
 use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
 
 const BEGIN: u64 = 1_800_000_000_000_000;
 

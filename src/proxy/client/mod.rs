@@ -24,7 +24,7 @@ pub(crate) struct Switched {
     /// The server's side, once its connection has changed.
     pub server: OnUpgrade,
     /// How long the tunnel lives without a byte in either direction.
-    pub patience: Duration,
+    pub time_limit: Duration,
     /// The concurrency slots of the request, held as long as the tunnel lives.
     pub slots: Permit,
     /// The server's connection.

@@ -28,7 +28,7 @@ pub(crate) use self::over::OverCount;
 use self::resets::Resets;
 pub(super) use self::shard::Identity;
 use self::shard::{Due, LimitMark, Shard};
-use super::claim::{BucketAsk, Claim, Taken};
+use super::claim::{BucketAsk, BucketReceipt, Claim};
 use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
@@ -79,17 +79,17 @@ enum BucketPlace {
 }
 
 /// A claim's bucket, as it is found.
-struct Seat {
+struct FoundBucket {
     id: Identity,
     place: BucketPlace,
     state: Option<State>,
 }
 
-/// Whether receipts are noted of what requests take, because some of it may come back.
+/// Whether receipts of what requests take are needed, because some of it may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noting {
-    On,
-    Off,
+pub(super) enum ReceiptUse {
+    Needed,
+    Unneeded,
 }
 
 impl Memory {
@@ -122,8 +122,13 @@ impl Memory {
     }
 
     /// Decides over these claims together: every limit that allows takes, or none does.
-    pub(super) fn take(&self, claims: &mut [&mut Claim<'_>], noting: Noting, now: Now) -> Verdict {
-        // Most requests have one claim, which needs no lists of seats and locks.
+    pub(super) fn take(
+        &self,
+        claims: &mut [&mut Claim<'_>],
+        noting: ReceiptUse,
+        now: Now,
+    ) -> Verdict {
+        // Most requests have one claim, which needs no lists of buckets and locks.
         if let [claim] = claims
             && let Some(verdict) = self.take_one(claim, noting, now)
         {
@@ -131,7 +136,7 @@ impl Memory {
         }
         let ids: PerAsk<Identity> = claims.iter().map(|it| self.identity(&it.question())).collect();
         let mut shards = self.lock(&ids);
-        let mut seats: PerAsk<Seat> = PerAsk::new();
+        let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
         for id in &ids {
             let place = if shards.of(*id).state(*id).is_some() {
                 BucketPlace::Known
@@ -140,38 +145,38 @@ impl Memory {
             } else {
                 BucketPlace::Shared
             };
-            seats.push(Seat { id: *id, place, state: None });
+            buckets.push(FoundBucket { id: *id, place, state: None });
         }
-        let has_shared = seats.iter().any(|seat| seat.place == BucketPlace::Shared);
+        let has_shared = buckets.iter().any(|bucket| bucket.place == BucketPlace::Shared);
         let mut shared = has_shared.then(|| self.shared.lock());
-        for (claim, seat) in claims.iter().zip(&mut seats) {
-            let shard = match (seat.place, &mut shared) {
+        for (claim, bucket) in claims.iter().zip(&mut buckets) {
+            let shard = match (bucket.place, &mut shared) {
                 (BucketPlace::New, _) => continue,
                 (BucketPlace::Shared, Some(shared)) => {
                     self.full.shared(&claim.spec.name, self.keys());
-                    seat.id = self.shared_identity(&claim.question());
+                    bucket.id = self.shared_identity(&claim.question());
                     shared
                 }
-                _ => shards.of(seat.id),
+                _ => shards.of(bucket.id),
             };
-            seat.state = state(shard, seat.id, &claim.ask, now);
+            bucket.state = state(shard, bucket.id, &claim.ask, now);
         }
-        let states: PerAsk<Option<State>> = seats.iter().map(|seat| seat.state).collect();
+        let states: PerAsk<Option<State>> = buckets.iter().map(|bucket| bucket.state).collect();
         let asks: PerAsk<Ask> = claims.iter().map(|claim| claim.ask).collect();
         let decided = decide(&asks, &states, now);
         let said = decided.decisions.into_iter().zip(decided.changes);
-        for ((claim, seat), (decision, change)) in claims.iter_mut().zip(seats).zip(said) {
-            let shard = match (seat.place, &mut shared) {
+        for ((claim, bucket), (decision, change)) in claims.iter_mut().zip(buckets).zip(said) {
+            let shard = match (bucket.place, &mut shared) {
                 (BucketPlace::Shared, Some(shared)) => shared,
-                _ => shards.of(seat.id),
+                _ => shards.of(bucket.id),
             };
-            let is_kept = keep(shard, seat.id, seat.state, &claim.ask.algorithm, change, now);
-            if seat.place == BucketPlace::New && !is_kept {
+            let is_kept = keep(shard, bucket.id, bucket.state, &claim.ask.algorithm, change, now);
+            if bucket.place == BucketPlace::New && !is_kept {
                 self.removed(1);
             }
             decided_on(claim, decision, change, noting, now);
             if let Some(taken) = &mut claim.taken {
-                taken.from_shared = seat.place == BucketPlace::Shared;
+                taken.from_shared = bucket.place == BucketPlace::Shared;
                 taken.resets = self.resets.count();
             }
         }
@@ -179,7 +184,7 @@ impl Memory {
     }
 
     /// Like [`Memory::take`], for one claim. `None` where its bucket is new and no room can be made for it.
-    fn take_one(&self, claim: &mut Claim<'_>, noting: Noting, now: Now) -> Option<Verdict> {
+    fn take_one(&self, claim: &mut Claim<'_>, noting: ReceiptUse, now: Now) -> Option<Verdict> {
         let id = self.identity(&claim.question());
         let number = shard_number(id, self.shards.len());
         let mut shard = self.shards.get(number)?.lock();
@@ -205,7 +210,7 @@ impl Memory {
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
-        let want = Want { cost: ask.ask.cost, patience: ask.ask.patience, earliest: 0 };
+        let want = Want { cost: ask.ask.cost, max_wait: ask.ask.max_wait, earliest: 0 };
         let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
         Decision { remaining: step.untouched, ..step.decision }
     }
@@ -257,11 +262,17 @@ impl Memory {
 }
 
 /// Writes a decision into its claim, with the receipt of what was taken.
-fn decided_on(claim: &mut Claim<'_>, decision: Decision, change: Change, noting: Noting, now: Now) {
+fn decided_on(
+    claim: &mut Claim<'_>,
+    decision: Decision,
+    change: Change,
+    noting: ReceiptUse,
+    now: Now,
+) {
     claim.decision = Some(decision);
     claim.taken = match (noting, change) {
-        (Noting::On, Change::Taken(state, outcome)) => {
-            Some(Taken::of(claim.ask.receipt(outcome, state, now)))
+        (ReceiptUse::Needed, Change::Taken(state, outcome)) => {
+            Some(BucketReceipt::of(claim.ask.receipt(outcome, state, now)))
         }
         _ => None,
     };

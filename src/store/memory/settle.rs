@@ -6,7 +6,7 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
 use crate::limit::time::Now;
 use crate::store::BucketAsk;
-use crate::store::claim::Taken;
+use crate::store::claim::BucketReceipt;
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
@@ -15,7 +15,7 @@ impl Memory {
         &self,
         ask: &BucketAsk<'_>,
         settled: &Settlement,
-        taken: Taken,
+        taken: BucketReceipt,
         now: Now,
     ) {
         if !taken.from_shared {
@@ -38,7 +38,7 @@ impl Memory {
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
-        let settled = Settlement { used, receipt: Receipt::NONE, patience: ask.ask.patience };
+        let settled = Settlement { used, receipt: Receipt::NONE, max_wait: ask.ask.max_wait };
         let Some(state) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
             return;
         };

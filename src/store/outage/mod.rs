@@ -20,8 +20,9 @@ use self::parties::{
     of, parties, without_redis,
 };
 use super::claim::{Claim, Moment, Party, verdict};
-use super::memory::Noting;
-use super::redis::{HashSlot, Redis, Verb, is_limiter};
+use super::memory::ReceiptUse;
+use super::nodes::HashSlot;
+use super::redis::{Redis, Verb, is_limiter};
 use super::{Store, StoreError, Unavailable, carry_over, noting};
 use crate::limit::Scope;
 use crate::limit::decide::{PerAsk, takers};
@@ -80,7 +81,7 @@ struct RedisRequest<'q> {
     moment: Moment,
     /// By when Redis must have answered all calls.
     deadline: Instant,
-    noting: Noting,
+    noting: ReceiptUse,
     /// The slot of a claim on which Redis should have decided and did not.
     met: Option<HashSlot>,
 }
@@ -223,7 +224,7 @@ impl RedisRequest<'_> {
         let mut parties = parties(claims, grouping);
         // What one party gives must go back if a party refuses that answers later.
         let is_last = parties.len() == 1 && !is_other_last;
-        let noting = if is_last { self.noting } else { Noting::On };
+        let noting = if is_last { self.noting } else { ReceiptUse::Needed };
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
             let answer = match is_first {
@@ -268,7 +269,7 @@ impl RedisRequest<'_> {
         here.retain(|claim| is_for_process(claim));
         // The request may have waited for Redis since `moment.time`. An older time would set buckets back.
         let now = self.store.shared.wall.both(self.moment.present());
-        let verdict = self.store.shared.memory.take(&mut here, Noting::On, now);
+        let verdict = self.store.shared.memory.take(&mut here, ReceiptUse::Needed, now);
         here.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
         verdict.passes()
     }

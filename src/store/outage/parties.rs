@@ -5,7 +5,7 @@ use crate::limit::decide::PerAsk;
 use crate::plan::OnStoreError;
 use crate::store::Unavailable;
 use crate::store::claim::{Claim, Party};
-use crate::store::redis::HashSlot;
+use crate::store::nodes::HashSlot;
 
 /// Which claims are asked together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

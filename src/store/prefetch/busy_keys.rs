@@ -9,7 +9,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use super::super::Shared;
+use super::super::ProcessStore;
 use super::super::claim::{BucketAsk, Claim, Moment, Party};
 use super::super::memory::Identity;
 use super::super::reserve::{SMALLEST, reserve};
@@ -82,7 +82,7 @@ impl BusyKeys {
     /// to be fetched then. If they did not suffice, the claims stay unchanged.
     pub(in crate::store) fn spend(
         &mut self,
-        shared: &Shared,
+        shared: &ProcessStore,
         claims: &mut [&mut Claim<'_>],
         moment: Moment,
         now: Instant,
@@ -116,7 +116,7 @@ impl BusyKeys {
     /// Notes what Redis said. Returns what is to be fetched for keys that are busy.
     pub(in crate::store) fn note(
         &mut self,
-        shared: &Shared,
+        shared: &ProcessStore,
         claims: &[&mut Claim<'_>],
         moment: Moment,
         now: Instant,
@@ -254,7 +254,7 @@ impl BusyKey {
         &mut self,
         id: Identity,
         fetches: &mut u64,
-        shared: &Shared,
+        shared: &ProcessStore,
         now: Instant,
     ) -> Option<Fetch> {
         if self.fetching.is_some() || !self.is_busy() {

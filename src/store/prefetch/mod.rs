@@ -29,7 +29,7 @@ pub(super) use self::busy_keys::{BusyKeys, Fetch, Fetched, Return, WINDOW};
 use super::claim::{BucketAsk, Claim, Moment, Party};
 use super::memory::Identity;
 use super::reserve::reserve;
-use super::{Shared, Store, carry_over};
+use super::{ProcessStore, Store, carry_over};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
 use crate::limit::rate::Cost;
@@ -99,7 +99,7 @@ impl Prefetch {
 }
 
 /// Sweeps a store's batches for as long as the store lives.
-pub(super) async fn keep(store: Weak<Store>, shared: Arc<Shared>) {
+pub(super) async fn keep(store: Weak<Store>, shared: Arc<ProcessStore>) {
     let mut held = 0;
     loop {
         let Some(alive) = store.upgrade() else {

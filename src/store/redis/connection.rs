@@ -16,13 +16,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connect::RedisConnector;
-use super::health::jitter;
-use super::nodes::{RedisNode, RedisNodes};
-use super::slot::HashSlot;
 use super::{probe, run};
 use crate::plan::Endpoint;
-use crate::store::{Shared, StoreError};
+use crate::store::nodes::{HashSlot, RedisConnector, RedisNode, RedisNodes, jitter};
+use crate::store::{ProcessStore, StoreError};
 
 /// The time to connect and to log in. It may be long: few requests wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -51,7 +48,7 @@ pub(super) struct RedisServer {
     pub(super) nodes: Arc<RedisNodes>,
     /// `store.prefix`.
     pub(super) prefix: String,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProcessStore>,
     /// The connections that the worker has made to any server.
     pub(super) made: Arc<watch::Sender<u64>>,
 }

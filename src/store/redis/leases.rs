@@ -19,7 +19,7 @@ use super::queue::{Lost, Teller};
 use super::router::Router;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
-use crate::store::{Shared, StoreError};
+use crate::store::{ProcessStore, StoreError};
 
 /// A lease is renewed after one part in this many of its length, or after [`LONGEST`].
 const RENEWALS: u32 = 3;
@@ -47,7 +47,7 @@ struct SlotTable {
     sooner: Notify,
     teller: Teller,
     router: Arc<Router>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
 }
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ struct LeasedSlot {
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(teller: Teller, router: Arc<Router>, shared: Arc<Shared>) -> Self {
+    pub(super) fn keep(teller: Teller, router: Arc<Router>, shared: Arc<ProcessStore>) -> Self {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();

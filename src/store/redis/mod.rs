@@ -2,25 +2,15 @@
 //! this file, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, `router` finds the server, and `connection` sends the call on a
-//! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
-//! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may
-//! leave before the answer. `health` knows whether the server can decide, and `counts` counts its calls for
-//! metrics. `advice` and `notices` have the words for operators. `leases` keeps the slots that are held in
-//! Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
-//! while processes run, `setbacks` knows which of their failures to log, and `unsettled` counts lost settlements. `redisson` asks Redisson limiters, by its own
-//! script and calls.
+//! `call` packs them and reads the answer, `router` finds the server in `nodes`, and `connection` sends the call. In a
+//! cluster a call has the keys of one slot. `pending` is a question whose client may leave before the answer.
+//! `leases` keeps the slots that are held in Redis, `processes` counts the processes that share it, `overrides`
+//! reads and sets what operators change while processes run, and `setbacks` knows which of their failures to log.
+//! `redisson` asks Redisson limiters, by its own script and calls.
 
-mod advice;
 mod call;
-mod connect;
 mod connection;
-mod counts;
-mod health;
 mod leases;
-mod name;
-mod nodes;
-mod notices;
 mod overrides;
 mod pending;
 mod processes;
@@ -28,9 +18,6 @@ mod queue;
 mod redisson;
 mod router;
 mod setbacks;
-mod slot;
-mod topology;
-mod unsettled;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,27 +34,21 @@ use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::router::Router;
-use super::claim::{BucketAsk, Claim, Moment, Party, RedisPlace, Source, Taken};
-use super::memory::Noting;
+use super::claim::{BucketAsk, BucketReceipt, Claim, Moment, Party, RedisPlace, Source};
+use super::memory::ReceiptUse;
+use super::name::BucketName;
+use super::nodes::{HashSlot, RedisNodes, keep_map};
 use super::prefetch::Fetched;
-use super::{Shared, Store, StoreError};
+use super::{ProcessStore, Store, StoreError};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, Rate};
 use crate::plan::KeyDisplay;
 
-pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
-pub(crate) use self::name::{BucketName, shown_key, stored_key};
-pub use self::nodes::ClusterServer;
-pub(super) use self::nodes::RedisNodes;
-pub(super) use self::notices::Notices;
-pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
-pub(super) use self::slot::HashSlot;
-pub(super) use self::unsettled::Unsettled;
 
 /// One worker's access to Redis.
 pub(super) struct Redis {
@@ -79,7 +60,7 @@ pub(super) struct Redis {
     pub(super) leases: Leases,
     prefix: String,
     display: KeyDisplay,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
 }
 
 impl Redis {
@@ -88,7 +69,7 @@ impl Redis {
         nodes: &Arc<RedisNodes>,
         prefix: &str,
         display: KeyDisplay,
-        shared: Arc<Shared>,
+        shared: Arc<ProcessStore>,
     ) -> Self {
         let router = Router::new(Arc::clone(nodes), prefix, Arc::clone(&shared));
         let queue = Queue::to(Arc::clone(&router));
@@ -102,7 +83,7 @@ impl Redis {
             let following = overrides::follow(from, prefix.to_owned(), shared);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
-                let following = topology::keep_map(Arc::clone(nodes));
+                let following = keep_map(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
@@ -160,7 +141,7 @@ impl Redis {
         &self,
         claims: &mut [&mut Claim<'_>],
         verb: Verb,
-        noting: Noting,
+        noting: ReceiptUse,
         store: &Arc<Store>,
         moment: Moment,
     ) -> Result<(), StoreError> {
@@ -170,7 +151,7 @@ impl Redis {
             claim.hold_from(Source::Slot(slot), store, moment);
         }
         let slot = claims.first().map(|claim| claim.place.slot).unwrap_or_default();
-        let request = Request { asks: claims.len(), receipts: noting == Noting::On };
+        let request = Request { asks: claims.len(), receipts: noting == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(slot, request, self.deadline(), |call| {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
@@ -200,7 +181,7 @@ impl Redis {
                     claim.hold_nothing();
                 }
                 (None, Some(receipt)) if took => {
-                    claim.taken = Some(Taken::of(receipt));
+                    claim.taken = Some(BucketReceipt::of(receipt));
                 }
                 (None, _) => {}
             }

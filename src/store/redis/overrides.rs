@@ -12,13 +12,13 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::Redis;
-use super::advice::refusal;
 use super::router::Router;
 use super::setbacks::Setbacks;
 use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
+use crate::store::error::refusal;
 use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
-use crate::store::{Shared, StoreError};
+use crate::store::{ProcessStore, StoreError};
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("overrides.lua")));
@@ -38,7 +38,7 @@ const GOES_ON: &str =
     "the overrides that were read last stay in force; they are read again when redis answers";
 
 /// Reads the overrides again and again, and notes in `shared` what is in force.
-pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
+pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<ProcessStore>) {
     let name = name(&prefix);
     let mut generation = redis::cmd("HGET");
     generation.arg(&name).arg("generation");

@@ -46,7 +46,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             .claims
             .iter()
             .map(|claim| {
-                let ask = Ask { patience: claim.spec.wait, ..claim.ask };
+                let ask = Ask { max_wait: claim.spec.wait, ..claim.ask };
                 (ask, self.redis.name(&claim.question()))
             })
             .collect();
@@ -101,15 +101,15 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::Params;
     use crate::limit::decision::Decision;
-    use crate::limit::patience::Patience;
     use crate::limit::rate::{Burst, Cost};
+    use crate::limit::waiting::MaxWait;
 
     #[test]
     fn what_was_taken_is_known_by_what_was_said() {
         use Mode::{Candidate, Enforce, Shadow};
         let (rate, burst) = ("1/s".parse().unwrap(), Burst::new(5).unwrap());
         let algorithm = Algorithm::TokenBucket(Params { rate, burst });
-        let (cost, patience) = (Cost::ONE, Patience::NONE);
+        let (cost, max_wait) = (Cost::ONE, MaxWait::NONE);
         let decided = |outcome| Some(Decision { outcome, remaining: 0 });
         let allow = decided(Outcome::Allow);
         let delay = decided(Outcome::Delay(Duration::from_secs(1)));
@@ -121,7 +121,7 @@ mod tests {
             ("one stands in", &[Enforce, Enforce, Candidate], &[allow, reject, allow], &[2]),
             ("of another type", &[Enforce, Enforce], &[allow, None], &[]),
         ] {
-            let ask = |mode: &Mode| Ask { algorithm, cost, patience, mode: *mode, line: None };
+            let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode, line: None };
             let asks: Vec<_> = modes.iter().map(ask).collect();
             let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
             let reply: Reply = said.iter().map(one).collect();

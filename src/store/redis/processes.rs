@@ -12,16 +12,17 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::advice::refusal;
 use super::call::{Call, Holder, Request, Verb};
 use super::router::Router;
 use super::setbacks::Setbacks;
-use super::slot::HashSlot;
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
-use crate::store::reserve::{LEASE, ProcessCount};
-use crate::store::{Shared, StoreError};
+use crate::store::error::refusal;
+use crate::store::nodes::HashSlot;
+use crate::store::process::ProcessCount;
+use crate::store::reserve::LEASE;
+use crate::store::{ProcessStore, StoreError};
 
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,7 +48,11 @@ pub(super) struct Announcement {
 impl Announcement {
     /// Announces this process again and again, and notes in `shared` how many there are. Must be called within the
     /// worker's runtime.
-    pub(super) fn begin(router: Arc<Router>, prefix: &str, shared: Arc<Shared>) -> Option<Self> {
+    pub(super) fn begin(
+        router: Arc<Router>,
+        prefix: &str,
+        shared: Arc<ProcessStore>,
+    ) -> Option<Self> {
         let algorithm = Algorithm::Concurrency(concurrency::Params::new(Burst::new(MOST)?, LEASE));
         let ask = Ask::for_one(algorithm);
         let worker = RandomState::new().hash_one("process") >> 11;
@@ -81,7 +86,7 @@ impl Announcement {
     }
 }
 
-async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<Shared>) {
+async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<ProcessStore>) {
     let command = call.command();
     let mut count = ProcessCount::begin(Instant::now());
     let mut setbacks = Setbacks::new();

@@ -19,8 +19,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::call::{Call, Reply, Request};
 use super::router::Router;
-use super::slot::HashSlot;
 use crate::store::StoreError;
+use crate::store::nodes::HashSlot;
 
 /// A request looks for a call of its slot among so many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;

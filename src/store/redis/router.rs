@@ -16,10 +16,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{RedisConnection, RedisServer};
-use super::nodes::{RedisNode, RedisNodes};
-use super::slot::{HashSlot, read_address};
 use crate::plan::{Endpoint, RedisTopology};
-use crate::store::{Shared, StoreError};
+use crate::store::nodes::{HashSlot, RedisNode, RedisNodes, read_address};
+use crate::store::{ProcessStore, StoreError};
 
 /// The most redirections of one call. Servers that disagree about a slot send a call to and fro.
 const MOST_REDIRECTIONS: usize = 5;
@@ -40,7 +39,7 @@ enum CallKind {
 pub(super) struct Router {
     pub(super) nodes: Arc<RedisNodes>,
     prefix: String,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     /// By [`RedisNode::id`].
     connections: Mutex<HashMap<usize, Arc<RedisConnection>>>,
     /// The number of connections that were made so far.
@@ -49,7 +48,11 @@ pub(super) struct Router {
 
 impl Router {
     /// Begins to connect. Must be called within the worker's runtime.
-    pub(super) fn new(nodes: Arc<RedisNodes>, prefix: &str, shared: Arc<Shared>) -> Arc<Self> {
+    pub(super) fn new(
+        nodes: Arc<RedisNodes>,
+        prefix: &str,
+        shared: Arc<ProcessStore>,
+    ) -> Arc<Self> {
         let (connections, made) = (Mutex::default(), Arc::new(watch::Sender::new(0)));
         let router = Arc::new(Self { nodes, prefix: prefix.to_owned(), shared, connections, made });
         router.connect();
@@ -227,7 +230,7 @@ mod tests {
         let location = StoreLocation::Redis(Box::new(location));
         let timeout = Duration::from_millis(50);
         let spec = StoreSpec { location, timeout, max_keys: 10, ..StoreSpec::default() };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         while shared.counters().redis_up == Some(true) {
             sleep(Duration::from_millis(10)).await;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::plan::{Figures, KeyDisplay, LimitSpec};
-use crate::store::redis::stored_key;
+use crate::store::name::stored_key;
 
 /// The overrides in force of all limits.
 #[derive(Default)]

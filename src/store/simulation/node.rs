@@ -12,15 +12,15 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::plan::{PrefetchMode, StoreSpec};
-use crate::store::Shared;
+use crate::store::ProcessStore;
 use crate::store::claim::{Claim, Moment};
 use crate::store::known::KnownRefusals;
 use crate::store::prefetch::{BusyKeys, Fetch, Fetched, Return, is_fetched};
-use crate::store::reserve::ProcessCount;
+use crate::store::process::ProcessCount;
 
 pub(super) struct SimulatedNode {
     mode: Strategy,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProcessStore>,
     known: KnownRefusals,
     busy: BusyKeys,
     count: ProcessCount,
@@ -43,7 +43,8 @@ impl SimulatedNode {
     pub(super) fn start(mode: Strategy, now: Instant) -> Self {
         let prefetch =
             if mode == Strategy::Prefetch { PrefetchMode::Auto } else { PrefetchMode::Off };
-        let shared = Shared::new(&StoreSpec { prefetch, max_keys: 1, ..StoreSpec::default() });
+        let shared =
+            ProcessStore::new(&StoreSpec { prefetch, max_keys: 1, ..StoreSpec::default() });
         let (known, busy) = (KnownRefusals::default(), BusyKeys::default());
         Self { mode, shared, known, busy, count: ProcessCount::begin(now) }
     }

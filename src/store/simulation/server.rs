@@ -36,7 +36,7 @@ impl SimulatedServer {
 
     pub(super) fn give_back(&mut self, key: usize, tokens: u64, receipt: Receipt, now: u64) {
         let used = Difference::Less(tokens);
-        let settled = Settlement { used, receipt, patience: self.written.patience };
+        let settled = Settlement { used, receipt, max_wait: self.written.max_wait };
         let algorithm = self.written.algorithm;
         self.buckets[key] = algorithm.settle(self.buckets[key], &settled, time(now));
     }

@@ -150,11 +150,11 @@ impl UpstreamState {
     }
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
-    /// in `patience`, and how. At most one of them is to be tried by a request, and only if its pause has
+    /// in `time_limit`, and how. At most one of them is to be tried by a request, and only if its pause has
     /// been over for as long as `overdue`.
     pub(super) fn due(
         &self,
-        patience: Duration,
+        time_limit: Duration,
         overdue: Duration,
     ) -> impl Iterator<Item = (usize, Trial)> {
         let mut overdue = Some(overdue);
@@ -163,7 +163,7 @@ impl UpstreamState {
                 return None;
             }
             self.end_pause(server);
-            let trial = server.due(patience, overdue)?;
+            let trial = server.due(time_limit, overdue)?;
             if trial == Trial::Request {
                 overdue = None;
             }

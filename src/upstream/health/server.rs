@@ -198,10 +198,10 @@ impl ServerState {
     }
 
     /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The
-    /// next connection is tried after `patience`, the next request after a longer pause. A request tries the
+    /// next connection is tried after `time_limit`, the next request after a longer pause. A request tries the
     /// server only if the pause has been over for as long as `overdue`; `None` means never. It does not try
     /// a server that fails its health checks, or that asked for a pause.
-    pub(super) fn due(&self, patience: Duration, overdue: Option<Duration>) -> Option<Trial> {
+    pub(super) fn due(&self, time_limit: Duration, overdue: Option<Duration>) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
         let until = record.aside_until.filter(|until| *until <= now)?;
         if record.breaks >= MOST_BREAKS {
@@ -212,7 +212,7 @@ impl ServerState {
             record.set_aside(now);
             return Some(Trial::Request);
         }
-        record.aside_until = Some(now + patience);
+        record.aside_until = Some(now + time_limit);
         Some(Trial::Connection)
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Overrides, parse};
 use crate::observe::testing;
 
-const PATIENCE: Duration = Duration::from_secs(4);
+const TIME_LIMIT: Duration = Duration::from_secs(4);
 
 /// An upstream of two servers.
 fn spec(more: &str) -> UpstreamSpec {
@@ -23,7 +23,7 @@ fn state() -> UpstreamState {
 }
 
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
-    state.due(PATIENCE, Duration::ZERO).collect()
+    state.due(TIME_LIMIT, Duration::ZERO).collect()
 }
 
 /// What is logged: the message, and the server.
@@ -74,7 +74,7 @@ async fn a_try_that_is_lost_is_followed_by_another() {
     state.refused(&state.servers()[0], &"refused");
     advance(Duration::from_millis(100)).await;
     assert_eq!(due(&state), [(0, Trial::Connection)]);
-    advance(PATIENCE).await;
+    advance(TIME_LIMIT).await;
     assert_eq!(due(&state), [(0, Trial::Connection)]);
 }
 
@@ -222,7 +222,7 @@ async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
 async fn a_request_that_cannot_be_repeated_tries_a_server_only_after_long() {
     let state = state();
     (0..3).for_each(|_| state.broke_off(&state.servers()[0], &"no answer"));
-    let due = || state.due(PATIENCE, LONGEST_PAUSE).count();
+    let due = || state.due(TIME_LIMIT, LONGEST_PAUSE).count();
     advance(LONGEST_PAUSE).await;
     assert_eq!(due(), 0);
     advance(Duration::from_millis(100)).await;

@@ -8,9 +8,9 @@ use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows}
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec};
 use tidegate::store::{BucketAsk, Store};
 use tokio::time::Instant;
@@ -85,12 +85,12 @@ async fn a_window_holds_its_count(bench: &Bench) {
         bench.settle(one, Difference::Less(1), receipt).await;
         assert_eq!(bench.left(one).await, 1, "{name}");
         bench.take(one).await;
-        one.ask.patience = Patience::ENDLESS;
+        one.ask.max_wait = MaxWait::ENDLESS;
         let held = bench.decide(&[one]).await.verdict;
         let is_held = matches!(held, Verdict::Pass { wait } if wait > Duration::ZERO);
         assert!(is_held, "{name}: {held:?}");
         bench.settle(one, Difference::More(20), Receipt::NONE).await;
-        one.ask.patience = Patience::NONE;
+        one.ask.max_wait = MaxWait::NONE;
         assert_eq!(bench.left(one).await, 0, "{name}");
     }
 }
@@ -148,7 +148,7 @@ async fn receipts_are_given_where_something_may_come_back(bench: &Bench) {
     let (response, node) =
         (settled("response"), LimitSpec { scope: tidegate::limit::Scope::Node, ..node });
     let mut held = ask(&node, &key, 1);
-    held.ask.patience = Patience::ENDLESS;
+    held.ask.max_wait = MaxWait::ENDLESS;
     let (plain, response) = (ask(&plain, &key, 10), ask(&response, &key, 10));
     for (name, asks, noted) in [
         ("none", vec![plain], vec![false]),
@@ -168,7 +168,7 @@ async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
     let mut one = ask(&spec, &key, 3);
     one.ask.algorithm = log("3/m");
     let (mut patient, mut receipts) = (one, Vec::new());
-    patient.ask.patience = Patience::ENDLESS;
+    patient.ask.max_wait = MaxWait::ENDLESS;
     // Three go at once, and two after a minute.
     for _ in 0..5 {
         receipts.push(bench.noted(patient).await);

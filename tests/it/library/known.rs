@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{BucketAsk, Shared, Store};
+use tidegate::store::{BucketAsk, ProcessStore, Store};
 
 use crate::support::PATIENCE;
 use crate::support::algorithms::{leaky, log, rolling, sliding};
@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Bench {
     server: RedisServer,
     store: Arc<Store>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
 }
 
 impl Bench {
@@ -35,7 +35,7 @@ impl Bench {
             max_keys: 1_000,
             ..StoreSpec::default()
         };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { server, store, shared }
     }
@@ -141,7 +141,7 @@ async fn only_what_is_sure_is_known() {
         change(&mut ask);
         ask
     };
-    let waits = change(&|ask| ask.ask.patience = Patience::of(SECOND));
+    let waits = change(&|ask| ask.ask.max_wait = MaxWait::of(SECOND));
     let shadow = change(&|ask| ask.ask.mode = Mode::Shadow);
     bench.decide(&[drained(&other, &mine)], Duration::ZERO).await;
     bench.decide(&[drained(&late, &mine)], Duration::ZERO).await;
@@ -204,9 +204,9 @@ async fn a_new_connection_knows_nothing() {
     bench.asked(&[one], Duration::ZERO).await;
     let (): () = bench.server.run(&["FLUSHALL"]);
     let _: u64 = bench.server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let patience = tokio::time::Instant::now() + crate::support::PATIENCE;
+    let max_wait = tokio::time::Instant::now() + crate::support::PATIENCE;
     while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
-        assert!(tokio::time::Instant::now() < patience, "still refused");
+        assert!(tokio::time::Instant::now() < max_wait, "still refused");
         tokio::task::yield_now().await;
     }
 }
@@ -228,11 +228,11 @@ async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
         max_keys: 1_000,
         ..StoreSpec::default()
     };
-    let elsewhere = Store::new(Shared::new(&there), &there, KeyDisplay::Plain);
+    let elsewhere = Store::new(ProcessStore::new(&there), &there, KeyDisplay::Plain);
     elsewhere.forget(&one).await.unwrap();
-    let patience = tokio::time::Instant::now() + PATIENCE;
+    let max_wait = tokio::time::Instant::now() + PATIENCE;
     while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
-        assert!(tokio::time::Instant::now() < patience, "it is still refused");
+        assert!(tokio::time::Instant::now() < max_wait, "it is still refused");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

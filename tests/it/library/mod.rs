@@ -2,6 +2,7 @@
 
 mod allocations;
 mod cases;
+mod circles;
 mod config;
 mod contract;
 mod deploy;

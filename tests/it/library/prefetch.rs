@@ -9,7 +9,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, PrefetchMode, StoreSpec};
-use tidegate::store::{BucketAsk, Shared, Store};
+use tidegate::store::{BucketAsk, ProcessStore, Store};
 use tokio::time::{Instant, sleep};
 
 use crate::support::PATIENCE;
@@ -25,7 +25,7 @@ const USABLE: u64 = BURST - BURST / 8;
 
 /// One process with one worker.
 struct Process {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     store: Arc<Store>,
     passed: u64,
 }
@@ -39,7 +39,7 @@ impl Process {
             max_keys: 1_000,
             prefetch: PrefetchMode::Auto,
         };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { shared, store, passed: 0 }
     }
@@ -53,9 +53,9 @@ impl Process {
 
     /// Keeps the key busy until tokens are held.
     async fn until_tokens_are_held(&mut self, ask: BucketAsk<'_>) {
-        let patience = Instant::now() + PATIENCE;
+        let max_wait = Instant::now() + PATIENCE;
         while self.shared.counters().prefetched_keys == 0 {
-            assert!(Instant::now() < patience, "no tokens are fetched");
+            assert!(Instant::now() < max_wait, "no tokens are fetched");
             for _ in 0..20 {
                 self.take(ask).await;
             }
@@ -105,9 +105,9 @@ async fn what_is_not_spent_goes_back() {
     let (spec, key) = (limit("busy"), key("x"));
     let ask = busy(&spec, &key);
     process.until_tokens_are_held(ask).await;
-    let patience = Instant::now() + PATIENCE;
+    let max_wait = Instant::now() + PATIENCE;
     while left(&process, ask).await != USABLE - process.passed {
-        assert!(Instant::now() < patience, "{} are missing", USABLE - process.passed);
+        assert!(Instant::now() < max_wait, "{} are missing", USABLE - process.passed);
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(process.shared.counters().prefetched_keys, 0);

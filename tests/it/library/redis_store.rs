@@ -10,7 +10,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
 use tidegate::request::key::KeySource;
-use tidegate::store::{BucketAsk, Shared, Store, StoreError, Unavailable};
+use tidegate::store::{BucketAsk, ProcessStore, Store, StoreError, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit};
@@ -19,7 +19,7 @@ use crate::support::redis::{RedisServer, location};
 struct Bench {
     server: RedisServer,
     store: Arc<Store>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
 }
 
 impl Bench {
@@ -40,7 +40,7 @@ impl Bench {
             max_keys: 1_000,
             ..StoreSpec::default()
         };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, display);
         Self { server, store, shared }
     }

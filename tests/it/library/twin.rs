@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use tidegate::limit::algorithm::{
     Difference, LUA, Receipt, Settlement, State, Want, fixed_window, sliding_window, token_bucket,
 };
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::{Lead, Timestamp};
+use tidegate::limit::waiting::MaxWait;
 
 use crate::library::cases::any::{DAY, SECOND, any_bucket, period};
 use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
@@ -32,7 +32,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let state = token_bucket::State { missing, rest, period, at, lead: Lead::NONE };
         let state = State::Bucket(state);
         let kept = kept(state, &algorithm);
-        let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE, earliest: 0 };
+        let want = Want { cost: Cost::new(cost).unwrap(), max_wait: MaxWait::NONE, earliest: 0 };
         let now = at.plus_micros(later);
         prop_assert_eq!(
             algorithm.decide(Some(kept), want, now),
@@ -132,7 +132,7 @@ fn lua_keeps_a_debt_at_its_bound() {
         let settled = Settlement {
             used: Difference::More(more),
             receipt: Receipt::NONE,
-            patience: Patience::NONE,
+            max_wait: MaxWait::NONE,
         };
         let now = Timestamp::from_micros(now).unwrap();
         state = token_bucket::settle(&params, false, state, &settled, now);

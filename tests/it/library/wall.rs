@@ -13,12 +13,12 @@ use tidegate::limit::algorithm::{
 };
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::store::{self, BucketAsk, Shared, Store};
+use tidegate::store::{self, BucketAsk, ProcessStore, Store};
 use tidegate::worker::{self, Orders, Published};
 use tokio::sync::watch;
 
@@ -49,7 +49,7 @@ fn fixed(windows: Windows) -> Algorithm {
 /// A store of one process whose time of day a test sets. The steady clock stands.
 struct Scene {
     store: Arc<Store>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     wall: Wall,
     spec: LimitSpec,
     key: Key,
@@ -71,7 +71,7 @@ impl Scene {
             ..StoreSpec::default()
         };
         let wall = Wall::default();
-        let shared = Shared::by(wall.clone(), &spec);
+        let shared = ProcessStore::by(wall.clone(), &spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { store, shared, wall, spec: limit("quota"), key: key("somebody") }
     }
@@ -238,7 +238,7 @@ async fn who_is_held_goes_when_the_next_window_begins() {
         scene.set(-7 * SECOND);
         assert_eq!(scene.passes(algorithm).await, 3);
         let mut patient = scene.ask(algorithm);
-        patient.ask.patience = Patience::of(Duration::from_secs(60));
+        patient.ask.max_wait = MaxWait::of(Duration::from_secs(60));
         let wait = Duration::from_secs(7);
         assert_eq!(scene.decide(patient).await, Verdict::Pass { wait });
         scene.set(0);

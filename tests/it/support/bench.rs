@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
-use tidegate::store::{self, BucketAsk, Claim, Moment, Party, Shared, Store, Unavailable};
+use tidegate::store::{self, BucketAsk, Claim, Moment, Party, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
@@ -79,7 +79,7 @@ pub(crate) async fn decide(
 /// A store of its own, which is asked at any time there is.
 pub(crate) struct Bench {
     pub(crate) store: Arc<Store>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProcessStore>,
     pub(crate) spec: StoreSpec,
     began: Instant,
     _server: Option<RedisServer>,
@@ -122,7 +122,7 @@ impl Bench {
         let prefix = "tidegate".into();
         let spec =
             StoreSpec { location, prefix, timeout, max_keys: 10_000, ..StoreSpec::default() };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { store, shared, spec, began: Instant::now(), _server: server, _cluster: None }
     }

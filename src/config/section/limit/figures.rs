@@ -2,7 +2,7 @@
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{no_month, problem, rate_text, warn_of_zero};
-use crate::config::reader::{Noted, Section, Text};
+use crate::config::reader::{NotedProblem, Section, Text};
 use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
 use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
@@ -66,7 +66,7 @@ fn has_no_zone(counting: &Counting, text: &Text<'_>) -> bool {
     true
 }
 
-fn refuse_rate<'c>(text: &Text<'c>, family: Family, error: FiguresError) -> Noted<'c> {
+fn refuse_rate<'c>(text: &Text<'c>, family: Family, error: FiguresError) -> NotedProblem<'c> {
     let item = &text.item;
     match (error, family) {
         (FiguresError::Rate(_, error), _) => problem(text, error),

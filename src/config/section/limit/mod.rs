@@ -35,8 +35,8 @@ use crate::config::shape::{Kind, Mask, Shape, Zero, field};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, MAX_TOKENS};
+use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::exempt::{Exempt, Exemptions};
@@ -253,9 +253,9 @@ pub(crate) fn mode_word(mode: Mode) -> &'static str {
     ModeWord::On(written).spelling()
 }
 
-fn wait_text(wait: Patience) -> String {
+fn wait_text(wait: MaxWait) -> String {
     match wait {
-        Patience::ENDLESS => "as the queue needs".to_owned(),
+        MaxWait::ENDLESS => "as the queue needs".to_owned(),
         wait => duration_text(std::time::Duration::from_micros(wait.as_micros())),
     }
 }

@@ -1,6 +1,6 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
-use crate::config::reader::{Item, Noted, Text};
+use crate::config::reader::{Item, NotedProblem, Text};
 use crate::limit::rate::{RateError, gcd};
 use crate::plan::window_rate;
 
@@ -35,7 +35,7 @@ fn each_second(count: &str) -> String {
 }
 
 /// Notes why a text is not a rate.
-pub(super) fn problem<'c>(text: &Text<'c>, error: RateError) -> Noted<'c> {
+pub(super) fn problem<'c>(text: &Text<'c>, error: RateError) -> NotedProblem<'c> {
     match error {
         RateError::Syntax if text.text.ends_with("/month") => no_month(
             &text.item,
@@ -92,6 +92,6 @@ fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
 }
 
 /// Notes that a rate is for a month, where only an interval is allowed.
-pub(super) fn no_month<'c>(item: &Item<'c>, expected: &str) -> Noted<'c> {
+pub(super) fn no_month<'c>(item: &Item<'c>, expected: &str) -> NotedProblem<'c> {
     item.fault("a month is a matter of the calendar", expected)
 }

@@ -10,8 +10,8 @@ use crate::config::shape::Fallback::{Required, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
 use crate::limit::Mode;
 use crate::limit::algorithm::sliding_log::MOST_LEAD;
-use crate::limit::patience::Patience;
 use crate::limit::rate::MAX_TOKENS;
+use crate::limit::waiting::MaxWait;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::exempt::Exempt;
 use crate::request::overrides::KeyOverrides;
@@ -28,7 +28,7 @@ static OF_CANDIDATE: Settings<()> = &[
 
 /// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs. With a `wait` of zero it
 /// holds none.
-pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Patience {
+pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> MaxWait {
     let family = counting.map(|counting| counting.family);
     let leaks = family == Some(Family::LeakyBucket);
     let Some(item) = section.take("wait") else {
@@ -39,11 +39,11 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Pa
                 "remove it, or add `wait`: without it nobody is held",
             );
         }
-        return if leaks { Patience::ENDLESS } else { Patience::NONE };
+        return if leaks { MaxWait::ENDLESS } else { MaxWait::NONE };
     };
-    let Some(wait) = item.duration(Zero::Allowed) else { return Patience::NONE };
-    let wait = Patience::of(wait);
-    if family == Some(Family::SlidingLog) && wait > Patience::of(Duration::from_micros(MOST_LEAD)) {
+    let Some(wait) = item.duration(Zero::Allowed) else { return MaxWait::NONE };
+    let wait = MaxWait::of(wait);
+    if family == Some(Family::SlidingLog) && wait > MaxWait::of(Duration::from_micros(MOST_LEAD)) {
         item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");
     }
     wait

@@ -107,7 +107,7 @@ end
 
 -- decide
 local untouched, wait = count - used, 0
-if cost > 0 and patience >= 0 and (untouched < cost or lead > 0) then
+if cost > 0 and max_wait >= 0 and (untouched < cost or lead > 0) then
   local fits = untouched >= cost
   if untouched < 0 or lead > 0 then
     untouched = 0
@@ -129,7 +129,7 @@ if cost > 0 and patience >= 0 and (untouched < cost or lead > 0) then
     local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
     wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
   end
-  if wait > patience then
+  if wait > max_wait then
     return wait, untouched, moved
   end
   used, untouched = behind, math.max(untouched, cost)
@@ -144,7 +144,7 @@ if cost < 0 then
   -- returnable
   if receipt < start then
     cost = 0
-  elseif patience < -1 and used > count then
+  elseif max_wait < -1 and used > count then
     local last, passed = used - 1
     last = (last - last % count) / count
     if align == 2 then

@@ -14,9 +14,9 @@ use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
 use crate::limit::time::{Lead, STALE, Timestamp};
+use crate::limit::waiting::MaxWait;
 
 /// The most tokens that a state counts as used.
 const MOST_USED: u64 = (1 << 40) - 1;
@@ -131,7 +131,7 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     if taken < state.start {
         return 0;
     }
-    if state.used <= count || settled.patience == Patience::NONE {
+    if state.used <= count || settled.max_wait == MaxWait::NONE {
         return state.used;
     }
     // Places are reserved in later windows, and `used` is their sum. Only the use of the last window can be

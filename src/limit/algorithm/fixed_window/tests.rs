@@ -8,8 +8,8 @@ use crate::limit::algorithm::testing::{
 };
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
+use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
 
 const HOUR: u64 = 3_600 * SECOND;
@@ -38,12 +38,12 @@ fn calendar() -> Schedule {
     Schedule::new(Unit::Day, "Somewhere".into(), starts).unwrap()
 }
 
-fn want(cost: u64, patience: Patience) -> Want {
-    Want { cost: Cost::new(cost).unwrap(), patience, earliest: 0 }
+fn want(cost: u64, max_wait: MaxWait) -> Want {
+    Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }
 }
 
-fn ask(params: &Params, state: Option<State>, cost: u64, patience: Patience, now: u64) -> Step {
-    decide(params, state, want(cost, patience), at(now))
+fn ask(params: &Params, state: Option<State>, cost: u64, max_wait: MaxWait, now: u64) -> Step {
+    decide(params, state, want(cost, max_wait), at(now))
 }
 
 fn after(step: &Step, state: Option<State>) -> Option<State> {
@@ -59,9 +59,9 @@ fn own(state: AnyState) -> State {
 
 /// Takes `cost`. Returns the microseconds after which the request goes.
 fn take(params: &Params, state: &mut Option<State>, cost: u64, now: u64) -> u64 {
-    let step = ask(params, *state, cost, Patience::ENDLESS, now);
+    let step = ask(params, *state, cost, MaxWait::ENDLESS, now);
     *state = after(&step, *state);
-    micros(step.decision.outcome).expect("an endless patience")
+    micros(step.decision.outcome).expect("an endless wait")
 }
 
 fn any_params() -> impl Strategy<Value = Params> {
@@ -111,17 +111,17 @@ fn a_window_opens_at_the_first_request() {
     let figures = rolling(3, HOUR);
     let mut state = None;
     for left in [2, 1, 0] {
-        let step = ask(&figures, state, 1, Patience::NONE, NOON);
+        let step = ask(&figures, state, 1, MaxWait::NONE, NOON);
         assert_eq!(step.decision, Decision { outcome: Outcome::Allow, remaining: left });
         state = after(&step, state);
     }
-    let refused = ask(&figures, state, 1, Patience::NONE, NOON + HOUR - 1);
+    let refused = ask(&figures, state, 1, MaxWait::NONE, NOON + HOUR - 1);
     let retry_after = Some(Duration::from_micros(1));
     assert_eq!(refused.decision.outcome, Outcome::Reject { retry_after });
     // The next window opens with the next request, not at the end of the last window.
     assert_eq!(take(&figures, &mut state, 3, NOON + HOUR + 7), 0);
     assert_eq!(state.unwrap().start, at(NOON + HOUR + 7));
-    let never = ask(&figures, state, 4, Patience::ENDLESS, NOON + HOUR + 7);
+    let never = ask(&figures, state, 4, MaxWait::ENDLESS, NOON + HOUR + 7);
     assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
 }
 
@@ -130,7 +130,7 @@ fn a_window_on_the_clock_ends_with_it() {
     let figures = params(3, Windows::Clock(interval(HOUR)));
     let mut state = None;
     assert_eq!(take(&figures, &mut state, 3, NOON), 0);
-    let refused = ask(&figures, state, 1, Patience::NONE, NOON);
+    let refused = ask(&figures, state, 1, MaxWait::NONE, NOON);
     assert_eq!(micros(refused.decision.outcome), Some(HOUR - 17 * SECOND));
     assert_eq!(take(&figures, &mut state, 1, NOON + HOUR - 17 * SECOND), 0);
 }
@@ -151,13 +151,13 @@ fn days_are_as_long_as_the_calendar_has_them() {
     let figures = params(2, schedule.around(at(NOON)));
     let mut state = None;
     assert_eq!(take(&figures, &mut state, 2, midnight), 0);
-    let refused = ask(&figures, state, 1, Patience::NONE, midnight);
+    let refused = ask(&figures, state, 1, MaxWait::NONE, midnight);
     assert_eq!(micros(refused.decision.outcome), Some(23 * HOUR));
     assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
     // The windows were looked up for noon. A clock that is a day behind still finds the window of its day.
     assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
     let yesterday = Some(State { start: at(midnight - DAY), used: 2, lead: Lead::NONE });
-    let refused = ask(&figures, yesterday, 1, Patience::NONE, midnight - 5);
+    let refused = ask(&figures, yesterday, 1, MaxWait::NONE, midnight - 5);
     assert_eq!(micros(refused.decision.outcome), Some(5));
 }
 
@@ -170,9 +170,9 @@ fn what_is_above_belongs_to_the_windows_that_follow() {
     assert_eq!(take(&figures, &mut state, 3, NOON), HOUR, "behind those, though there was room");
     assert_eq!(take(&figures, &mut state, 4, NOON), 2 * HOUR);
     // In the second window eight are used, in the third four.
-    let second = ask(&figures, state, 2, Patience::NONE, NOON + HOUR);
+    let second = ask(&figures, state, 2, MaxWait::NONE, NOON + HOUR);
     assert_eq!(micros(second.decision.outcome), Some(HOUR));
-    let third = ask(&figures, state, 6, Patience::NONE, NOON + 2 * HOUR);
+    let third = ask(&figures, state, 6, MaxWait::NONE, NOON + 2 * HOUR);
     assert_eq!(third.decision.outcome, Outcome::Allow);
     assert_eq!(fresh_at(&figures, state.unwrap()), at(NOON + 3 * HOUR));
 }
@@ -182,11 +182,11 @@ fn what_turns_out_to_be_used_is_counted_in_the_end() {
     let figures = rolling(10, HOUR);
     let settle = |state, used, taken| {
         let receipt = Receipt::new(at(taken));
-        settle(&figures, state, &Settlement { used, receipt, patience: Patience::NONE }, at(NOON))
+        settle(&figures, state, &Settlement { used, receipt, max_wait: MaxWait::NONE }, at(NOON))
     };
     let used = settle(None, Difference::More(25), 0).unwrap();
     assert!(in_debt(&figures, used));
-    let refused = ask(&figures, Some(used), 1, Patience::NONE, NOON);
+    let refused = ask(&figures, Some(used), 1, MaxWait::NONE, NOON);
     assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
     assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
     let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
@@ -206,7 +206,7 @@ fn changed_figures_go_on_from_what_was_used() {
         ("on the clock", params(10, Windows::Clock(interval(HOUR))), 5),
         ("on the calendar", params(10, schedule.around(at(NOON))), 5),
     ] {
-        let step = ask(&figures, state, 1, Patience::NONE, NOON + 1);
+        let step = ask(&figures, state, 1, MaxWait::NONE, NOON + 1);
         assert_eq!(step.decision.remaining, remaining, "{name}");
     }
 }
@@ -216,17 +216,17 @@ fn a_clock_that_stepped_back_takes_the_window_with_it() {
     for figures in [rolling(2, HOUR), params(2, Windows::Clock(interval(HOUR)))] {
         let mut state = None;
         take(&figures, &mut state, 2, NOON + DAY);
-        let step = ask(&figures, state, 1, Patience::NONE, NOON);
+        let step = ask(&figures, state, 1, MaxWait::NONE, NOON);
         assert!(micros(step.decision.outcome).unwrap() <= HOUR);
         let state = after(&step, state);
         assert_eq!(state.unwrap().used, 2, "nothing is credited");
-        let early = ask(&figures, state, 1, Patience::NONE, NOON + HOUR);
+        let early = ask(&figures, state, 1, MaxWait::NONE, NOON + HOUR);
         assert_eq!(early.decision.outcome, Outcome::Allow);
     }
     let figures = rolling(2, HOUR);
     let mut state = None;
     take(&figures, &mut state, 2, NOON);
-    let behind = ask(&figures, state, 1, Patience::NONE, NOON - STALE);
+    let behind = ask(&figures, state, 1, MaxWait::NONE, NOON - STALE);
     assert_eq!((behind.kept, micros(behind.decision.outcome)), (None, Some(HOUR + STALE)));
 }
 
@@ -243,8 +243,8 @@ proptest! {
         for (windows, micros_on, cost, patient) in steps {
             let length = figures.windows.seconds() * SECOND;
             now += windows * length / 2 + micros_on;
-            let patience = if patient { Patience::ENDLESS } else { Patience::NONE };
-            let step = ask(&figures, state, cost.min(count), patience, now);
+            let max_wait = if patient { MaxWait::ENDLESS } else { MaxWait::NONE };
+            let step = ask(&figures, state, cost.min(count), max_wait, now);
             state = after(&step, state);
             if step.decision.outcome.passes() {
                 let goes = now + micros(step.decision.outcome).unwrap();
@@ -315,7 +315,7 @@ proptest! {
     #[test]
     fn what_is_given_back_is_there_again((figures, state) in any_state(), cost in 1_u64..1_000) {
         let now = state.start;
-        let step = decide(&figures, Some(state), want(cost, Patience::NONE), now);
+        let step = decide(&figures, Some(state), want(cost, MaxWait::NONE), now);
         if let Some(taken) = step.taken.map(own) {
             let taken_at = Algorithm::FixedWindow(figures).receipt(
                 step.decision.outcome,
@@ -323,9 +323,9 @@ proptest! {
                 now,
             );
             let used = Difference::Less(cost);
-            let settled = Settlement { used, receipt: taken_at, patience: Patience::NONE };
+            let settled = Settlement { used, receipt: taken_at, max_wait: MaxWait::NONE };
             let back = settle(&figures, Some(taken), &settled, now);
-            prop_assert_eq!(decide(&figures, back, want(cost, Patience::NONE), now), step);
+            prop_assert_eq!(decide(&figures, back, want(cost, MaxWait::NONE), now), step);
         }
     }
 }

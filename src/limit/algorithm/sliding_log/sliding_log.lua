@@ -39,7 +39,7 @@ end
 local lead = turn - arrived
 if lead > 0 then
   wait = turn - now
-  if wait > patience or lead >= 2^32 then -- MOST_LEAD
+  if wait > max_wait or lead >= 2^32 then -- MOST_LEAD
     return wait, untouched, moved
   end
   untouched = math.max(untouched, cost)

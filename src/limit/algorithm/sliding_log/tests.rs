@@ -4,16 +4,16 @@ use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{SECOND, at};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
+use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
 
 fn params(count: u64, interval: u64) -> Params {
     Params::new(Rate::new(count, interval).unwrap()).unwrap()
 }
 
-fn want(cost: u64, patience: u64) -> Want {
-    let patience = Patience::of(Duration::from_micros(patience));
-    Want { cost: Cost::new(cost).unwrap(), patience, earliest: 0 }
+fn want(cost: u64, max_wait: u64) -> Want {
+    let max_wait = MaxWait::of(Duration::from_micros(max_wait));
+    Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }
 }
 
 /// Asks, and writes the decided state, as a store does.
@@ -81,7 +81,7 @@ fn a_small_request_does_not_pass_one_that_waits() {
 
 /// The settlement of a request that took at this time.
 fn settled(used: Difference, taken: u64) -> Settlement {
-    Settlement { used, receipt: Receipt::new(at(taken)), patience: Patience::NONE }
+    Settlement { used, receipt: Receipt::new(at(taken)), max_wait: MaxWait::NONE }
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn a_list_is_compact_and_gives_memory_back() {
     assert!(together.bytes() <= 20 * 25 * 32, "of one moment: {}", together.bytes());
 }
 
-/// The requests of a history: for each one the time since the last request, the cost, the patience.
+/// The requests of a history: for each one the time since the last request, the cost, the longest wait.
 fn any_requests() -> impl Strategy<Value = Vec<(i64, u64, u64)>> {
     let gap = prop_oneof![3 => Just(0), 4 => 0_i64..30, 1 => 0_i64..300];
-    let patience = prop_oneof![3 => Just(0), 2 => 0_u64..200];
-    prop::collection::vec((gap, 1_u64..6, patience), 1..120)
+    let max_wait = prop_oneof![3 => Just(0), 2 => 0_u64..200];
+    prop::collection::vec((gap, 1_u64..6, max_wait), 1..120)
 }
 
 /// Whether `cost` more permits fit into the interval that ends at `time`.
@@ -197,17 +197,17 @@ proptest! {
     ) {
         let figures = params(count, interval);
         let (mut log, mut permits, mut now) = (Log::default(), Vec::new(), 1_000_u64);
-        for (gap, cost, patience) in requests {
+        for (gap, cost, max_wait) in requests {
             now += gap.unsigned_abs();
             let newest = permits.iter().copied().max().unwrap_or(0).max(now);
             let turn = (cost <= count).then(|| {
                 (newest..).find(|time| fits(&permits, count, interval, cost, *time)).unwrap()
             });
-            let outcome = ask(&mut log, &figures, want(cost, patience), now).outcome;
+            let outcome = ask(&mut log, &figures, want(cost, max_wait), now).outcome;
             let expected = match turn.map(|turn| turn - now) {
                 None => Outcome::Reject { retry_after: None },
                 Some(0) => Outcome::Allow,
-                Some(wait) if wait <= patience => Outcome::Delay(Duration::from_micros(wait)),
+                Some(wait) if wait <= max_wait => Outcome::Delay(Duration::from_micros(wait)),
                 Some(wait) => Outcome::Reject { retry_after: Some(Duration::from_micros(wait)) },
             };
             prop_assert_eq!(outcome, expected, "cost {} at {}", cost, now);
@@ -229,13 +229,13 @@ proptest! {
         let figures = params(count, interval);
         let (mut log, mut permits) = (Log::default(), Vec::new());
         let (mut now, mut lost, mut last) = (1_u64 << 40, 0, 0);
-        for (step, cost, patience) in moves {
+        for (step, cost, max_wait) in moves {
             now = now.saturating_add_signed(step);
             if last > now + STALE {
                 lost += last - now;
                 last = now;
             }
-            let outcome = ask(&mut log, &figures, want(cost, patience), now).outcome;
+            let outcome = ask(&mut log, &figures, want(cost, max_wait), now).outcome;
             if !outcome.passes() {
                 continue;
             }
@@ -258,9 +258,9 @@ proptest! {
     ) {
         let figures = params(count, interval);
         let (mut log, mut now) = (Log::default(), 2 * SECOND);
-        for (gap, cost, patience) in requests {
+        for (gap, cost, max_wait) in requests {
             now += gap.unsigned_abs();
-            ask(&mut log, &figures, want(cost, patience), now);
+            ask(&mut log, &figures, want(cost, max_wait), now);
         }
         now -= behind;
         let said = ask(&mut log.clone(), &figures, want(cost, 0), now).outcome;

@@ -85,7 +85,7 @@ if after == 0 then
 end
 
 -- decide
-if cost > 0 and patience >= 0 and untouched < cost then
+if cost > 0 and max_wait >= 0 and untouched < cost then
   if cost > count then
     return -1, untouched, moved
   end
@@ -112,7 +112,7 @@ if cost > 0 and patience >= 0 and untouched < cost then
     ahead, behind, counted, after = ahead + 1, counted, after, 0
   end
   wait = math.max(math.min(start + ahead * interval + into, 2^53 - 1) - now, 1)
-  if ahead > 1 or wait > patience then
+  if ahead > 1 or wait > max_wait then
     return wait, untouched, moved
   end
   untouched = cost

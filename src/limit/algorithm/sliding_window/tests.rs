@@ -6,8 +6,8 @@ use crate::limit::algorithm::testing::{
     when_fresh_it_is_as_good_as_new,
 };
 use crate::limit::decision::Outcome;
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
+use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
 
 const MINUTE: u64 = 60 * SECOND;
@@ -20,8 +20,8 @@ fn params(count: u64, micros: u64) -> Params {
     Params::new(Burst::new(count).unwrap(), Interval::from_micros(micros).unwrap())
 }
 
-fn ask(params: &Params, state: Option<State>, cost: u64, patience: Patience, now: u64) -> Step {
-    decide(params, state, Want { cost: Cost::new(cost).unwrap(), patience, earliest: 0 }, at(now))
+fn ask(params: &Params, state: Option<State>, cost: u64, max_wait: MaxWait, now: u64) -> Step {
+    decide(params, state, Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }, at(now))
 }
 
 fn after(step: &Step, state: Option<State>) -> Option<State> {
@@ -69,7 +69,7 @@ fn the_last_window_counts_as_far_as_it_is_inside() {
         ("the one after that", 120, counted(80, 30, 0), 100),
         ("somebody is held", 30, counted(0, 0, 1), 0),
     ] {
-        let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + seconds * SECOND);
+        let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + seconds * SECOND);
         assert_eq!(step.untouched, remaining, "{name}");
     }
 }
@@ -86,10 +86,10 @@ fn the_wait_ends_when_enough_has_left() {
         ("after who is held", counted(0, 100, 50), 75, 150),
         ("all after who is held", counted(0, 100, 50), 100, 180),
     ] {
-        let step = ask(&figures, state, cost, Patience::NONE, MIDNIGHT);
+        let step = ask(&figures, state, cost, MaxWait::NONE, MIDNIGHT);
         assert_eq!(micros(step.decision.outcome), Some(seconds * SECOND), "{name}");
     }
-    let never = ask(&figures, None, 101, Patience::ENDLESS, MIDNIGHT);
+    let never = ask(&figures, None, 101, MaxWait::ENDLESS, MIDNIGHT);
     assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
 }
 
@@ -97,7 +97,7 @@ fn the_wait_ends_when_enough_has_left() {
 fn who_is_held_is_counted_where_its_moment_lies() {
     let figures = params(100, MINUTE);
     let held = |state, cost| {
-        let step = ask(&figures, state, cost, Patience::ENDLESS, MIDNIGHT);
+        let step = ask(&figures, state, cost, MaxWait::ENDLESS, MIDNIGHT);
         step.taken.map(|state| (micros(step.decision.outcome).unwrap() / SECOND, own(state)))
     };
     assert_eq!(held(counted(100, 0, 0), 10), Some((6, counted(100, 10, 0).unwrap())));
@@ -111,7 +111,7 @@ fn what_was_used_less_is_taken_from_the_counter_that_has_it() {
     let figures = params(100, MINUTE);
     let settled = |used, taken| {
         let receipt = Receipt::new(at(taken));
-        let settled = Settlement { used, receipt, patience: Patience::NONE };
+        let settled = Settlement { used, receipt, max_wait: MaxWait::NONE };
         settle(&figures, counted(9, 8, 7), &settled, at(MIDNIGHT))
     };
     for (name, taken, state) in [
@@ -140,7 +140,7 @@ fn changed_figures_go_on_from_what_was_counted() {
     ] {
         let state =
             Some(State { start: at(MIDNIGHT + MINUTE), previous: 10, current: 20, next: 0 });
-        let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + MINUTE + 10 * SECOND);
+        let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + MINUTE + 10 * SECOND);
         assert_eq!(step.untouched, remaining, "{name}");
     }
 }
@@ -153,7 +153,7 @@ fn a_steady_caller_below_the_rate_is_not_starved() {
         let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);
         let mut passed = 0;
         for place in 0..requests {
-            let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + 7 + place * gap);
+            let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + 7 + place * gap);
             passed += u64::from(step.decision.outcome == Outcome::Allow);
             state = after(&step, state);
         }
@@ -173,7 +173,7 @@ proptest! {
         let mut passed: Vec<u64> = Vec::new();
         for gap in gaps {
             now += gap * interval / 32 / count.min(8);
-            let step = ask(&figures, state, count.div_ceil(8), Patience::NONE, now);
+            let step = ask(&figures, state, count.div_ceil(8), MaxWait::NONE, now);
             state = after(&step, state);
             if step.decision.outcome == Outcome::Allow {
                 passed.push(now);
@@ -197,8 +197,8 @@ proptest! {
         for (sixteenths, cost, patient) in steps {
             now += sixteenths * interval / 16;
             let cost = cost.min(count);
-            let patience = if patient { Patience::ENDLESS } else { Patience::NONE };
-            let step = ask(&figures, state, cost, patience, now);
+            let max_wait = if patient { MaxWait::ENDLESS } else { MaxWait::NONE };
+            let step = ask(&figures, state, cost, max_wait, now);
             state = after(&step, state);
             if step.decision.outcome.passes() {
                 let goes = now + micros(step.decision.outcome).unwrap();

@@ -101,7 +101,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
 }
 
 /// Decides on a request at `now` for a leaky bucket. A request that is let in is held until its turn. If its
-/// turn comes later than its patience allows, the request is refused.
+/// turn comes later than its longest wait allows, the request is refused.
 pub(super) fn decide_evenly(
     params: &Params,
     state: Option<State>,
@@ -137,9 +137,9 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
         return Step::of(want, untouched, Some(room.max(behind)), taken, kept);
     }
     let turn = if state.missing + state.rest == 0 { behind } else { wait(state.missing) };
-    if room > 0 || !want.patience.allows(turn) {
-        // When the queue has room again, the wait for the turn may still be longer than the patience.
-        let retry_after = room.max(turn.saturating_sub(want.patience.as_micros()));
+    if room > 0 || !want.max_wait.allows(turn) {
+        // When the queue has room again, the wait for the turn may still be longer than the longest wait.
+        let retry_after = room.max(turn.saturating_sub(want.max_wait.as_micros()));
         return Step::of(want, untouched, Some(retry_after), None, kept);
     }
     Step::of(want, untouched, Some(turn), taken, kept)

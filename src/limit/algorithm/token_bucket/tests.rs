@@ -5,9 +5,9 @@ use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
 };
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::STALE;
+use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
 
 const DAY: u64 = 86_400 * SECOND;
@@ -22,7 +22,7 @@ fn cost(tokens: u64) -> Cost {
 
 /// A request that is not held.
 fn want(cost: Cost) -> Want {
-    Want { cost, patience: Patience::NONE, earliest: 0 }
+    Want { cost, max_wait: MaxWait::NONE, earliest: 0 }
 }
 
 fn bucket(step: &Step) -> Option<State> {
@@ -275,7 +275,7 @@ proptest! {
         if let Some(AnyState::Bucket(taken)) = step.taken {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
-            let settled = Settlement { used, receipt, patience: Patience::NONE };
+            let settled = Settlement { used, receipt, max_wait: MaxWait::NONE };
             let back = settle(&figures, false, Some(taken), &settled, now);
             let again = decide(&figures, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);

@@ -108,7 +108,7 @@ end
 -- decide
 local untouched = burst - missing
 local wait = 0
-if cost > 0 and patience >= 0 and
+if cost > 0 and max_wait >= 0 and
   (untouched < cost or lead > 0 or algorithm == 'leaky-bucket' and missing > 0) then
   local function time_to_gain(whole)
     local besides = 0
@@ -134,12 +134,12 @@ if cost > 0 and patience >= 0 and
   local room = fits and 0 or time_to_gain(missing + cost - burst)
   if algorithm == 'leaky-bucket' then
     wait = time_to_gain(missing)
-    if room > 0 or wait > patience then
-      return math.max(room, wait - patience), untouched, moved
+    if room > 0 or wait > max_wait then
+      return math.max(room, wait - max_wait), untouched, moved
     end
   else
     wait = lead > 0 and math.max(room, ahead) or room
-    if wait > patience then
+    if wait > max_wait then
       return wait, untouched, moved
     end
   end

@@ -52,7 +52,7 @@ struct Table {
 
 struct Decided {
     decisions: Vec<Decision>,
-    taken: Vec<Option<Taken>>,
+    taken: Vec<Option<BucketReceipt>>,
     verdict: Verdict,
 }
 
@@ -63,7 +63,7 @@ impl Memory {
         let mut claims: Vec<_> =
             claims.map(|(spec, ask)| Claim::new(spec, ask.key.clone(), ask.ask)).collect();
         let mut all: Vec<_> = claims.iter_mut().collect();
-        let verdict = self.take(&mut all, Noting::On, now);
+        let verdict = self.take(&mut all, ReceiptUse::Needed, now);
         let decisions = claims.iter().map(|claim| claim.decision.unwrap()).collect();
         let taken = claims.iter().map(|claim| claim.taken).collect();
         Decided { decisions, taken, verdict }
@@ -302,16 +302,16 @@ fn two_threads_never_take_the_same_token() {
 
 impl Table {
     /// What the ask took, if it took anything.
-    fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, Taken)> {
+    fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, BucketReceipt)> {
         let key = key(name);
         let one = BucketAsk { spec: &self.spec, key: &key, ask };
         let taken = self.memory.decide(&[&one], at(HOUR)).taken[0]?;
         Some((key, ask, taken))
     }
 
-    fn give_back(&self, (key, ask, taken): &(Key, Ask, Taken)) {
+    fn give_back(&self, (key, ask, taken): &(Key, Ask, BucketReceipt)) {
         let used = Difference::Less(ask.cost.get());
-        let settled = Settlement { used, receipt: taken.receipt, patience: ask.patience };
+        let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.max_wait };
         let ask = BucketAsk { spec: &self.spec, key, ask: *ask };
         self.memory.settle(&ask, &settled, *taken, at(HOUR));
     }

@@ -1,7 +1,7 @@
 //! Counts the keys that are over a lowered limit.
 
 use super::*;
-use crate::limit::patience::Patience;
+use crate::limit::waiting::MaxWait;
 use crate::plan::{CountingKind, Figures, LoweredLimit, WantedFigures, WindowStart, Zone};
 use crate::request::overrides::{KeyOverrides, Part};
 
@@ -25,8 +25,8 @@ fn slots(slots: u64) -> Algorithm {
 /// A limit that a reload lowers.
 fn lowered(name: &str, before: Algorithm, after: Algorithm) -> LoweredLimit {
     let wait = match before {
-        Algorithm::LeakyBucket(_) => Patience::ENDLESS,
-        _ => Patience::NONE,
+        Algorithm::LeakyBucket(_) => MaxWait::ENDLESS,
+        _ => MaxWait::NONE,
     };
     LoweredLimit { spec: Arc::new(LimitSpec { wait, ..limit(name) }), before, after }
 }
@@ -34,7 +34,7 @@ fn lowered(name: &str, before: Algorithm, after: Algorithm) -> LoweredLimit {
 /// Lets a key take so many single tokens from the limit as it was before.
 fn take(memory: &Memory, limit: &LoweredLimit, name: &str, tokens: u64, now: Now) {
     let (spec, key) = (&*limit.spec, key(name));
-    let ask = Ask { patience: spec.wait, ..Ask::for_one(limit.before) };
+    let ask = Ask { max_wait: spec.wait, ..Ask::for_one(limit.before) };
     for _ in 0..tokens {
         memory.decide(&[&BucketAsk { spec, key: &key, ask }], now);
     }

@@ -61,7 +61,7 @@ fn use_beyond_the_estimate_counts_in_the_new_bucket() {
     let (key, ask, taken) = table.taken("a", ask(1)).unwrap();
     table.make_new("a", ask);
     let used = Difference::More(4);
-    let settled = Settlement { used, receipt: taken.receipt, patience: ask.patience };
+    let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.max_wait };
     table.memory.settle(
         &BucketAsk { spec: &table.spec, key: &key, ask },
         &settled,

@@ -59,7 +59,7 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
     for figure in figures {
         pack_number(figure.cast_signed(), into);
     }
-    pack_number(ask.patience.as_micros().cast_signed(), into);
+    pack_number(ask.max_wait.as_micros().cast_signed(), into);
     match (verb, ask.line) {
         (Verb::Settle(_, receipt), _) => {
             pack_number(receipt.time().as_micros().cast_signed(), into);

@@ -8,13 +8,13 @@ use redis::{FromRedisValue, RedisError, Script};
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use super::{LimiterKeys, client_id, type_number};
+use super::{LimiterKeys, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 use crate::plan::{RedisLocation, RedisTopology};
 use crate::store::StoreError;
-use crate::store::redis::connect::RedisConnector;
-use crate::store::redis::topology::server_of;
+use crate::store::nodes::{RedisConnector, server_of};
+use crate::store::process::client_id;
 
 /// The most time for each step. It is short, because a person waits at a terminal.
 const PATIENCE: Duration = Duration::from_secs(3);

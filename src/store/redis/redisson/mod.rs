@@ -16,14 +16,14 @@ use tokio::time::Instant;
 pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
 pub(crate) use self::names::{LimiterKeys, limiter_name};
 use super::call::Verb;
-use super::notices::shown;
 use super::queue::Lost;
 use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
+use crate::limit::waiting::MaxWait;
 use crate::store::claim::{LimiterFigures, Source};
+use crate::store::notices::shown;
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("redisson.lua")));
@@ -91,7 +91,7 @@ impl Redis {
     ) -> Result<(Decision, LimiterHash), StoreError> {
         let (wanted, permits) = wanted(ask, verb);
         let keys = self.limiter_keys(ask);
-        let call = command(&keys, wanted, permits, id, written(ask), ask.ask.patience);
+        let call = command(&keys, wanted, permits, id, written(ask), ask.ask.max_wait);
         let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
@@ -107,7 +107,7 @@ impl Redis {
         let Ok(runtime) = Handle::try_current() else { return };
         let (_, permits) = wanted(ask, Verb::Take);
         let keys = self.limiter_keys(ask);
-        let call = command(&keys, "return", permits, &id, None, Patience::NONE);
+        let call = command(&keys, "return", permits, &id, None, MaxWait::NONE);
         let (router, slot, timeout) =
             (Arc::clone(&self.router), self.slot(ask), self.shared.timeout());
         let counted = self.queue.teller().about_to();
@@ -126,7 +126,7 @@ impl Redis {
         let Ok(runtime) = Handle::try_current() else { return };
         let (wanted, permits) = wanted(ask, verb);
         let keys = self.limiter_keys(ask);
-        let call = command(&keys, wanted, permits, &new_id(), written(ask), Patience::NONE);
+        let call = command(&keys, wanted, permits, &new_id(), written(ask), MaxWait::NONE);
         let (router, slot, deadline) = (Arc::clone(&self.router), self.slot(ask), self.deadline());
         let counted = self.queue.teller().about_to();
         runtime.spawn(async move {
@@ -210,7 +210,7 @@ fn type_number(sharing: Sharing) -> u8 {
     }
 }
 
-/// A call of the script. `id` names a new entry, `figures` are for a limiter that has none, and `patience`
+/// A call of the script. `id` names a new entry, `figures` are for a limiter that has none, and `max_wait`
 /// is how long the request may be held.
 fn command(
     keys: &LimiterKeys,
@@ -218,7 +218,7 @@ fn command(
     permits: i64,
     id: &[u8; 16],
     figures: Option<(u64, u64, Sharing)>,
-    patience: Patience,
+    max_wait: MaxWait,
 ) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(SCRIPT.get_hash()).arg(keys.all().len()).arg(&keys.all()[..]);
@@ -229,7 +229,7 @@ fn command(
         }
         None => call.arg("").arg("").arg(""),
     };
-    call.arg(patience.as_micros());
+    call.arg(max_wait.as_micros());
     call
 }
 
@@ -281,27 +281,12 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     }
 }
 
-/// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).
-pub(in crate::store) fn client_id() -> String {
-    uuid::Builder::from_random_bytes(new_id()).into_uuid().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn answer(numbers: &[i64]) -> Value {
         Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect())
-    }
-
-    #[test]
-    fn each_process_is_a_client_of_its_own() {
-        let (one, two) = (client_id(), client_id());
-        assert_ne!(one, two);
-        assert_eq!(one.len(), 36);
-        assert!(one.chars().all(|c| c == '-' || c.is_ascii_hexdigit()), "{one}");
-        assert_eq!(one.as_bytes()[14], b'4', "{one}");
-        assert!(b"89ab".contains(&one.as_bytes()[19]), "{one}");
     }
 
     #[test]

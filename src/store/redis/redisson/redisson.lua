@@ -48,7 +48,7 @@ local NEWEST = 10
 local WAITS = 'wait'
 
 local call = redis.call
-local verb, wanted, id, patience = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[7])
+local verb, wanted, id, max_wait = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[7])
 local waiting_id = WAITS .. string.sub(id, #WAITS + 1)
 
 local function whole(text)
@@ -242,7 +242,7 @@ else
     -- An entry of a time that never comes, as no limiter writes it.
     if wait >= EXACT then
       wait = -1
-    elseif wait <= patience then
+    elseif wait <= max_wait then
       -- The entry must not expire with its key before its interval is over. Otherwise later requests would
       -- get its permits too.
       local ends = keep > 0 and keep or call('PTTL', KEYS[1])

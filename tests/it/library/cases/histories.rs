@@ -9,8 +9,8 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Algorithm, Difference, sliding_log};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Cost, EXACT, Rate};
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
 
 use super::any::SECOND;
@@ -150,10 +150,10 @@ fn redis_decides_as_the_pure_functions() {
 fn every_permit_has_an_entry_of_its_own() {
     let rate = Rate::new(50, SECOND).unwrap();
     let algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
-    let patience = Patience::ENDLESS;
+    let max_wait = MaxWait::ENDLESS;
     let ask = |cost| {
         let cost = Cost::new(cost).unwrap();
-        Step::Request(vec![Ask { algorithm, cost, patience, mode: Mode::Enforce, line: None }])
+        Step::Request(vec![Ask { algorithm, cost, max_wait, mode: Mode::Enforce, line: None }])
     };
     let used = |request, used| Step::Settle(request, 0, used);
     let steps = vec![

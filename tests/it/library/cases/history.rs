@@ -9,9 +9,9 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Algorithm, Difference};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::{Patience, WaitingLine};
 use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::{MaxWait, WaitingLine};
 
 use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period};
 use super::bytes::Written;
@@ -91,26 +91,26 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
         1 => Just(Mode::Shadow),
         1 => Just(Mode::Candidate),
     ];
-    let patience = prop_oneof![
-        2 => Just(Patience::NONE),
-        2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
-        1 => Just(Patience::ENDLESS),
+    let max_wait = prop_oneof![
+        2 => Just(MaxWait::NONE),
+        2 => (0..10 * SECOND).prop_map(|micros| MaxWait::of(Duration::from_micros(micros))),
+        1 => Just(MaxWait::ENDLESS),
     ];
     let line = match world {
         // The moment at which one limit lets a request go is where a window of another begins.
         World::Still => Just(0).boxed(),
         _ => prop_oneof![3 => Just(0), 4 => Just(1), 1 => Just(2)].boxed(),
     };
-    (algorithm, patience, mode, line).prop_map(|(algorithm, patience, mode, line)| {
+    (algorithm, max_wait, mode, line).prop_map(|(algorithm, max_wait, mode, line)| {
         // Nobody would hold the slots of a candidate, and nobody knows when there is one.
-        let (patience, mode) = match (algorithm, mode) {
-            (Algorithm::Concurrency(_), Mode::Candidate) => (Patience::NONE, Mode::Shadow),
-            (Algorithm::Concurrency(_), mode) => (Patience::NONE, mode),
-            _ => (patience, mode),
+        let (max_wait, mode) = match (algorithm, mode) {
+            (Algorithm::Concurrency(_), Mode::Candidate) => (MaxWait::NONE, Mode::Shadow),
+            (Algorithm::Concurrency(_), mode) => (MaxWait::NONE, mode),
+            _ => (max_wait, mode),
         };
         let may_be_held = mode == Mode::Enforce && !matches!(algorithm, Algorithm::Concurrency(_));
         let line = WaitingLine::new(line).filter(|_| may_be_held);
-        Ask { algorithm, cost: Cost::ONE, patience, mode, line }
+        Ask { algorithm, cost: Cost::ONE, max_wait, mode, line }
     })
 }
 
@@ -133,7 +133,7 @@ fn any_step(world: World, limits: Vec<Ask>, others: Vec<Ask>) -> impl Strategy<V
                 }
                 // As where there is no place left to wait.
                 if hurried {
-                    ask.patience = Patience::NONE;
+                    ask.max_wait = MaxWait::NONE;
                 }
                 ask
             });

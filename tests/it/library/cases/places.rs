@@ -8,8 +8,8 @@ use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, Sta
 use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, Claim, SWEEP_STEPS};
 
@@ -133,8 +133,8 @@ impl Bucket {
         if mark.is_some_and(|mark| mark == algorithm.figures()[3]) {
             return;
         }
-        let (used, patience) = (Difference::More(0), Patience::NONE);
-        let none = Settlement { used, receipt: Receipt::NONE, patience };
+        let (used, max_wait) = (Difference::More(0), MaxWait::NONE);
+        let none = Settlement { used, receipt: Receipt::NONE, max_wait };
         let full = algorithm.settle(self.state, &none, now).map(|state| algorithm.fresh_at(state));
         self.aged.pop_if(|(before, _)| *before == call);
         self.aged.push((call, full));
@@ -206,7 +206,7 @@ impl Pure {
                 self.last_request = None;
                 let (asked, receipt) = self.noted(*request, *place);
                 let receipt = receipt.unwrap_or(Receipt::NONE);
-                let settled = Settlement { used: *used, receipt, patience: asked.ask.patience };
+                let settled = Settlement { used: *used, receipt, max_wait: asked.ask.max_wait };
                 let kept = self.kept;
                 let bucket = self.bucket(&asked);
                 match asked.ask.algorithm {

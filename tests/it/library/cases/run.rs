@@ -9,9 +9,9 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::Difference;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
 
 use super::places::{Asked, Event, InStore, Pure, What};
@@ -67,11 +67,11 @@ fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) ->
     let ask = |(bucket, spec): (usize, &Arc<LimitSpec>)| {
         let algorithm = spec.figures.at(now).expect("nothing is asked");
         let mode = if spec.name.is_of_candidate() { Mode::Candidate } else { spec.mode };
-        let patience = match (may_wait, mode) {
+        let max_wait = match (may_wait, mode) {
             (true, Mode::Enforce) => spec.wait,
-            _ => Patience::NONE,
+            _ => MaxWait::NONE,
         };
-        Asked { bucket, ask: Ask { algorithm, cost, patience, mode, line: spec.line } }
+        Asked { bucket, ask: Ask { algorithm, cost, max_wait, mode, line: spec.line } }
     };
     specs.iter().enumerate().map(ask).collect()
 }

@@ -177,13 +177,13 @@ impl Call {
         if asked.is_slot() {
             figures.extend([1, u64::try_from(request).unwrap()]);
         }
-        let patience = asked.ask.patience.as_micros();
+        let max_wait = asked.ask.max_wait.as_micros();
         let mut terms = vec![
             json!(asked.ask.algorithm.name()),
             json!(cost),
             json!(way),
             json!(figures),
-            json!(patience),
+            json!(max_wait),
         ];
         let line = asked.ask.line.map(|line| json!(line.number()));
         terms.extend(receipt.map_or(line, |receipt| Some(json!(receipt.time().as_micros()))));
@@ -247,7 +247,7 @@ pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> 
         .arg("take")
         .arg(cost)
         .arg(&(now ^ entries).to_be_bytes()[..])
-        .arg(&[rate.count(), rate.interval() / 1_000, 0, ask.patience.as_micros()])
+        .arg(&[rate.count(), rate.interval() / 1_000, 0, ask.max_wait.as_micros()])
         .query(connection)
         .unwrap();
     let [0, wait, waits, left, ..] = said[..] else { panic!("{said:?}") };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, SWEEP_STEPS};
 
@@ -225,7 +225,7 @@ async fn every_key_goes_when_it_is_as_good_as_new_and_not_later() {
         let before = watch.micros();
         let answer = bench.decide_at(&[one], Bench::now()).await;
         if is_one_held {
-            one.ask.patience = Patience::ENDLESS;
+            one.ask.max_wait = MaxWait::ENDLESS;
             assert!(bench.decide_at(&[one], Bench::now()).await.verdict.passes());
         }
         let after = watch.micros();

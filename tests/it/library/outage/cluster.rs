@@ -14,10 +14,10 @@ impl Bench {
     /// Waits until the server of each of these keys decides.
     pub(super) async fn until_all_decide(&self, keys: &[String]) {
         let spec = limit("first");
-        let patience = tokio::time::Instant::now() + super::PATIENCE;
+        let max_wait = tokio::time::Instant::now() + super::PATIENCE;
         for name in keys {
             while self.store.peek(&ask(&spec, &key(name), 1), super::now()).await.is_err() {
-                assert!(tokio::time::Instant::now() < patience, "{name}: {}", self.log.text());
+                assert!(tokio::time::Instant::now() < max_wait, "{name}: {}", self.log.text());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -274,7 +274,7 @@ async fn a_refusal_is_known_until_its_server_is_another_one() {
         let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
         matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
     });
-    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
     let asked = || -> usize {
         let info: String = cluster.servers[3].run(&["INFO", "commandstats"]);
         let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:calls="));
@@ -282,7 +282,7 @@ async fn a_refusal_is_known_until_its_server_is_another_one() {
     };
     let before = asked();
     while asked() == before {
-        assert!(tokio::time::Instant::now() < patience, "the new master is never asked");
+        assert!(tokio::time::Instant::now() < max_wait, "the new master is never asked");
         bench.decide(&[drained]).await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -42,11 +42,11 @@ async fn one_connection_that_falls_silent_is_made_again() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     mute.store(true, Ordering::SeqCst);
-    let patience = Instant::now() + PATIENCE;
+    let max_wait = Instant::now() + PATIENCE;
     assert!(bench.store.peek(&one, now()).await.is_err(), "nothing was muted");
     while bench.store.peek(&one, now()).await.is_err() {
         other.peek(&one, now()).await.unwrap();
-        assert!(Instant::now() < patience, "the silent connection is still in use");
+        assert!(Instant::now() < max_wait, "the silent connection is still in use");
     }
     assert_eq!(bench.log.text(), "");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError};
-use tidegate::store::{Shared, Store, Unavailable};
+use tidegate::store::{ProcessStore, Store, Unavailable};
 
 use super::{Bench, now};
 use crate::support::algorithms::slots;
@@ -122,7 +122,7 @@ async fn a_client_that_leaves_leaves_its_tokens_in_the_process() {
 async fn processes_that_cannot_be_counted_stay_as_many() {
     let server = RedisServer::start();
     let bench = Bench::on(&server.url());
-    let _other = Store::new(Shared::new(&bench.spec), &bench.spec, KeyDisplay::Plain);
+    let _other = Store::new(ProcessStore::new(&bench.spec), &bench.spec, KeyDisplay::Plain);
     bench.until("two are known", || bench.shared.counters().processes == 2).await;
     let () = server.run(&["SET", "tidegate::processes", "x"]);
     bench.until_log("processes not counted").await;

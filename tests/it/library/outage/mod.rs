@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreSpec};
-use tidegate::store::{BucketAsk, Shared, Store, Unavailable};
+use tidegate::store::{BucketAsk, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Bench {
     store: Arc<Store>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     spec: StoreSpec,
     log: Log,
 }
@@ -63,7 +63,7 @@ impl Bench {
             max_keys: 10_000,
             ..StoreSpec::default()
         };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { store, shared, spec, log }
     }
@@ -81,9 +81,9 @@ impl Bench {
     }
 
     async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let patience = Instant::now() + PATIENCE;
+        let max_wait = Instant::now() + PATIENCE;
         while !is_so() {
-            assert!(Instant::now() < patience, "never: {what}: {}", self.log.text());
+            assert!(Instant::now() < max_wait, "never: {what}: {}", self.log.text());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -109,9 +109,9 @@ impl Bench {
     async fn until_redis_decides(&self) {
         self.until_redis_is(true).await;
         let spec = limit("first");
-        let patience = Instant::now() + PATIENCE;
+        let max_wait = Instant::now() + PATIENCE;
         while self.store.peek(&ask(&spec, &key("x"), 1), now()).await.is_err() {
-            assert!(Instant::now() < patience, "Redis does not decide");
+            assert!(Instant::now() < max_wait, "Redis does not decide");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -371,9 +371,9 @@ async fn an_outage_is_one_for_all_workers() {
     assert_eq!(bench.log.count("store unavailable"), 1);
     server.resume();
     bench.assert_recovers("one worker").await;
-    let patience = Instant::now() + PATIENCE;
+    let max_wait = Instant::now() + PATIENCE;
     while other.peek(&ask(&spec, &key, 1), now()).await.is_err() {
-        assert!(Instant::now() < patience, "the other worker never comes back");
+        assert!(Instant::now() < max_wait, "the other worker never comes back");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -59,9 +59,9 @@ async fn a_demoted_master_is_left() {
             |place: usize| -> Vec<String> { sentinels.servers[place].run(&["KEYS", "*later*"]) };
         sentinels.master().is_some_and(|place| !keys(place).is_empty())
     };
-    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
     while !has_it() {
-        assert!(tokio::time::Instant::now() < patience, "{}", bench.log.text());
+        assert!(tokio::time::Instant::now() < max_wait, "{}", bench.log.text());
         let _ = bench.decide(&[ask(&spec, &key("x"), 1)]).await;
         // A known refusal does not let the connection's task run.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -100,9 +100,9 @@ async fn one_sentinel_that_is_wrong_ends_no_connection() {
     };
     let (before, first) = (connection(), asked.load(Ordering::SeqCst));
     assert_eq!(before.len(), 1);
-    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
     while asked.load(Ordering::SeqCst) < first + 3 {
-        assert!(tokio::time::Instant::now() < patience, "the wrong sentinel is not asked");
+        assert!(tokio::time::Instant::now() < max_wait, "the wrong sentinel is not asked");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert_eq!(connection(), before, "the connection was left");

@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{Shared, Store};
+use tidegate::store::{ProcessStore, Store};
 use tokio::time::Instant;
 
 use super::{ask_with, limiter, now};
@@ -16,7 +16,7 @@ use crate::support::bench::decide;
 use crate::support::redis::{RedisServer, location};
 
 struct Process {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessStore>,
     store: Arc<Store>,
 }
 
@@ -24,7 +24,7 @@ impl Process {
     fn of(server: &RedisServer) -> Self {
         let timeout = Duration::from_secs(20);
         let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
-        let shared = Shared::new(&spec);
+        let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { shared, store }
     }
@@ -42,10 +42,10 @@ impl Process {
         passed
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&Shared) -> bool) {
-        let patience = Instant::now() + PATIENCE;
+    async fn until(&self, what: &str, is_so: impl Fn(&ProcessStore) -> bool) {
+        let max_wait = Instant::now() + PATIENCE;
         while !is_so(&self.shared) {
-            assert!(Instant::now() < patience, "never: {what}");
+            assert!(Instant::now() < max_wait, "never: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

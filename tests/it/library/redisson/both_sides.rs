@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
+use tidegate::limit::waiting::MaxWait;
 
 use super::{Bench, ask, limiter, now, store};
 use crate::support::bench::decide;
@@ -152,7 +152,7 @@ async fn both_sides_keep_within_the_rate_while_some_wait() {
         turn += 1;
         let cost = 1 + turn % 3;
         let mut ask = ask(&spec, &none, cost);
-        ask.ask.patience = Patience::of(Duration::from_millis(10 * INTERVAL_MS));
+        ask.ask.max_wait = MaxWait::of(Duration::from_millis(10 * INTERVAL_MS));
         let answer = decide(&bench.store, &[ask], now()).await.unwrap();
         let Verdict::Pass { wait } = answer.verdict else { continue };
         passed += cost;

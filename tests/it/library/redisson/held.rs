@@ -6,7 +6,7 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
 use tidegate::store::BucketAsk;
 
@@ -18,7 +18,7 @@ use crate::support::limits::{ask as bucket_ask, limit};
 /// A request that may be held for so many hours.
 fn patient<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, hours: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, cost);
-    ask.ask.patience = Patience::of(Duration::from_secs(3_600 * hours));
+    ask.ask.max_wait = MaxWait::of(Duration::from_secs(3_600 * hours));
     ask
 }
 
@@ -36,10 +36,10 @@ impl Bench {
 
     /// Waits until so much is left, and so many entries are there.
     async fn until(&self, value: i64, entries: usize) {
-        let patience = crate::support::now() + crate::support::PATIENCE;
+        let max_wait = crate::support::now() + crate::support::PATIENCE;
         while self.value("orders") != Some(value) || self.entries("orders").len() != entries {
             assert!(
-                crate::support::now() < patience,
+                crate::support::now() < max_wait,
                 "{:?} {:?}",
                 self.value("orders"),
                 self.entries("orders")
@@ -207,7 +207,7 @@ async fn several_limits_hold_for_the_longest_wait_or_not_at_all() {
     let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
     let asks = |hours| {
         let mut bucket = bucket_ask(&bucket, &key, 1);
-        bucket.ask.patience = Patience::of(Duration::from_secs(3_600));
+        bucket.ask.max_wait = MaxWait::of(Duration::from_secs(3_600));
         [patient(&orders, &none, 1, hours), patient(&slow, &none, 1, hours), bucket]
     };
     let held = bench.decide(&asks(4)).await;
@@ -225,13 +225,13 @@ async fn several_limits_hold_for_the_longest_wait_or_not_at_all() {
     let more = bench.decide(&[bucket_ask(&bucket, &key, 1)]).await;
     assert!(!more.verdict.passes());
     let mut hard = asks(9);
-    hard[2].ask.patience = Patience::NONE;
+    hard[2].ask.max_wait = MaxWait::NONE;
     let refused = bench.decide(&hard).await;
     assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }), "{:?}", refused.verdict);
     bench.until(-1, 2).await;
-    let patience = crate::support::now() + crate::support::PATIENCE;
+    let max_wait = crate::support::now() + crate::support::PATIENCE;
     while values() != [Some(-1), Some(-1)] {
-        assert!(crate::support::now() < patience, "{:?}", values());
+        assert!(crate::support::now() < max_wait, "{:?}", values());
         tokio::task::yield_now().await;
     }
     drop(held);
@@ -245,7 +245,7 @@ async fn where_each_client_counts_each_has_its_own_queue() {
     let params = Params::new(Some("1/h".parse().unwrap()), Sharing::PerClient).unwrap();
     let (spec, none) = (limiter("orders"), Key::empty());
     let mut ask = ask_with(&spec, &none, 1, params);
-    ask.ask.patience = Patience::of(Duration::from_secs(7_200));
+    ask.ask.max_wait = MaxWait::of(Duration::from_secs(7_200));
     for store in [&bench.store, &other] {
         let first = decide(store, &[ask], now()).await.unwrap();
         assert_eq!(first.verdict, Verdict::PASS);

@@ -16,11 +16,11 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::Outcome;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{BucketAsk, LimiterFigures, Party, Shared, Store, Unavailable};
+use tidegate::store::{BucketAsk, LimiterFigures, Party, ProcessStore, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
@@ -56,7 +56,7 @@ impl Bench {
         match decision.outcome {
             Outcome::Allow => Ok(decision.remaining),
             Outcome::Reject { retry_after } => Err(retry_after),
-            Outcome::Delay(_) => panic!("nobody is held without patience"),
+            Outcome::Delay(_) => panic!("nobody is held without max_wait"),
         }
     }
 
@@ -88,7 +88,7 @@ fn store_at(location: StoreLocation) -> Arc<Store> {
         max_keys: 1_000,
         ..StoreSpec::default()
     };
-    Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain)
+    Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain)
 }
 
 fn now() -> Timestamp {
@@ -118,7 +118,7 @@ fn ask_with<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, params: Params) ->
     BucketAsk {
         spec,
         key,
-        ask: Ask { algorithm, cost, patience: Patience::NONE, mode: spec.mode, line: None },
+        ask: Ask { algorithm, cost, max_wait: MaxWait::NONE, mode: spec.mode, line: None },
     }
 }
 

@@ -62,22 +62,22 @@ impl Scene {
         self.now / 1_000
     }
 
-    fn call(&mut self, verb: &str, permits: u64, id: &[u8], patience: u64) -> Vec<i64> {
+    fn call(&mut self, verb: &str, permits: u64, id: &[u8], max_wait: u64) -> Vec<i64> {
         let mut call = self.script.prepare_invoke();
         for key in ["orders", "{orders}:value", "{orders}:permits", "own-value", "own-permits"] {
             call.key(key);
         }
-        call.arg(verb).arg(permits).arg(id).arg("").arg("").arg("").arg(patience).arg(self.now);
+        call.arg(verb).arg(permits).arg(id).arg("").arg("").arg("").arg(max_wait).arg(self.now);
         call.invoke(&mut self.connection).unwrap()
     }
 
     /// What the script says to a proxy, and what it should.
-    fn take(&mut self, cost: u64, patience: u64) -> (Told, Told) {
+    fn take(&mut self, cost: u64, max_wait: u64) -> (Told, Told) {
         self.ids += 1;
         let mut id = vec![0x11; 16];
         id[12..].copy_from_slice(&self.ids.to_be_bytes());
-        let expected = self.expected(cost, patience);
-        let answer = self.call("take", cost, &id, patience);
+        let expected = self.expected(cost, max_wait);
+        let answer = self.call("take", cost, &id, max_wait);
         let [0, wait, waits, remaining, rate, interval_ms, 0, 0] = answer[..] else {
             panic!("{answer:?}")
         };
@@ -97,7 +97,7 @@ impl Scene {
     }
 
     /// By a look at every moment that may be the first at which no interval has too much.
-    fn expected(&self, cost: u64, patience: u64) -> Told {
+    fn expected(&self, cost: u64, max_wait: u64) -> Told {
         if cost > self.rate {
             return Told::Never;
         }
@@ -114,7 +114,7 @@ impl Scene {
                 let remaining = self.rate - self.used_in(now_ms) - cost;
                 Told::Goes { at, remaining: remaining as i64 }
             }
-            wait if wait <= patience => Told::Goes { at, remaining: 0 },
+            wait if wait <= max_wait => Told::Goes { at, remaining: 0 },
             _ => Told::Again { at },
         }
     }
@@ -194,8 +194,8 @@ fn places_are_exact_and_in_order_whatever_both_sides_do() {
                 }
                 2 => left += u64::from(scene.leave(&mut random)),
                 _ => {
-                    let patience = random.u64(0..4) * interval_ms * 1_000;
-                    let (told, expected) = scene.take(cost, patience);
+                    let max_wait = random.u64(0..4) * interval_ms * 1_000;
+                    let (told, expected) = scene.take(cost, max_wait);
                     assert_eq!(told, expected, "{seed} {step}");
                     held += u64::from(matches!(told, Told::Goes { at, .. } if at > scene.now));
                     refused += u64::from(matches!(told, Told::Again { .. }));

@@ -8,10 +8,10 @@ use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Rate;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{Party, Shared, Store, Unavailable};
+use tidegate::store::{Party, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, parties, permits, store_at};
@@ -40,9 +40,9 @@ async fn nothing_is_taken_where_another_limit_refuses() {
     let refused = bench.decide(&asks).await;
     assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }));
     assert_eq!(remaining(&refused), [7, 6, 0], "what there is once it is given back");
-    let patience = crate::support::now() + crate::support::PATIENCE;
+    let max_wait = crate::support::now() + crate::support::PATIENCE;
     while bench.value("orders") != Some(6) || bench.entries("orders").len() != 2 {
-        assert!(crate::support::now() < patience, "never given back");
+        assert!(crate::support::now() < max_wait, "never given back");
         tokio::task::yield_now().await;
     }
     // And the other way round: the limiter refuses.
@@ -69,7 +69,7 @@ async fn a_request_that_leaves_gives_back_what_it_took() {
     bench.take(&shared, 1).await.unwrap();
     let asks = [ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
     let mut entries = 1;
-    let patience = crate::support::now() + crate::support::PATIENCE;
+    let max_wait = crate::support::now() + crate::support::PATIENCE;
     {
         let leaving = decide(&bench.store, &asks, now());
         tokio::pin!(leaving);
@@ -80,11 +80,11 @@ async fn a_request_that_leaves_gives_back_what_it_took() {
                 _ = &mut leaving => break,
                 () = tokio::task::yield_now() => entries = bench.entries("orders").len(),
             }
-            assert!(crate::support::now() < patience, "never asked");
+            assert!(crate::support::now() < max_wait, "never asked");
         }
     }
     while bench.entries("orders").len() > 1 && entries == 2 {
-        assert!(crate::support::now() < patience, "never given back");
+        assert!(crate::support::now() < max_wait, "never given back");
         tokio::task::yield_now().await;
     }
 }
@@ -190,18 +190,18 @@ async fn a_request_never_meets_permits_of_its_own() {
         ("a bucket of another type", bucket_ask(&bucket, &key, 1), Party::Process),
         ("a limiter without figures", ask(&unset, &none, 1), Party::Nobody),
     ] {
-        for patience in [Patience::NONE, Patience::of(Duration::from_secs(32_400))] {
+        for max_wait in [MaxWait::NONE, MaxWait::of(Duration::from_secs(32_400))] {
             let bench = Bench::start();
             Java::new(&bench.server, "orders").try_set_rate(1, HOUR_MS);
             bench.server.run::<()>(&["RPUSH", "tidegate:{x}:bucket", "no bucket"]);
             let mut first = ask(&orders, &none, 1);
-            first.ask.patience = patience;
+            first.ask.max_wait = max_wait;
             let answer = bench.decide(&[first, other]).await;
             assert_eq!(parties(&answer), [Party::Limiter, by], "{name}");
-            assert_eq!(answer.verdict, Verdict::PASS, "{name}, {patience:?}");
+            assert_eq!(answer.verdict, Verdict::PASS, "{name}, {max_wait:?}");
             bench.store.settled().await;
             let entries = bench.entries("orders").len();
-            assert_eq!((entries, bench.value("orders")), (1, Some(0)), "{name}, {patience:?}");
+            assert_eq!((entries, bench.value("orders")), (1, Some(0)), "{name}, {max_wait:?}");
         }
     }
 }
@@ -211,7 +211,7 @@ async fn a_silent_redis_is_waited_for_once() {
     let server = RedisServer::start();
     let timeout = Duration::from_secs(2);
     let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
-    let store = Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain);
+    let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
     let (mut orders, bucket) = (limiter("orders"), limit("bucket"));
     orders.on_store_error = OnStoreError::Allow;
     let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
@@ -255,7 +255,7 @@ async fn a_user_with_the_rights_of_the_manual_can_share_a_limiter() {
         assert_eq!(answer.verdict.passes(), passes, "{answer:?}");
         answer.keep();
     }
-    one.ask.patience = Patience::of(Duration::from_secs(7_200));
+    one.ask.max_wait = MaxWait::of(Duration::from_secs(7_200));
     let waits = decide(&store, &[one], now()).await.unwrap();
     assert!(waits.verdict.passes(), "{waits:?}");
     waits.give_back(&store).await;

@@ -1,8 +1,15 @@
-//! The servers that hold buckets, and which of them has which slot, for all workers of a process.
+//! The servers that hold buckets, and which of them has which `slot`, for all workers of a process.
 //!
 //! Without a cluster one server has the one slot that there is. In a cluster `topology` asks for the slots'
 //! owners and writes them here. Between two such answers a server's redirection corrects a single slot.
-//! `router` asks here for the server of a key, and `outage` asks whether that server decides.
+//! `redis::router` asks here for the server of a key, and `outage` asks whether that server decides. `health` knows
+//! that of each server, and `counts` counts its calls for metrics. `connect` finds a server and logs in.
+
+mod connect;
+mod counts;
+mod health;
+mod slot;
+mod topology;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -14,9 +21,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::connect::RedisConnector;
-use super::health::RedisHealth;
-use super::slot::{HashSlot, SLOTS, SlotRange};
+pub(super) use self::connect::RedisConnector;
+pub(super) use self::health::{RedisHealth, jitter};
+pub(super) use self::slot::{HashSlot, read_address};
+use self::slot::{SLOTS, SlotRange};
+pub(super) use self::topology::{keep_map, server_of};
 use crate::observe::metrics::Histogram;
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
@@ -25,12 +34,12 @@ use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
-pub(in crate::store) struct RedisNodes {
+pub(super) struct RedisNodes {
     pub(super) location: RedisLocation,
     /// What the connectors of all servers are made of.
     pub(super) connector: RedisConnector,
     /// The one server's health. In a cluster: whether its slots have servers.
-    pub(in crate::store) health: Arc<RedisHealth>,
+    pub(super) health: Arc<RedisHealth>,
     map: watch::Sender<SlotMap>,
     pub(super) is_cluster: bool,
     /// The map is not right any more.
@@ -110,7 +119,7 @@ impl SlotMap {
 
 impl RedisNodes {
     /// The servers of this location. Each counts as up until calls fail.
-    pub(in crate::store) fn new(location: &RedisLocation) -> Self {
+    pub(super) fn new(location: &RedisLocation) -> Self {
         let health = Arc::new(RedisHealth::new(location.to_string()));
         let is_cluster = matches!(location.topology, RedisTopology::Cluster(_));
         let mut map = SlotMap::default();
@@ -150,7 +159,7 @@ impl RedisNodes {
     }
 
     /// The health of the server that has this slot.
-    pub(in crate::store) fn health_of(&self, slot: HashSlot) -> Arc<RedisHealth> {
+    pub(super) fn health_of(&self, slot: HashSlot) -> Arc<RedisHealth> {
         Arc::clone(self.map().owner(slot).map_or(&self.health, |node| &node.health))
     }
 
@@ -285,23 +294,23 @@ impl RedisNodes {
     }
 
     /// Logs requests that were decided without Redis outside an outage.
-    pub(in crate::store) fn tell_missed(&self) {
+    pub(super) fn tell_missed(&self) {
         self.all().iter().for_each(|health| health.tell_missed());
     }
 
     /// Whether all servers answer.
-    pub(in crate::store) fn are_up(&self) -> bool {
+    pub(super) fn are_up(&self) -> bool {
         self.health.is_up() && !self.is_any_away()
     }
 
     /// The requests of all servers on which `on_store_error` decided, and those that it refused.
-    pub(in crate::store) fn without(&self) -> (u64, u64) {
+    pub(super) fn without(&self) -> (u64, u64) {
         let each = self.all().into_iter().map(|health| health.without());
         each.fold((0, 0), |sum, (decided, refused)| (sum.0 + decided, sum.1 + refused))
     }
 
     /// How long all servers have been up, or one of them has been away.
-    pub(in crate::store) fn phase_age(&self) -> Duration {
+    pub(super) fn phase_age(&self) -> Duration {
         let (all, is_up) = (self.all(), self.are_up());
         let of = |up| all.iter().filter(move |it| it.is_up() == up).map(|it| it.phase_age());
         let age = if is_up { of(true).min() } else { of(false).max() };
@@ -309,7 +318,7 @@ impl RedisNodes {
     }
 
     /// The servers of a cluster that have slots. Empty without a cluster.
-    pub(in crate::store) fn cluster_servers(&self) -> Vec<ClusterServer> {
+    pub(super) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
         let server = |location: &RedisLocation, health: &RedisHealth| ClusterServer {
             name: location.to_string(),

@@ -12,7 +12,7 @@ use crate::plan::LimitSpec;
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// The warnings that a process has logged.
-pub(in crate::store) struct Notices(Seldom<(Name, NoticeKind)>);
+pub(super) struct Notices(Seldom<(Name, NoticeKind)>);
 
 impl Default for Notices {
     fn default() -> Self {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::CandidateTally;
+use super::candidates::CandidateTally;
+use super::metrics::Metrics;
+use super::throttled::TARGET;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::metrics::Metrics;
-use crate::observe::throttled::TARGET;
 use crate::plan::{LimitSpec, Plan, ThrottleLog};
 
 /// Writes the lines of candidates.

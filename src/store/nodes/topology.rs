@@ -10,9 +10,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::advice;
+use super::RedisNodes;
 use super::connect::RedisConnector;
-use super::nodes::RedisNodes;
 use super::slot::{HashSlot, SlotRange, read_slots};
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation};
@@ -37,7 +36,7 @@ const RIGHTS: &str = "allow this user +cluster|info and +cluster|slots on each s
                       may not be noticed";
 
 /// Keeps the map of the slots right for as long as the worker runs.
-pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
+pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
     let told = Seldom::new(SILENCE);
     loop {
         let turn = nodes.health.turn().await;
@@ -97,7 +96,7 @@ fn is_forbidden(error: &StoreError) -> bool {
 
 fn tell_forbidden(nodes: &RedisNodes, error: &StoreError) {
     let is_right = matches!(error, StoreError::Redis(error) if error.code() == Some("NOPERM"));
-    let help = if is_right { Some(RIGHTS) } else { advice::help(error) };
+    let help = if is_right { Some(RIGHTS) } else { error.help() };
     tracing::warn!(server = %nodes.location, %error, help, "store slots not read");
 }
 
@@ -117,7 +116,10 @@ async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
 }
 
 /// The server that has this key's slot now. For an operator's command, which has no map.
-pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, StoreError> {
+pub(in crate::store) async fn server_of(
+    servers: &RedisLocation,
+    key: &[u8],
+) -> Result<Endpoint, StoreError> {
     let HashSlot(slot) = HashSlot::of(key);
     let (connector, mut failure) = (RedisConnector::new(servers), StoreError::NoServer(1));
     for server in servers.topology.servers() {

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::StoreError;
 use crate::observe::metrics::SharedHistogram;
+use crate::store::StoreError;
 
 /// The calls of all workers to one server.
 #[derive(Default)]
 pub(in crate::store) struct CallCounts {
-    pub(super) seconds: SharedHistogram,
+    pub(in crate::store) seconds: SharedHistogram,
     /// By the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl CallCounts {
     /// Counts a call that failed.
-    pub(super) fn failed(&self, error: &StoreError) {
+    pub(in crate::store) fn failed(&self, error: &StoreError) {
         if let Some(kind) = error.kind() {
             *self.errors.lock().entry(kind).or_default() += 1;
         }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::current_limits::CurrentLimits;
 use super::memory::{Memory, OverCount};
-use super::redis::{self, ClusterServer, Notices, RedisNodes, Unsettled};
-use super::reserve::{Presence, without_reserve};
+use super::nodes::{ClusterServer, RedisNodes};
+use super::notices::Notices;
+use super::reserve::{LEASE, Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
+use super::unsettled::Unsettled;
 use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::decide::Ask;
@@ -17,7 +21,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
-pub struct Shared {
+pub struct ProcessStore {
     pub(super) memory: Memory,
     pub(super) wall: Wall,
     /// The servers that hold buckets. `None` where buckets live in the process.
@@ -69,13 +73,13 @@ pub struct Counters {
     pub redis_up: Option<bool>,
 }
 
-impl Shared {
+impl ProcessStore {
     /// The state of a new process without buckets. Its time of day never steps.
     pub fn new(spec: &StoreSpec) -> Arc<Self> {
         Self::by(Wall::default(), spec)
     }
 
-    /// Like [`Shared::new`], with this time of day.
+    /// Like [`ProcessStore::new`], with this time of day.
     pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let redis = match &spec.location {
             StoreLocation::Memory => None,
@@ -86,7 +90,7 @@ impl Shared {
             wall,
             redis,
             timeout: AtomicU64::new(0),
-            client_id: redis::client_id(),
+            client_id: client_id(),
             notices: Notices::default(),
             unsettled: Unsettled::default(),
             current_limits: CurrentLimits::default(),
@@ -210,5 +214,48 @@ impl Shared {
 
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.load(Ordering::Relaxed))
+    }
+}
+
+/// Counts the processes that share Redis.
+pub(super) struct ProcessCount {
+    /// When Redis last named as many as are known, or more.
+    highest_at: Instant,
+}
+
+impl ProcessCount {
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { highest_at: now }
+    }
+
+    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
+    pub(super) fn note(&mut self, shared: &ProcessStore, held: u64, sent: Instant, now: Instant) {
+        // A Redis that lost its data knows few processes until each has announced itself again.
+        let known = shared.processes.load(Ordering::Relaxed);
+        if held >= known || now.duration_since(self.highest_at) >= LEASE {
+            shared.processes.store(held.max(1), Ordering::Relaxed);
+            self.highest_at = now;
+        }
+        shared.presence.note(sent);
+    }
+}
+
+/// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).
+pub(super) fn client_id() -> String {
+    uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_process_is_a_client_of_its_own() {
+        let (one, two) = (client_id(), client_id());
+        assert_ne!(one, two);
+        assert_eq!(one.len(), 36);
+        assert!(one.chars().all(|c| c == '-' || c.is_ascii_hexdigit()), "{one}");
+        assert_eq!(one.as_bytes()[14], b'4', "{one}");
+        assert!(b"89ab".contains(&one.as_bytes()[19]), "{one}");
     }
 }

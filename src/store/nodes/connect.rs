@@ -24,7 +24,7 @@ const QUEUE: usize = 4_096;
 const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes connections to one Redis.
-pub(super) struct RedisConnector {
+pub(in crate::store) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
     /// The sentinel that is asked first next time. Each search begins with another one: a sentinel that is
@@ -34,7 +34,7 @@ pub(super) struct RedisConnector {
 
 impl RedisConnector {
     /// Makes the configuration for TLS. Further servers of a cluster share it: see [`RedisConnector::to`].
-    pub(super) fn new(location: &RedisLocation) -> Self {
+    pub(in crate::store) fn new(location: &RedisLocation) -> Self {
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = location.tls.as_ref().and_then(|spec| {
             let config = client::config(spec, &[]).ok()?;
@@ -44,13 +44,13 @@ impl RedisConnector {
     }
 
     /// For another server of the same cluster.
-    pub(super) fn to(&self, location: &RedisLocation) -> Self {
+    pub(in crate::store) fn to(&self, location: &RedisLocation) -> Self {
         let (location, tls) = (location.clone(), self.tls.clone());
         Self { location, tls, sentinel: AtomicUsize::new(0) }
     }
 
     /// The server that decides now.
-    pub(super) async fn find(&self) -> Result<Endpoint, StoreError> {
+    pub(in crate::store) async fn find(&self) -> Result<Endpoint, StoreError> {
         match &self.location.topology {
             RedisTopology::Server(endpoint) => Ok(endpoint.clone()),
             RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await,
@@ -60,12 +60,12 @@ impl RedisConnector {
     }
 
     /// Whether the server that decides may become another one.
-    pub(super) fn may_move(&self) -> bool {
+    pub(in crate::store) fn may_move(&self) -> bool {
         matches!(self.location.topology, RedisTopology::Sentinel { .. })
     }
 
     /// Connects to the server that was found, and logs in. The caller bounds the time.
-    pub(super) async fn connect(
+    pub(in crate::store) async fn connect(
         &self,
         server: &Endpoint,
     ) -> Result<MultiplexedConnection, StoreError> {

@@ -1,9 +1,13 @@
 //! Why Redis did not decide, and what that says about its server.
 
-use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+mod advice;
+mod words;
 
-use super::redis;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
 use crate::plan::Endpoint;
+
+pub(super) use self::words::refusal;
 
 /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
 /// goes back. Tokens of a call that Redis did not answer in time may be lost.
@@ -27,7 +31,7 @@ pub enum StoreError {
     #[error("no answer in time")]
     TimedOut,
     /// The server or the connection to it reported an error.
-    #[error("{}", redis::words(.0))]
+    #[error("{}", words::words(.0))]
     Redis(#[from] RedisError),
     /// No sentinel knows a master of this name.
     #[error("the sentinels know no master \"{0}\"")]
@@ -79,7 +83,7 @@ impl StoreError {
     /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
-            Self::Redis(error) => redis::refusal(error).is_some() && !self.is_of_one_key(),
+            Self::Redis(error) => refusal(error).is_some() && !self.is_of_one_key(),
             _ => matches!(self, Self::TooOld(_) | Self::NoServer(_)),
         }
     }
@@ -105,7 +109,7 @@ impl StoreError {
             Self::NotConnected => "connection",
             Self::TimedOut => "timeout",
             Self::Redis(_) if self.is_redirection() => "redirection",
-            Self::Redis(error) => match (redis::refusal(error), error.code()) {
+            Self::Redis(error) => match (refusal(error), error.code()) {
                 (Some((kind, _)), _) => kind,
                 (None, Some(_)) => "server",
                 (None, None) => "connection",

@@ -8,17 +8,17 @@ use redis::Value;
 use crate::plan::Endpoint;
 
 /// The number of hash slots of every cluster.
-pub(super) const SLOTS: u16 = 16_384;
+pub(in crate::store) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The hash slot of a key. Without a cluster all keys are in slot 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::store) struct HashSlot(pub(super) u16);
+pub(in crate::store) struct HashSlot(pub(in crate::store) u16);
 
 impl HashSlot {
     /// The slot of this key in a cluster.
-    pub(super) fn of(key: &[u8]) -> Self {
+    pub(in crate::store) fn of(key: &[u8]) -> Self {
         Self(CRC.checksum(hash_tag(key)) % SLOTS)
     }
 }
@@ -34,10 +34,10 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 }
 
 /// Slots from the first number to the second, and the master that has them.
-pub(super) type SlotRange = (u16, u16, Endpoint);
+pub(in crate::store) type SlotRange = (u16, u16, Endpoint);
 
 /// Reads the answer to `CLUSTER SLOTS`, which `asked` gave. `None` where it is no such answer.
-pub(super) fn read_slots(answer: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+pub(in crate::store) fn read_slots(answer: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = answer else { return None };
     ranges.iter().map(|range| read_range(range, asked)).collect()
 }
@@ -59,7 +59,7 @@ fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
 }
 
 /// Reads the address in a redirection, such as `10.0.0.4:6379`, which `asked` gave.
-pub(super) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
+pub(in crate::store) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
     Some(reached(host, port.parse().ok()?, asked))
 }

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::counts::CallCounts;
-use super::{StoreError, advice};
 use crate::limit::Scope;
 use crate::plan::{Endpoint, LimitSpec, OnStoreError};
+use crate::store::StoreError;
 
 /// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
 const FAILURES: u32 = 3;
@@ -33,7 +33,7 @@ const MISSED_PAUSE: Duration = Duration::from_secs(10);
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
 /// earlier phase says nothing about the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HealthPhase {
+pub(in crate::store) struct HealthPhase {
     up: bool,
     number: u64,
     since: Instant,
@@ -93,7 +93,7 @@ impl RedisHealth {
     }
 
     /// Another server of the same cluster, with the same limits.
-    pub(super) fn like(other: &Self, server: String) -> Self {
+    pub(in crate::store) fn like(other: &Self, server: String) -> Self {
         Self { without_it: Arc::clone(&other.without_it), ..Self::new(server) }
     }
 
@@ -118,12 +118,12 @@ impl RedisHealth {
     }
 
     /// How long the server has been up, or away.
-    pub(super) fn phase_age(&self) -> Duration {
+    pub(in crate::store) fn phase_age(&self) -> Duration {
         self.phase.borrow().since.elapsed()
     }
 
     /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
-    pub(super) fn begin(&self) -> Option<HealthPhase> {
+    pub(in crate::store) fn begin(&self) -> Option<HealthPhase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
@@ -137,7 +137,7 @@ impl RedisHealth {
     }
 
     /// Redis decided on a call that began in this phase.
-    pub(super) fn succeeded(&self, phase: HealthPhase) {
+    pub(in crate::store) fn succeeded(&self, phase: HealthPhase) {
         if !self.was_up.load(Ordering::Relaxed) {
             self.was_up.store(true, Ordering::Relaxed);
         }
@@ -147,7 +147,7 @@ impl RedisHealth {
     }
 
     /// Redis did not decide on a call that began in this phase.
-    pub(super) fn failed(&self, phase: HealthPhase, error: &StoreError) {
+    pub(in crate::store) fn failed(&self, phase: HealthPhase, error: &StoreError) {
         if *self.phase.borrow() != phase || error.is_of_one_key() {
             return;
         }
@@ -165,7 +165,7 @@ impl RedisHealth {
         away.last_line = Some(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
-        let (server, help) = (&self.server, advice::help(error));
+        let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();
         tracing::warn!(server, %error, help, meanwhile, "store unavailable");
     }
@@ -183,13 +183,13 @@ impl RedisHealth {
         away.last_line = Some(Instant::now());
         away.told.extend(is_new.then_some(reason));
         drop(away);
-        let (server, help) = (&self.server, advice::help(error));
+        let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();
         tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
     }
 
     /// Waits until Redis is up, or until this caller may send a probe.
-    pub(super) async fn turn(&self) -> TryPermit<'_> {
+    pub(in crate::store) async fn turn(&self) -> TryPermit<'_> {
         let mut phase = self.phase.subscribe();
         loop {
             let now = *phase.borrow_and_update();
@@ -211,13 +211,13 @@ impl RedisHealth {
     }
 
     /// Waits until Redis counts as away.
-    pub(super) async fn gone(&self) {
+    pub(in crate::store) async fn gone(&self) {
         let mut phase = self.phase.subscribe();
         let _ = phase.wait_for(|phase| !phase.up).await;
     }
 
     /// Other servers have what this server had. If it was away, its outage is over.
-    pub(super) fn replaced(&self) {
+    pub(in crate::store) fn replaced(&self) {
         let phase = *self.phase.borrow();
         if !phase.up {
             self.recovered(phase);
@@ -226,7 +226,7 @@ impl RedisHealth {
 
     /// Behind sentinels, a connection was made to this server. Another one than before is logged once for all
     /// workers: after a planned failover no other line tells of it.
-    pub(super) fn connected_to(&self, master: &Endpoint) {
+    pub(in crate::store) fn connected_to(&self, master: &Endpoint) {
         let before = self.master.lock().replace(master.clone());
         if let Some(before) = before.filter(|before| before != master) {
             let (from, to) = (before.to_string(), master.to_string());
@@ -252,7 +252,7 @@ impl RedisHealth {
     }
 
     /// Goes on with the counts of a server that has left.
-    pub(super) fn inherit(&self, other: &Self) {
+    pub(in crate::store) fn inherit(&self, other: &Self) {
         let ((decided, refused), told) = (other.without(), other.away.lock().counted);
         let mut away = self.away.lock();
         self.without.decided.fetch_add(decided, Ordering::Relaxed);
@@ -298,17 +298,17 @@ impl RedisHealth {
 
 /// The right to try Redis. While Redis is up, many callers have it. While Redis is away, only one has it,
 /// and the right passes to the next caller when this is dropped.
-pub(super) struct TryPermit<'h> {
+pub(in crate::store) struct TryPermit<'h> {
     health: &'h RedisHealth,
     /// The phase in which the right was given.
-    pub(super) phase: HealthPhase,
+    pub(in crate::store) phase: HealthPhase,
     /// Whether Redis counts as away. Then [`RedisHealth::turn`] itself pauses before the next probe.
-    pub(super) is_probe: bool,
+    pub(in crate::store) is_probe: bool,
 }
 
 impl TryPermit<'_> {
     /// Redis decided.
-    pub(super) fn succeeded(self) {
+    pub(in crate::store) fn succeeded(self) {
         if self.is_probe {
             self.health.recovered(self.phase);
         } else {
@@ -317,7 +317,7 @@ impl TryPermit<'_> {
     }
 
     /// Redis did not decide.
-    pub(super) fn failed(self, error: &StoreError) {
+    pub(in crate::store) fn failed(self, error: &StoreError) {
         if self.is_probe {
             self.health.still_away(error);
         } else {
@@ -369,7 +369,7 @@ fn next_probe() -> Instant {
 }
 
 /// A random time below `most`, so that the workers of many processes do not send their probes at once.
-pub(super) fn jitter(most: Duration) -> Duration {
+pub(in crate::store) fn jitter(most: Duration) -> Duration {
     most.mul_f64(fastrand::f64())
 }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::paint::{ScreenLine, Style};
 use super::trend::{SECONDS, Second, Trends};
 use crate::cli::candidate;
-use crate::cli::limits::{list, text, time};
+use crate::cli::limits::{list, text};
+use crate::cli::span::time;
 
 /// The widest column of names, and of keys.
 const NAME: usize = 24;

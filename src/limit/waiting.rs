@@ -7,16 +7,16 @@ use super::rate::EXACT;
 
 /// The longest time for which a request may be held instead of refused, in whole microseconds below 2^53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Patience(u64);
+pub struct MaxWait(u64);
 
-impl Patience {
+impl MaxWait {
     /// The request is never held.
     pub const NONE: Self = Self(0);
 
     /// The request may be held for any time.
     pub const ENDLESS: Self = Self(EXACT - 1);
 
-    /// Up to this long. A time of 2^53 microseconds or more becomes [`Patience::ENDLESS`].
+    /// Up to this long. A time of 2^53 microseconds or more becomes [`MaxWait::ENDLESS`].
     pub fn of(time: Duration) -> Self {
         Self(u64::try_from(time.as_micros()).map_or(EXACT - 1, |micros| micros.min(EXACT - 1)))
     }

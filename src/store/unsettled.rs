@@ -8,7 +8,7 @@ use crate::observe::events;
 use crate::observe::seldom::Seldom;
 
 /// How many of this process's settlements were lost, and how many of them the log has counted.
-pub(in crate::store) struct Unsettled {
+pub(super) struct Unsettled {
     count: AtomicU64,
     logged: AtomicU64,
     lines: Seldom<()>,
@@ -23,7 +23,7 @@ impl Default for Unsettled {
 }
 
 impl Unsettled {
-    pub(in crate::store) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 

@@ -1,0 +1,99 @@
+//! What the operator can do where Redis does not decide.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::StoreError;
+use super::words::{CLUSTER, refusal};
+
+impl StoreError {
+    /// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
+    pub(in crate::store) fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::TimedOut => Some(
+                "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
+            ),
+            Self::Redis(error) if error.code() == Some("MOVED") => {
+                Some("this server belongs to a cluster: write redis-cluster:// in store.url")
+            }
+            // The library writes before it reads, so the reason that Redis gives at once is lost.
+            Self::Redis(error) if is_cut_off(error) => Some(
+                "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
+                 above maxclients none at all",
+            ),
+            Self::Redis(error) => refusal(error)?.1,
+            Self::ClusterDown(_) => Some(CLUSTER),
+            Self::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
+            Self::UnknownMaster(_) => {
+                Some("compare the name in store.url with the answer to SENTINEL MASTERS")
+            }
+            _ => None,
+        }
+    }
+}
+
+type SharedCause = Arc<dyn Error + Send + Sync>;
+
+/// Whether the server closed the connection.
+fn is_cut_off(error: &RedisError) -> bool {
+    // The library gives its shared pointer to the cause as the cause.
+    let source = error.source().and_then(|source| source.downcast_ref::<SharedCause>());
+    let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
+    matches!(
+        cause.map(io::Error::kind),
+        Some(
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    fn error(line: &str) -> StoreError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let Value::ServerError(error) = value else { panic!("{value:?}") };
+        StoreError::Redis(RedisError::from(error))
+    }
+
+    #[test]
+    fn what_redis_says_is_told_in_its_words_and_with_what_to_do() {
+        for (line, told, advised) in [
+            ("NOAUTH Authentication required.", "NOAUTH Authentication required.", "password"),
+            ("WRONGPASS invalid password", "WRONGPASS invalid password", "password"),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 72aa, on \
+                 @user_script:958.",
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "maxmemory",
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: 72aa, on \
+                 @user_script:958.",
+                "READONLY You can't write against a read only replica.",
+                "primary",
+            ),
+            ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),
+            ("ODD something", "ODD something", ""),
+        ] {
+            let error = error(line);
+            assert_eq!(error.to_string(), told);
+            assert!(error.help().unwrap_or_default().contains(advised), "{line}");
+            assert_eq!(error.help().is_none(), advised.is_empty(), "{line}");
+        }
+        for (kind, advised) in
+            [(io::ErrorKind::ConnectionReset, true), (io::ErrorKind::ConnectionRefused, false)]
+        {
+            let error = StoreError::Redis(RedisError::from(io::Error::from(kind)));
+            assert_eq!(error.help().is_some_and(|help| help.contains("protected mode")), advised);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What Redis's own errors say, and what the operator can do about them.
+
+use redis::{ErrorKind, RedisError};
+
+/// Redis's error in its own words, such as `NOAUTH Authentication required.` The script's hash and line are
+/// left out, because they do not help an operator.
+pub(super) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => {
+            let detail = detail.split(" script: ").next().unwrap_or(detail);
+            format!("{code} {detail}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+const PASSWORD: &str = "give store.url Redis's password and restart";
+
+pub(super) const CLUSTER: &str =
+    "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
+
+/// The codes by which a server says that it cannot decide now, for any key. Behind each code stands its label
+/// in metrics, then what the operator can do. `None` where the error passes by itself.
+const REFUSALS: [(&str, &str, Option<&str>); 8] = [
+    ("CLUSTERDOWN", "cluster", Some(CLUSTER)),
+    ("LOADING", "loading", None),
+    ("MISCONF", "server", Some("Redis cannot save to its disk: see its log")),
+    ("NOAUTH", "permission", Some(PASSWORD)),
+    ("NOPERM", "permission", Some("allow this user the commands and keys that tidegate needs")),
+    (
+        "OOM",
+        "oom",
+        Some("raise Redis's maxmemory: a key that it evicts is a limit that it forgets"),
+    ),
+    (
+        "READONLY",
+        "readonly",
+        Some("store.url leads to a replica: name the primary, or wait for the end of a failover"),
+    ),
+    ("WRONGPASS", "permission", Some(PASSWORD)),
+];
+
+/// The label and the advice of an error by which a server says that it cannot decide now. `None` for any
+/// other error.
+pub(in crate::store) fn refusal(
+    error: &RedisError,
+) -> Option<(&'static str, Option<&'static str>)> {
+    // The library drops Redis's own answer to a wrong password.
+    let code = match error.kind() {
+        ErrorKind::AuthenticationFailed => "WRONGPASS",
+        _ => error.code()?,
+    };
+    let (_, kind, help) = REFUSALS.iter().find(|(refusal, ..)| *refusal == code)?;
+    Some((kind, *help))
+}
