@@ -46,7 +46,7 @@ impl Clock {
     }
 
     /// The steady time at `moment`. A moment before the clock's start counts as the start.
-    pub fn at(&self, moment: Instant) -> Timestamp {
+    pub(crate) fn at(&self, moment: Instant) -> Timestamp {
         self.start.plus(moment.saturating_duration_since(self.since))
     }
 
@@ -57,7 +57,7 @@ impl Clock {
 
     /// Reads the time of day again: it may have been set, or the machine may have slept. To be called at
     /// least once a minute.
-    pub fn anchor(&self) {
+    pub(crate) fn anchor(&self) {
         self.wall.anchor(self.now(), system_time());
     }
 }
@@ -84,12 +84,12 @@ impl Wall {
     }
 
     /// The time of day when the steady clock shows `steady`.
-    pub fn at(&self, steady: Timestamp) -> Timestamp {
+    pub(crate) fn at(&self, steady: Timestamp) -> Timestamp {
         steady.plus_signed(self.0.load(Ordering::Relaxed))
     }
 
     /// Both times when the steady clock shows `steady`.
-    pub fn both(&self, steady: Timestamp) -> Now {
+    pub(crate) fn both(&self, steady: Timestamp) -> Now {
         Now { steady, wall: self.at(steady) }
     }
 }

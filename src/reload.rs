@@ -23,7 +23,7 @@ const LOOKS_TO_READ: u32 = 4;
 
 /// Looks at the configuration's file, and remembers what was read.
 #[derive(Debug)]
-pub struct Reload {
+pub(crate) struct Reload {
     path: PathBuf,
     overrides: config::Overrides,
     /// The content of the configuration in force, or of the last rejected one. `None` where the file is to be
@@ -37,14 +37,14 @@ type FileContent = Result<Vec<u8>, io::ErrorKind>;
 
 impl Reload {
     /// Watches `path` for changes from its present content.
-    pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
+    pub(crate) fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = Some(seen(&file::read_ordinary(&path)));
         Self { path, overrides, known, watch: ContentWatch::new(LOOKS_TO_READ) }
     }
 
     /// Looks at the file. Returns the loaded file, or its problems, when the file has changed and two looks
     /// have read the same content.
-    pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
+    pub(crate) fn look(&mut self) -> Option<Result<Loaded, Problems>> {
         if !self.watch.is_to_be_read(FileStamp::of(&self.path)) {
             return None;
         }
@@ -61,12 +61,12 @@ impl Reload {
     }
 
     /// Reads the file now, changed or not.
-    pub fn now(&mut self) -> Result<Loaded, Problems> {
+    pub(crate) fn now(&mut self) -> Result<Loaded, Problems> {
         self.load(file::read_ordinary(&self.path))
     }
 
     /// Makes the next looks load the file, changed or not. The files that it names may have changed.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.known, self.watch) = (None, ContentWatch::new(LOOKS_TO_READ));
     }
 

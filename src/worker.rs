@@ -44,35 +44,35 @@ const PRUNE: Duration = Duration::from_secs(5);
 /// The state that all workers of the process share.
 pub struct Process {
     /// The clock.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// The metrics of all workers.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// The throttle lines.
-    pub throttled: Arc<Throttled>,
+    pub(crate) throttled: Arc<Throttled>,
     /// The lines about failed exchanges.
-    pub failed: Arc<FailedExchanges>,
+    pub(crate) failed: Arc<FailedExchanges>,
     /// The lines about malformed requests.
-    pub malformed: Arc<MalformedRequests>,
+    pub(crate) malformed: Arc<MalformedRequests>,
     /// The lines about clients that took too long.
-    pub slow: Arc<SlowClients>,
+    pub(crate) slow: Arc<SlowClients>,
     /// The spans of sampled requests that wait to be sent.
-    pub spans: Arc<SpanQueue>,
+    pub(crate) spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
-    pub store: Arc<store::ProcessStore>,
+    pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
-    pub waiting: Arc<Waiting>,
+    pub(crate) waiting: Arc<Waiting>,
     /// Client connections.
-    pub slots: Arc<ConnectionSlots>,
+    pub(crate) slots: Arc<ConnectionSlots>,
     /// How keys are shown. A reload does not change this.
-    pub keys: KeyDisplay,
+    pub(crate) keys: KeyDisplay,
     /// When a configuration last came in force, in microseconds, for the metrics.
-    pub adopted: AtomicU64,
+    pub(crate) adopted: AtomicU64,
     /// Whether the configuration that was read last was valid, for the metrics.
-    pub is_config_valid: AtomicBool,
+    pub(crate) is_config_valid: AtomicBool,
     /// The configuration in force, for the admin endpoint.
-    pub config: ConfigRecord,
+    pub(crate) config: ConfigRecord,
     /// Whether the process drains and wants no more traffic. `/readyz` then answers 503.
-    pub draining: AtomicBool,
+    pub(crate) draining: AtomicBool,
 }
 
 impl Process {
@@ -140,7 +140,7 @@ pub struct Orders {
 ///
 /// # Errors
 /// If the thread or its runtime cannot be created.
-pub fn start(
+pub(crate) fn start(
     index: usize,
     listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,

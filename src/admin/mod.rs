@@ -42,7 +42,7 @@ use crate::worker::{Process, Published};
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state that the endpoint reports.
-pub struct Admin {
+pub(crate) struct Admin {
     process: Arc<Process>,
     plan: watch::Receiver<Arc<Published>>,
     /// The count of log lines that were dropped, because the output was too slow.
@@ -60,7 +60,7 @@ pub struct Admin {
 
 impl Admin {
     /// The endpoint of a process, with the plan in force and the count of log lines that were dropped.
-    pub fn new(
+    pub(crate) fn new(
         process: Arc<Process>,
         plan: watch::Receiver<Arc<Published>>,
         dropped: Arc<AtomicU64>,

@@ -124,7 +124,7 @@ impl Admin {
     }
 
     /// Ends the streams, at the end of the process, and waits a moment until they have ended.
-    pub async fn end_streams(&self) {
+    pub(crate) async fn end_streams(&self) {
         self.end_soon();
         let all = u32::try_from(stream::MOST).unwrap_or_default();
         let _ = timeout(LAST_WORDS, self.pulse.streams.acquire_many(all)).await;

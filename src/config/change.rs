@@ -6,16 +6,16 @@ use std::fmt::{self, Display};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Changed fields that only a restart applies.
-    pub restart: Vec<NeededRestart>,
+    pub(crate) restart: Vec<NeededRestart>,
     /// Changes that the new plan applies, such as `limits.per-client rate 100/s -> 50/s`.
-    pub changed: Vec<String>,
+    pub(crate) changed: Vec<String>,
 }
 
 /// A changed field that only a restart applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeededRestart {
+pub(crate) struct NeededRestart {
     /// The field, such as `server.listen`.
-    pub field: String,
+    pub(crate) field: String,
     /// The old value and the new one. `None` where they are too long, or secret.
     pub(super) values: Option<[String; 2]>,
 }

@@ -12,7 +12,7 @@ mod doubts;
 mod effective;
 mod reader;
 mod record;
-pub mod schema;
+pub(crate) mod schema;
 mod section;
 mod setting;
 mod shape;
@@ -24,11 +24,13 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use self::change::{Changes, NeededRestart};
+pub use self::change::Changes;
+
 pub use self::changes::diff;
-pub use self::reader::{Colour, DurationError, Problem, Problems, duration};
+pub use self::reader::{Colour, Problems, duration};
+pub(crate) use self::reader::{DurationError, Problem};
 pub(crate) use self::reader::{Severity, duration_text, nearest};
-pub use self::record::{ConfigRecord, FileText};
+pub(crate) use self::record::{ConfigRecord, FileText};
 use crate::file;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
@@ -50,9 +52,9 @@ upstream = \"upstream\"
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The URL of the only server of the only upstream.
-    pub upstream: Option<String>,
+    pub(crate) upstream: Option<String>,
     /// The address to listen on.
-    pub listen: Option<String>,
+    pub(crate) listen: Option<String>,
 }
 
 /// A configuration that can be used.
@@ -63,7 +65,7 @@ pub struct Loaded {
     /// Warnings about settings that were probably not meant. Can be empty.
     pub warnings: Problems,
     /// The file's text.
-    pub text: FileText,
+    pub(crate) text: FileText,
 }
 
 impl Loaded {

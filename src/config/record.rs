@@ -10,14 +10,14 @@ use crate::limit::time::Timestamp;
 
 /// The text of a file that was loaded, with what the command line put in place of its settings.
 #[derive(Clone, Debug, Default)]
-pub struct FileText {
+pub(crate) struct FileText {
     pub(super) text: Arc<str>,
     pub(super) overrides: Overrides,
 }
 
 /// The record of a process, from its start on.
 #[derive(Debug, Default)]
-pub struct ConfigRecord(Mutex<ConfigNews>);
+pub(crate) struct ConfigRecord(Mutex<ConfigNews>);
 
 /// The last news of the configuration. All times are times of day.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +100,7 @@ impl FileText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NeededRestart;
+    use crate::config::change::NeededRestart;
 
     fn text(listen: &str, retries: u32) -> FileText {
         let text = format!(

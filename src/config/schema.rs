@@ -11,7 +11,7 @@ use super::shape::{Fallback, Field, Kind, Shape};
 const VARIABLE: &str = r".*\$\{.*";
 
 /// The JSON Schema (draft 2020-12) of `proxy.toml`, indented.
-pub fn json() -> String {
+pub(crate) fn json() -> String {
     let mut schema = shape_schema(&ROOT);
     if let Json::Object(fields) = &mut schema {
         fields.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());

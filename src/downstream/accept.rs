@@ -33,14 +33,14 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// How many connections of a listener the kernel completes before they are accepted. When a drain begins, at
 /// most so many are still accepted.
-pub const LONGEST_QUEUE: u16 = 4096;
+pub(crate) const LONGEST_QUEUE: u16 = 4096;
 
 /// After so many of them, other tasks of the worker run.
 const ACCEPTED_AT_ONCE: u16 = 64;
 
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
-pub struct ConnectionSlots {
+pub(crate) struct ConnectionSlots {
     free: Arc<Semaphore>,
     /// Slots to be withdrawn when their connections end, after the maximum was lowered.
     owed: AtomicUsize,
@@ -69,7 +69,7 @@ pub(crate) struct Slot {
 
 impl ConnectionSlots {
     /// `max` slots.
-    pub fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
         let complaints = Seldom::new(COMPLAINT_PAUSE);
@@ -78,7 +78,7 @@ impl ConnectionSlots {
     }
 
     /// Changes the number of slots from `old` to `new`. Open connections stay open.
-    pub fn resize(&self, old: usize, new: usize) {
+    pub(crate) fn resize(&self, old: usize, new: usize) {
         if new > old {
             let more = new - old;
             let forgiven = self
@@ -96,17 +96,17 @@ impl ConnectionSlots {
     }
 
     /// Listeners that still accept.
-    pub fn listening(&self) -> usize {
+    pub(crate) fn listening(&self) -> usize {
         self.listening.load(Ordering::Relaxed)
     }
 
     /// Connections that are open now.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
     /// The connections that were refused, because their client had too many.
-    pub fn refused(&self) -> &RefusedConnections {
+    pub(crate) fn refused(&self) -> &RefusedConnections {
         &self.refused
     }
 
@@ -160,14 +160,14 @@ impl Drop for Slot {
 
 /// A worker's connections, each a task of its own.
 #[derive(Debug)]
-pub struct Connections {
+pub(crate) struct Connections {
     slots: Arc<ConnectionSlots>,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Connections {
     /// No connections yet. Each connection takes one of the process's slots.
-    pub fn new(slots: Arc<ConnectionSlots>) -> Self {
+    pub(crate) fn new(slots: Arc<ConnectionSlots>) -> Self {
         Self { slots, tasks: Mutex::default() }
     }
 
@@ -179,7 +179,7 @@ impl Connections {
 
     /// Ends all connections that are left. When this returns, everything that their requests held is being
     /// given back.
-    pub async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         let mut left = std::mem::take(&mut *self.tasks.lock());
         left.shutdown().await;
     }

@@ -5,7 +5,7 @@
 //! applies the time-outs and ends connections in a drain. `tunnel` serves connections that have changed to
 //! another protocol.
 
-pub mod accept;
+pub(crate) mod accept;
 mod counts;
 mod handshake_fault;
 mod http1;
@@ -28,7 +28,7 @@ use tokio_util::either::Either::{Left, Right};
 
 use self::accept::Slot;
 pub(crate) use self::listener::AsyncListener;
-pub use self::listener::Listener;
+pub(crate) use self::listener::Listener;
 use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
@@ -54,13 +54,13 @@ pub enum Port {
 }
 
 /// What a worker serves connections with.
-pub struct Worker {
+pub(crate) struct Worker {
     /// What answers requests.
-    pub proxy: Arc<Proxy>,
+    pub(crate) proxy: Arc<Proxy>,
     /// Counts and logs malformed requests.
-    pub malformed: Arc<MalformedRequests>,
+    pub(crate) malformed: Arc<MalformedRequests>,
     /// Counts and logs clients that took too long.
-    pub slow: Arc<SlowClients>,
+    pub(crate) slow: Arc<SlowClients>,
 }
 
 /// Serves a connection to its end. The connection holds its slot until then.

@@ -37,13 +37,8 @@ impl Ask {
         Self { algorithm, cost, max_wait, mode, line: None }
     }
 
-    /// What the request wants of this limit's bucket.
-    pub fn want(&self) -> Want {
-        self.want_from(0)
-    }
-
-    /// The same for a request that goes this many microseconds from now, or later.
-    fn want_from(&self, earliest: u64) -> Want {
+    /// What the request wants of this limit's bucket, if it goes this many microseconds from now, or later.
+    pub(super) fn want_from(&self, earliest: u64) -> Want {
         Want { cost: self.cost, max_wait: self.max_wait, earliest }
     }
 
@@ -67,7 +62,7 @@ pub struct Decided {
     /// The change of each ask's bucket, in the same order.
     pub changes: PerAsk<Change>,
     /// The answer of all enforcing asks together.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
 }
 
 /// How a decision changes a bucket.

@@ -63,7 +63,7 @@ impl Verdict {
     pub const PASS: Self = Self::Pass { wait: Duration::ZERO };
 
     /// The verdict over the outcomes of the enforcing limits, each given with its place.
-    pub fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
+    pub(crate) fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
         outcomes.into_iter().fold(Self::PASS, |verdict, (by, outcome)| match (verdict, outcome) {
             (Self::Pass { wait }, Outcome::Delay(delay)) => Self::Pass { wait: wait.max(delay) },
             (Self::Pass { .. }, Outcome::Reject { retry_after }) => {

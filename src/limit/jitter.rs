@@ -17,17 +17,17 @@ const BETWEEN: u8 = 0xFF;
 
 /// The largest part by which a `retry-after` is longer than the wait: from 0 to 100 percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetryJitter(u8);
+pub(crate) struct RetryJitter(u8);
 
 impl RetryJitter {
     /// `None` above 100 percent.
-    pub fn of_percent(percent: u8) -> Option<Self> {
+    pub(crate) fn of_percent(percent: u8) -> Option<Self> {
         (percent <= 100).then_some(Self(percent))
     }
 
     /// The wait that a client is told, whose key has to wait for `wait`: never less, and longer by at most
     /// this share. The parts of different keys are spread evenly.
-    pub fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
+    pub(crate) fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
         if self.0 == 0 {
             return wait;
         }

@@ -7,7 +7,7 @@
 pub mod algorithm;
 pub mod decide;
 pub mod decision;
-pub mod jitter;
+pub(crate) mod jitter;
 pub mod key;
 pub mod name;
 pub mod rate;

@@ -41,7 +41,7 @@ impl Name {
     }
 
     /// For a candidate's name the name of its limit, for any other name the name itself.
-    pub fn limit(&self) -> &str {
+    pub(crate) fn limit(&self) -> &str {
         self.text.strip_suffix(CANDIDATE).unwrap_or(&self.text)
     }
 

@@ -17,16 +17,16 @@ impl Lead {
     pub const NONE: Self = Self(0);
 
     /// The longest lead.
-    pub const LONGEST: Self = Self((1 << 24) - 1);
+    pub(crate) const LONGEST: Self = Self((1 << 24) - 1);
 
     /// From `now` to `at`.
-    pub fn between(now: Timestamp, at: Timestamp) -> Self {
+    pub(crate) fn between(now: Timestamp, at: Timestamp) -> Self {
         let seconds = at.micros_since(now).div_ceil(1_000_000);
         u32::try_from(seconds).map_or(Self::LONGEST, Self::of_seconds)
     }
 
     /// So many seconds.
-    pub fn of_seconds(seconds: u32) -> Self {
+    pub(crate) fn of_seconds(seconds: u32) -> Self {
         Self(seconds.min(Self::LONGEST.0))
     }
 
@@ -36,7 +36,7 @@ impl Lead {
     }
 
     /// In microseconds.
-    pub fn as_micros(self) -> u64 {
+    pub(crate) fn as_micros(self) -> u64 {
         u64::from(self.0) * 1_000_000
     }
 
@@ -135,9 +135,9 @@ impl Descent {
 pub struct Now {
     /// By a clock that never steps. Buckets that refill, leak or slide use it, since a step forward would
     /// give tokens.
-    pub steady: Timestamp,
+    pub(crate) steady: Timestamp,
     /// By the wall clock, which may be set. Windows that begin with the clock or the calendar use it.
-    pub wall: Timestamp,
+    pub(crate) wall: Timestamp,
 }
 
 /// For one clock that serves as both.

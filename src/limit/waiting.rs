@@ -27,7 +27,7 @@ impl MaxWait {
     }
 
     /// Whether a request may be held for this many microseconds.
-    pub fn allows(self, micros: u64) -> bool {
+    pub(crate) fn allows(self, micros: u64) -> bool {
         micros <= self.0
     }
 }

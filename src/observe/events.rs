@@ -138,10 +138,10 @@ events! {
             "service manager not told");
 
     /// The process finishes the requests under way.
-    pub fn draining() = info!("draining");
+    pub(crate) fn draining() = info!("draining");
 
     /// The process ends.
-    pub fn stopped() = info!("stopped");
+    pub(crate) fn stopped() = info!("stopped");
 
     /// `count` log lines were dropped since the last such line, because the output was too slow.
     pub(crate) fn lines_dropped(count: u64) = warn!(count, "log lines dropped");
@@ -195,15 +195,15 @@ pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideEvent<'o> {
     /// The limit's name.
-    pub limit: &'o str,
+    pub(crate) limit: &'o str,
     /// The key's text, hashed where `log.keys` says so.
-    pub key: &'o str,
+    pub(crate) key: &'o str,
     /// The figures.
-    pub wanted: &'o WantedFigures,
+    pub(crate) wanted: &'o WantedFigures,
     /// Why it was set.
-    pub reason: Option<&'o str>,
+    pub(crate) reason: Option<&'o str>,
     /// When it ends. `None`: it stays until somebody ends it.
-    pub until: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// Why an override is no longer in force.
@@ -252,15 +252,15 @@ pub(crate) fn date_and_time(time: Timestamp) -> String {
 
 /// A failed exchange with a server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FailedExchange {
+pub(crate) struct FailedExchange {
     /// The upstream's name.
-    pub upstream: String,
+    pub(crate) upstream: String,
     /// The server's URL.
-    pub server: String,
+    pub(crate) server: String,
     /// The route's name.
-    pub route: String,
+    pub(crate) route: String,
     /// Why it failed.
-    pub error: String,
+    pub(crate) error: String,
 }
 
 /// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an

@@ -22,7 +22,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// The kind of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terminal {
+pub(crate) enum Terminal {
     /// No terminal: a file or a pipe.
     None,
     /// A terminal that is to show no colours.
@@ -38,7 +38,7 @@ pub enum Terminal {
 ///
 /// # Errors
 /// If `rust_log` is not a filter, the writing thread cannot be started, or the log is already set up.
-pub fn init(
+pub(crate) fn init(
     spec: &LogSpec,
     stdout: Terminal,
     rust_log: Option<String>,
@@ -86,7 +86,7 @@ where
 /// Keeps the log running. To be dropped at the end of the process: the drop writes the lines that still
 /// wait, for a second at most.
 #[derive(Debug)]
-pub struct LogGuard {
+pub(crate) struct LogGuard {
     sink: Arc<Sink>,
     /// `None` if the filter came from `RUST_LOG`, which stays in force.
     level: Option<FilterHandle>,
@@ -115,7 +115,7 @@ impl Drop for LogGuard {
 
 /// Why the log cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     /// The environment's filter is wrong.
     #[error("the environment variable RUST_LOG is wrong")]
     RustLog(#[source] LogFilterError),

@@ -4,17 +4,17 @@
 
 pub(crate) mod candidate_log;
 pub mod candidates;
-pub mod events;
+pub(crate) mod events;
 mod format;
 pub(crate) mod history;
-pub mod log;
+pub(crate) mod log;
 pub mod metrics;
-pub mod repeated;
-pub mod seldom;
+pub(crate) mod repeated;
+pub(crate) mod seldom;
 mod sink;
-pub mod throttled;
+pub(crate) mod throttled;
 pub(crate) mod top_keys;
-pub mod trace;
+pub(crate) mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -34,7 +34,7 @@ pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
 
 /// Which summaries are to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summaries {
+pub(crate) enum Summaries {
     /// Those whose time has come.
     Due,
     /// All, as at the end of the process.
@@ -69,7 +69,7 @@ const MOST: usize = 1_000;
 
 /// Counts events by kind. For each kind, the details of its last event are kept.
 #[derive(Debug)]
-pub struct Repeated<K, S> {
+pub(crate) struct Repeated<K, S> {
     kinds: Mutex<HashMap<K, EventKind<S>>>,
     total: AtomicU64,
     /// Writes a line: the kind, the last event's details, and the count.
@@ -93,7 +93,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     }
 
     /// Counts an event of this kind at `now`.
-    pub fn count(&self, kind: K, details: S, now: Instant) {
+    pub(crate) fn count(&self, kind: K, details: S, now: Instant) {
         self.count_many(kind, details, 1, now);
     }
 

@@ -38,7 +38,7 @@ pub enum WindowStart {
 
 /// The length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowLength {
+pub(crate) enum WindowLength {
     /// The same for each window.
     Interval(Interval),
     /// A month of the calendar.
@@ -47,18 +47,18 @@ pub enum WindowLength {
 
 /// The figures that an operator wants for a key, as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WantedFigures {
+pub(crate) struct WantedFigures {
     /// The rate, as in `1000/s`, `unlimited` or `0/s`.
-    pub rate: String,
+    pub(crate) rate: String,
     /// A token bucket's size; `None` is the rate's count.
-    pub burst: Option<u64>,
+    pub(crate) burst: Option<u64>,
     /// A leaky bucket's queue; `None` is the rate's count.
-    pub queue: Option<u64>,
+    pub(crate) queue: Option<u64>,
 }
 
 /// Why what an operator wrote makes no figures for a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FiguresError {
+pub(crate) enum FiguresError {
     /// The text is no rate.
     #[error("`{0}` is no rate: {1}")]
     Rate(String, RateError),
@@ -90,7 +90,7 @@ impl CountingKind {
     ///
     /// # Errors
     /// Where this way to count cannot use what was written.
-    pub fn figures(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
+    pub(crate) fn figures(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
         if wanted.burst.is_some() && *self != Self::TokenBucket {
             return Err(FiguresError::NoBurst);
         }

@@ -29,9 +29,9 @@ pub enum Figures {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalendarQuota {
     /// The tokens of a window.
-    pub count: Burst,
+    pub(crate) count: Burst,
     /// When windows begin.
-    pub schedule: Arc<Schedule>,
+    pub(crate) schedule: Arc<Schedule>,
 }
 
 /// For example `100000/month in Europe/Berlin`.
@@ -155,7 +155,7 @@ impl Ramp {
 
 impl Figures {
     /// The figures as the file has them. During a ramp these are the figures at its end.
-    pub fn of_file(&self) -> &Self {
+    pub(crate) fn of_file(&self) -> &Self {
         match self {
             Self::Ramp(ramp) => ramp.end(),
             figures => figures,
@@ -163,7 +163,7 @@ impl Figures {
     }
 
     /// The figures of this moment. They are not a ramp.
-    pub fn in_force(&self, now: Now) -> Self {
+    pub(crate) fn in_force(&self, now: Now) -> Self {
         let Self::Ramp(ramp) = self else { return self.clone() };
         match (ramp.end(), ramp.at(now)) {
             (Self::Calendar(quota), Some(Algorithm::FixedWindow(params))) => {

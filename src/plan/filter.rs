@@ -10,14 +10,9 @@ pub(crate) const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "
 
 /// A valid log filter: a level, or levels by target such as `info,tidegate::throttle=off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogFilter(String);
+pub(crate) struct LogFilter(String);
 
 impl LogFilter {
-    /// The filter as written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The filter for a `tracing` subscriber. The library of HTTP/2 writes a warning for each connection that
     /// floods it. tidegate counts these connections itself, in a summary. Therefore the library is silent unless
     /// the filter names it.
@@ -74,13 +69,13 @@ fn is_misspelt_level(part: &str) -> bool {
     "`{part}` is no log filter: write a level ({levels}), or TARGET=LEVEL such as `info,tidegate::throttle=off`",
     levels = LEVELS.join(", ")
 )]
-pub struct LogFilterError {
+pub(crate) struct LogFilterError {
     part: String,
 }
 
 impl LogFilterError {
     /// The wrong part: the text between two commas.
-    pub fn part(&self) -> &str {
+    pub(crate) fn part(&self) -> &str {
         &self.part
     }
 }
@@ -94,7 +89,7 @@ mod tests {
         let good = ["info", "WARN", "off", "3", "tidegate", "info,tidegate::throttle=off"];
         for text in good {
             let filter: LogFilter = text.parse().unwrap();
-            assert_eq!(filter.as_str(), text);
+            assert_eq!(filter.to_string(), text);
         }
         let bad = [
             ("", ""),

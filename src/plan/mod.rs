@@ -7,7 +7,7 @@
 mod calendar;
 mod counting;
 mod figures;
-pub mod filter;
+pub(crate) mod filter;
 mod limit;
 mod line;
 mod listen;
@@ -28,22 +28,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
-pub use self::calendar::Zone;
+pub(crate) use self::calendar::Zone;
 pub(crate) use self::counting::window_rate;
-pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
-pub use self::figures::{CalendarQuota, Figures, Ramp};
+pub(crate) use self::counting::{
+    CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart,
+};
+pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::limit::{CostSpec, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
 pub use self::listen::ListenAddress;
 pub(crate) use self::ramp::LoweredLimit;
-pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
+pub use self::redis::RedisUrl;
+pub(crate) use self::redis::{RedisLocation, RedisTopology};
+pub use self::route::Action;
 pub(crate) use self::route::NO_ROUTE;
-pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
-pub use self::test_case::{Expectation, TestCase};
-pub use self::tls::ServerTls;
-pub use self::trace::{CollectorAddress, SampleShare, TraceSpec};
-pub use self::upstream::{
+pub(crate) use self::route::{HeaderChanges, RouteOptions, RouteSpec};
+pub(crate) use self::test_case::{Expectation, TestCase};
+pub(crate) use self::tls::ServerTls;
+pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
+pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
 use crate::limit::jitter::RetryJitter;
@@ -61,26 +65,26 @@ pub struct Plan {
     /// The limits in use. A route names its limits by their places in this list.
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
-    pub off: Vec<Name>,
+    pub(crate) off: Vec<Name>,
     /// The routes, at the places that `table` answers.
     pub routes: Vec<RouteSpec>,
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these
     /// limits too.
-    pub no_route: RouteSpec,
+    pub(crate) no_route: RouteSpec,
     /// Finds a request's route.
     pub table: Table,
     /// Where buckets live.
     pub store: StoreSpec,
     /// The answer to a throttled client where a limit has none of its own.
-    pub reject: Arc<AnswerSpec>,
+    pub(crate) reject: Arc<AnswerSpec>,
     /// What is logged, and how.
-    pub log: LogSpec,
+    pub(crate) log: LogSpec,
     /// The admin endpoint.
     pub admin: AdminSpec,
     /// Which requests are traced, and where their spans go.
-    pub trace: TraceSpec,
+    pub(crate) trace: TraceSpec,
     /// What `tidegate check` tries.
-    pub tests: Vec<TestCase>,
+    pub(crate) tests: Vec<TestCase>,
 }
 
 impl Plan {
@@ -90,7 +94,7 @@ impl Plan {
     }
 
     /// The upstream at this place, which an [`Action::Forward`] names.
-    pub fn upstream(&self, place: u32) -> Option<&UpstreamSpec> {
+    pub(crate) fn upstream(&self, place: u32) -> Option<&UpstreamSpec> {
         self.upstreams.get(usize::try_from(place).ok()?)
     }
 }
@@ -103,15 +107,15 @@ pub struct ServerSpec {
     /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
-    pub workers: Option<usize>,
+    pub(crate) workers: Option<usize>,
     /// The most time for a request's head, from its first byte.
-    pub header_timeout: Duration,
+    pub(crate) header_timeout: Duration,
     /// The most time between two reads of a request's body or two writes of a response.
-    pub body_timeout: Duration,
+    pub(crate) body_timeout: Duration,
     /// The most time of a keep-alive connection without a request.
-    pub idle_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
     /// The most time of an upgraded connection without traffic.
-    pub tunnel_timeout: Duration,
+    pub(crate) tunnel_timeout: Duration,
     /// The time after SIGTERM in which the server still accepts connections.
     pub shutdown_delay: Duration,
     /// The most time for open requests after the server stops accepting.
@@ -119,50 +123,50 @@ pub struct ServerSpec {
     /// The most client connections of the whole process, at least 1.
     pub max_connections: usize,
     /// The most connections of one client address, at least 1; `None` is no limit.
-    pub max_connections_per_client: Option<usize>,
+    pub(crate) max_connections_per_client: Option<usize>,
     /// The most bytes of a request's head.
-    pub max_header_size: usize,
+    pub(crate) max_header_size: usize,
     /// The most bytes of a request's body; `None` is no limit.
-    pub max_body_size: Option<u64>,
+    pub(crate) max_body_size: Option<u64>,
     /// The header with the request's id; `None` where requests have no id.
-    pub request_id: Option<HeaderName>,
+    pub(crate) request_id: Option<HeaderName>,
     /// The proxies that may name a client's address.
-    pub trust: Trust,
+    pub(crate) trust: Trust,
     /// Whether the connections of these proxies begin with a PROXY header.
-    pub proxy_protocol: bool,
+    pub(crate) proxy_protocol: bool,
     /// Whether doubled slashes are merged in what goes upstream.
-    pub merge_slashes: bool,
+    pub(crate) merge_slashes: bool,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
-    pub ipv6_prefix: u8,
+    pub(crate) ipv6_prefix: u8,
 }
 
 /// The answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSpec {
     /// The answer's status, 400 to 599.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The answer's body.
-    pub body: AnswerBody,
+    pub(crate) body: AnswerBody,
     /// The header fields about the limit.
-    pub headers: AnswerHeaders,
+    pub(crate) headers: AnswerHeaders,
     /// How much later than necessary clients are told to come back.
-    pub jitter: RetryJitter,
+    pub(crate) jitter: RetryJitter,
 }
 
 /// The header fields that tell a client about its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AnswerHeaders {
+pub(crate) struct AnswerHeaders {
     /// Whether `retry-after` is sent.
-    pub retry_after: bool,
+    pub(crate) retry_after: bool,
     /// Whether `ratelimit-policy` and `ratelimit` are sent, also on allowed answers.
-    pub ratelimit: bool,
+    pub(crate) ratelimit: bool,
     /// Whether `x-ratelimit-limit`, `-remaining` and `-reset` are sent, also on allowed answers.
-    pub x_ratelimit: bool,
+    pub(crate) x_ratelimit: bool,
 }
 
 /// The body of the answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AnswerBody {
+pub(crate) enum AnswerBody {
     /// A JSON problem (RFC 9457).
     #[default]
     Problem,
@@ -211,24 +215,24 @@ pub enum StoreLocation {
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogSpec {
+pub(crate) struct LogSpec {
     /// The format of a log line. `None` means: pretty if the output is a terminal, else JSON.
-    pub format: Option<LogFormat>,
+    pub(crate) format: Option<LogFormat>,
     /// Which lines are written; `RUST_LOG` overrides it.
-    pub level: LogFilter,
+    pub(crate) level: LogFilter,
     /// Whether each request has a line.
-    pub access: bool,
+    pub(crate) access: bool,
     /// Which throttle lines are written.
-    pub throttle: ThrottleLog,
+    pub(crate) throttle: ThrottleLog,
     /// The time between two summaries of one limit and key.
-    pub summary_interval: Duration,
+    pub(crate) summary_interval: Duration,
     /// How clients' secrets are shown in logs and in Redis keys.
-    pub keys: KeyDisplay,
+    pub(crate) keys: KeyDisplay,
 }
 
 /// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     Pretty,
     /// For programs.
@@ -237,7 +241,7 @@ pub enum LogFormat {
 
 /// Which throttle lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThrottleLog {
+pub(crate) enum ThrottleLog {
     /// The first line at once, then one summary in each interval.
     #[default]
     Summary,

@@ -17,20 +17,20 @@ const SENTINEL_PORT: u16 = 26_379;
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisLocation {
     /// The server, or the servers that know it.
-    pub topology: RedisTopology,
+    pub(crate) topology: RedisTopology,
     /// The name of the user; `None` is the server's default user.
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// The password; `None` where the server asks for none.
-    pub password: Option<String>,
+    pub(crate) password: Option<String>,
     /// The number of the database.
-    pub database: i64,
+    pub(crate) database: i64,
     /// How connections are encrypted; `None` is clear text.
-    pub tls: Option<Arc<ClientTlsSpec>>,
+    pub(crate) tls: Option<Arc<ClientTlsSpec>>,
 }
 
 /// The server, or the servers that know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedisTopology {
+pub(crate) enum RedisTopology {
     /// One server.
     Server(Endpoint),
     /// The master of this name. The sentinels, at least one, know where the master is.
@@ -68,7 +68,7 @@ pub struct RedisUrl {
     /// What the URL names, without TLS.
     pub location: RedisLocation,
     /// Whether connections must be encrypted.
-    pub secure: bool,
+    pub(crate) secure: bool,
 }
 
 /// The error for a text that is no URL of a Redis.

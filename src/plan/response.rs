@@ -76,7 +76,7 @@ impl fmt::Display for JsonPath {
 
 /// One status that a client may get, or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusPattern {
+pub(crate) enum StatusPattern {
     /// This status.
     Exact(StatusCode),
     /// All statuses with this first digit, 1 to 5.
@@ -85,7 +85,7 @@ pub enum StatusPattern {
 
 impl StatusPattern {
     /// `None` where the text is neither a status that a client can get nor a class of statuses.
-    pub fn new(text: &str) -> Option<Self> {
+    pub(crate) fn new(text: &str) -> Option<Self> {
         match text.as_bytes() {
             [class @ b'1'..=b'5', b'x' | b'X', b'x' | b'X'] => {
                 Some(Self::Class(u16::from(class - b'0')))
@@ -97,7 +97,7 @@ impl StatusPattern {
     }
 
     /// Whether the pattern matches this status.
-    pub fn fits(self, status: StatusCode) -> bool {
+    pub(crate) fn fits(self, status: StatusCode) -> bool {
         match self {
             Self::Exact(exact) => exact == status,
             Self::Class(class) => status.as_u16() / 100 == class,
@@ -116,7 +116,7 @@ impl fmt::Display for StatusPattern {
 
 /// The statuses of responses that count; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statuses(pub Vec<StatusPattern>);
+pub struct Statuses(pub(crate) Vec<StatusPattern>);
 
 impl Statuses {
     /// Whether a response with this status counts.

@@ -18,27 +18,27 @@ pub(crate) const NO_ROUTE: &str = "none";
 #[repr(align(64))]
 pub struct RouteSpec {
     /// The route's unique name in keys, logs and metrics.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
     /// The places of the route's limits in [`super::Plan::limits`], in the file's order. Limits that are
     /// off are left out.
-    pub limits: SmallVec<[u32; 4]>,
+    pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
-    pub options: Option<Box<RouteOptions>>,
+    pub(crate) options: Option<Box<RouteOptions>>,
 }
 
 /// Options that few routes have.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct RouteOptions {
+pub(crate) struct RouteOptions {
     /// Header changes of requests that go upstream.
-    pub request: Option<HeaderChanges>,
+    pub(crate) request: Option<HeaderChanges>,
     /// Header changes of responses that go to the client.
-    pub response: Option<HeaderChanges>,
+    pub(crate) response: Option<HeaderChanges>,
     /// The most time to the response's head, in place of the upstream's timeout.
-    pub response_timeout: Option<Duration>,
+    pub(crate) response_timeout: Option<Duration>,
     /// The most bytes of a request's body, in place of the server's bound.
-    pub max_body_size: Option<u64>,
+    pub(crate) max_body_size: Option<u64>,
 }
 
 /// What the proxy does with a route's requests.
@@ -63,7 +63,7 @@ pub enum Action {
 
 impl RouteSpec {
     /// The route's options. A route without options has all of them unset.
-    pub fn options(&self) -> &RouteOptions {
+    pub(crate) fn options(&self) -> &RouteOptions {
         static UNSET: RouteOptions = RouteOptions {
             request: None,
             response: None,
@@ -76,11 +76,11 @@ impl RouteSpec {
 
 /// Changes to a message's headers: first `remove`, then `set`, then `add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeaderChanges {
+pub(crate) struct HeaderChanges {
     /// Fields that replace existing fields of the same name.
-    pub set: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) set: Vec<(HeaderName, HeaderValue)>,
     /// Fields that are added to existing fields of the same name.
-    pub add: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) add: Vec<(HeaderName, HeaderValue)>,
     /// Names of fields that are removed.
-    pub remove: Vec<HeaderName>,
+    pub(crate) remove: Vec<HeaderName>,
 }

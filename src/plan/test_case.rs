@@ -8,47 +8,47 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 /// One of `[[tests]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestCase {
+pub(crate) struct TestCase {
     /// Its name in the report.
-    pub name: String,
+    pub(crate) name: String,
     /// The line of the file where it begins, from 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// The method of its requests.
-    pub method: Method,
+    pub(crate) method: Method,
     /// Their target: a path with a query, or a URL whose host is the request's host.
-    pub target: Uri,
+    pub(crate) target: Uri,
     /// Their headers.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The address from which they come.
-    pub from: IpAddr,
+    pub(crate) from: IpAddr,
     /// How many requests there are, at least 1.
-    pub times: u64,
+    pub(crate) times: u64,
     /// The time over which they are spread evenly. Zero: all come at once.
-    pub within: Duration,
+    pub(crate) within: Duration,
     /// The time since the test before.
-    pub after: Duration,
+    pub(crate) after: Duration,
     /// What the API answers to those that pass.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Whether all buckets are new before the test.
-    pub fresh: bool,
+    pub(crate) fresh: bool,
     /// What is expected.
-    pub expect: Expectation,
+    pub(crate) expect: Expectation,
 }
 
 /// What is expected of a test's requests. A field that is `None` is not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expectation {
+pub(crate) struct Expectation {
     /// The number of requests that pass at once.
-    pub allowed: Option<u64>,
+    pub(crate) allowed: Option<u64>,
     /// The number of requests that are rejected.
-    pub rejected: Option<u64>,
+    pub(crate) rejected: Option<u64>,
     /// The number of requests that pass after a wait.
-    pub delayed: Option<u64>,
+    pub(crate) delayed: Option<u64>,
     /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
     /// request.
-    pub limit: Option<Arc<str>>,
+    pub(crate) limit: Option<Arc<str>>,
     /// The requests' route; `none` where they have none.
-    pub route: Option<Arc<str>>,
+    pub(crate) route: Option<Arc<str>>,
     /// The `retry-after` of the first rejected request, in whole seconds.
-    pub retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u64>,
 }

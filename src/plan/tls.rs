@@ -9,9 +9,9 @@ use crate::tls::server::{Files, Material};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     /// The addresses for TLS; never empty, and none of them is in [`super::ServerSpec::listen`].
-    pub listen: Vec<SocketAddr>,
+    pub(crate) listen: Vec<SocketAddr>,
     /// The files of the certificates, and of the authorities that sign client certificates.
-    pub files: Files,
+    pub(crate) files: Files,
     /// The content of `files` when the configuration was read.
-    pub material: Arc<Material>,
+    pub(crate) material: Arc<Material>,
 }

@@ -4,20 +4,20 @@ use std::fmt;
 
 /// `[trace]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TraceSpec {
+pub(crate) struct TraceSpec {
     /// The collector that the spans are sent to; `None` where nothing is traced.
-    pub otlp: Option<CollectorAddress>,
+    pub(crate) otlp: Option<CollectorAddress>,
     /// The share of the requests that are traced, besides those that a trusted proxy has chosen.
-    pub sample: SampleShare,
+    pub(crate) sample: SampleShare,
 }
 
 /// Where an OpenTelemetry collector takes spans: OTLP by gRPC, in clear text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CollectorAddress {
+pub(crate) struct CollectorAddress {
     /// A name, an IPv4 address or an IPv6 address without brackets, in lower case.
-    pub host: String,
+    pub(crate) host: String,
     /// The port, not 0.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 /// As a URL: an IPv6 address stands in brackets.
@@ -32,16 +32,16 @@ impl fmt::Display for CollectorAddress {
 
 /// A share of the requests, from 0 (none) to 1 (all).
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub struct SampleShare(f64);
+pub(crate) struct SampleShare(f64);
 
 impl SampleShare {
     /// `None` where `share` is not from 0 to 1.
-    pub fn new(share: f64) -> Option<Self> {
+    pub(crate) fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 
     /// Whether a request with this random number belongs to the share. `random` is at least 0 and below 1.
-    pub fn takes(self, random: f64) -> bool {
+    pub(crate) fn takes(self, random: f64) -> bool {
         random < self.0
     }
 }

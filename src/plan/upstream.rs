@@ -16,27 +16,27 @@ use crate::tls::client;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
     /// The upstream's name.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The upstream's servers; never empty.
-    pub servers: Vec<UpstreamServer>,
+    pub(crate) servers: Vec<UpstreamServer>,
     /// How a request's server is chosen.
-    pub balance: Balance,
+    pub(crate) balance: Balance,
     /// The most time to connect to one server.
-    pub connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     /// The most time to the response's head.
-    pub response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     /// The most time between two reads of a response's body.
-    pub idle_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
     /// The most requests in flight from this process, at least 1; `None` is no limit.
-    pub max_requests: Option<usize>,
+    pub(crate) max_requests: Option<usize>,
     /// The most time that a request waits while `max_requests` are in flight.
-    pub queue_timeout: Duration,
+    pub(crate) queue_timeout: Duration,
     /// The most tries after the first.
-    pub retries: u32,
+    pub(crate) retries: u32,
     /// The active health checks; `None` is none.
-    pub health: Option<HealthSpec>,
+    pub(crate) health: Option<HealthSpec>,
     /// Whether a server that answers 429 or 503 with `retry-after` gets no requests for that time.
-    pub respect_retry_after: bool,
+    pub(crate) respect_retry_after: bool,
     /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
     /// of the certificate files and not their names. A reload can thus see that certificates have changed.
     pub tls: Option<Arc<client::ClientTlsSpec>>,
@@ -44,7 +44,7 @@ pub struct UpstreamSpec {
 
 impl UpstreamSpec {
     /// An upstream of this name. All other fields still need their values.
-    pub fn new(name: Name) -> Self {
+    pub(crate) fn new(name: Name) -> Self {
         Self {
             name,
             servers: Vec::new(),
@@ -64,16 +64,16 @@ impl UpstreamSpec {
 
 /// A server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamServer {
+pub(crate) struct UpstreamServer {
     /// Where the server is.
-    pub address: ServerAddress,
+    pub(crate) address: ServerAddress,
     /// The server's share of the requests, compared with the weights of the others; 1 to 1000.
-    pub weight: u32,
+    pub(crate) weight: u32,
 }
 
 /// How an upstream's server is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
+pub(crate) enum Balance {
     /// The one of two random servers with fewer requests in flight.
     #[default]
     LeastRequests,
@@ -86,28 +86,28 @@ pub enum Balance {
 
 /// `health` of an upstream: a request that each server is asked now and then.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthSpec {
+pub(crate) struct HealthSpec {
     /// The path and query of the request.
-    pub path: PathAndQuery,
+    pub(crate) path: PathAndQuery,
     /// The time between two checks of a server.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
     /// The most time for one check.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// So many failed checks in a row set a server aside; at least 1.
-    pub unhealthy_after: u32,
+    pub(crate) unhealthy_after: u32,
     /// So many passed checks in a row bring it back; at least 1.
-    pub healthy_after: u32,
+    pub(crate) healthy_after: u32,
 }
 
 /// Where a server of an upstream is, and what it speaks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ServerAddress {
+pub(crate) struct ServerAddress {
     /// The URL as written, for logs and labels.
-    pub url: String,
+    pub(crate) url: String,
     /// The server's place.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// The protocol that the server speaks.
-    pub scheme: Scheme,
+    pub(crate) scheme: Scheme,
 }
 
 impl ServerAddress {
@@ -148,7 +148,7 @@ impl fmt::Display for Endpoint {
 
 /// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// HTTP/1.1 in clear text; the only protocol on a Unix socket.
     Http,
     /// TLS with the protocol that ALPN chooses. The upstream then has a [`UpstreamSpec::tls`].

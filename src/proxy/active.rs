@@ -12,11 +12,11 @@ use crate::upstream::Upstream;
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
 #[derive(Debug)]
-pub struct Active {
+pub(crate) struct Active {
     /// The plan.
-    pub plan: Arc<Plan>,
+    pub(crate) plan: Arc<Plan>,
     /// The plan's upstreams.
-    pub upstreams: Vec<Arc<Upstream>>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
@@ -33,7 +33,7 @@ pub struct Active {
 
 impl Active {
     /// A plan with this worker's connections to its upstreams, before the plan's first request.
-    pub fn new(
+    pub(crate) fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
         failed: Arc<FailedExchanges>,

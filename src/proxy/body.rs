@@ -45,7 +45,7 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 
 /// The body of a response, and what is done when the body has ended.
 #[derive(Debug)]
-pub struct ResponseBody {
+pub(crate) struct ResponseBody {
     source: BodySource,
     uptake: Option<Arc<Uptake>>,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the

@@ -7,13 +7,13 @@
 mod active;
 mod answer;
 mod body;
-pub mod client;
+pub(crate) mod client;
 mod discard;
 mod forward;
 mod grpc;
 mod headers;
 mod protocol;
-pub mod refusal;
+pub(crate) mod refusal;
 mod rejection;
 mod request_end;
 mod request_id;
@@ -32,15 +32,15 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-pub use self::active::Active;
-pub use self::body::ResponseBody;
+pub(crate) use self::active::Active;
+pub(crate) use self::body::ResponseBody;
 pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
 pub(crate) use self::client::Switched;
 use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
-pub use self::headers::forwarded::Peer;
+pub(crate) use self::headers::forwarded::Peer;
 pub(crate) use self::headers::quotas::whole_seconds;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
@@ -60,7 +60,7 @@ use crate::throttle::{Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// What one worker needs to serve requests.
-pub struct Proxy {
+pub(crate) struct Proxy {
     active: Mutex<Arc<Active>>,
     throttle: Throttle,
     clock: Clock,
@@ -69,7 +69,7 @@ pub struct Proxy {
 /// The client has left before its answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the client has left")]
-pub struct ClientLeft;
+pub(crate) struct ClientLeft;
 
 /// The parts of a request. A part is taken out when it is used up.
 struct Exchange {
@@ -95,7 +95,7 @@ impl Exchange {
 
 impl Proxy {
     /// A proxy with a first plan.
-    pub fn new(active: Arc<Active>, throttle: Throttle, clock: Clock) -> Self {
+    pub(crate) fn new(active: Arc<Active>, throttle: Throttle, clock: Clock) -> Self {
         Self { active: Mutex::new(active), throttle, clock }
     }
 
@@ -111,17 +111,17 @@ impl Proxy {
     }
 
     /// All counts of this worker.
-    pub fn metrics(&self) -> Arc<WorkerMetrics> {
+    pub(crate) fn metrics(&self) -> Arc<WorkerMetrics> {
         self.active().metrics.clone()
     }
 
     /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
-    pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
+    pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) {
         request_end::malformed(&self.active(), client, status);
     }
 
     /// The limits and their store.
-    pub fn throttle(&self) -> &Throttle {
+    pub(crate) fn throttle(&self) -> &Throttle {
         &self.throttle
     }
 
@@ -130,7 +130,7 @@ impl Proxy {
     /// # Errors
     /// If the client has left before its answer. Then nothing is to be written to the connection.
     // The request is taken apart before the future is made. Inside, the future would hold the request twice.
-    pub fn handle(
+    pub(crate) fn handle(
         &self,
         request: Request<Incoming>,
         client: &Arc<ClientConnection>,

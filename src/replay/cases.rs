@@ -26,47 +26,47 @@ const HOST_OF_NONE: &str = "localhost";
 
 /// The result of one test.
 #[derive(Clone, Debug)]
-pub struct CaseResult<'p> {
+pub(crate) struct CaseResult<'p> {
     /// The test.
-    pub case: &'p TestCase,
+    pub(crate) case: &'p TestCase,
     /// What came of its requests.
-    pub came: CaseCounts,
+    pub(crate) came: CaseCounts,
     /// The expectations that are not met. Empty where the test passes.
-    pub differences: Vec<Mismatch>,
+    pub(crate) differences: Vec<Mismatch>,
 }
 
 /// What came of a test's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CaseCounts {
+pub(crate) struct CaseCounts {
     /// Requests that pass at once.
-    pub allowed: u64,
+    pub(crate) allowed: u64,
     /// Requests that are rejected.
-    pub rejected: u64,
+    pub(crate) rejected: u64,
     /// Requests that pass after a wait.
-    pub delayed: u64,
+    pub(crate) delayed: u64,
     /// How many requests get an error in place of a decision, and what is wrong with the first of them.
-    pub bad: Option<(BadRequest, u64)>,
+    pub(crate) bad: Option<(BadRequest, u64)>,
     /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
     /// request.
-    pub limit: Option<String>,
+    pub(crate) limit: Option<String>,
     /// The requests' route.
-    pub route: String,
+    pub(crate) route: String,
     /// The `retry-after` of the first rejected request, in seconds. `None` where none is rejected, or where it
     /// could never pass.
-    pub retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u64>,
     /// Limits that cannot be tried, each with what is missing.
-    pub left_out: Vec<(String, String)>,
+    pub(crate) left_out: Vec<(String, String)>,
 }
 
 /// An expectation that is not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub(crate) struct Mismatch {
     /// The field of `expect`.
-    pub field: &'static str,
+    pub(crate) field: &'static str,
     /// Its value.
-    pub expected: String,
+    pub(crate) expected: String,
     /// What came.
-    pub came: String,
+    pub(crate) came: String,
 }
 
 impl fmt::Display for Mismatch {
@@ -76,7 +76,7 @@ impl fmt::Display for Mismatch {
 }
 
 /// Tries all tests of a file, in its order.
-pub fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
+pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
     // No test has a certificate, and no answer names its use or has a size: then the estimate counts.
     let absent = |fact| Assumption { fact, assumed: Assumed::Absent };
     let assumptions = [absent(Fact::Certificate), absent(Fact::Use), absent(Fact::Bytes)];

@@ -16,7 +16,7 @@ use crate::request::route::Conditions;
 
 /// A fact about a request that a log may leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
+pub(crate) enum Fact {
     /// The client's address.
     Client,
     /// The host.
@@ -43,7 +43,7 @@ pub enum Fact {
 
 /// What is assumed of a fact that the log does not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Assumed {
+pub(crate) enum Assumed {
     /// Each client has a value of its own: its address.
     Client,
     /// No request has it.
@@ -56,9 +56,9 @@ pub enum Assumed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
     /// The fact: a header, a cookie, the host, or the certificate.
-    pub fact: Fact,
+    pub(crate) fact: Fact,
     /// Its value.
-    pub assumed: Assumed,
+    pub(crate) assumed: Assumed,
 }
 
 impl Fact {

@@ -41,7 +41,7 @@ pub struct Judge<'p> {
 /// What becomes of a request.
 pub struct JudgedRequest<'p> {
     /// The client, where the log tells it.
-    pub client: Option<IpAddr>,
+    pub(crate) client: Option<IpAddr>,
     /// The route's place in the plan; `None` without a route.
     pub route: Option<usize>,
     /// The answer of the limits, or why the limits do not decide.
@@ -65,7 +65,7 @@ pub enum BadRequest {
 
 impl BadRequest {
     /// What is wrong with the request.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Method => "method",
             Self::Host => "host",
@@ -139,17 +139,17 @@ impl<'p> Judge<'p> {
     }
 
     /// The plan.
-    pub fn plan(&self) -> &'p Plan {
+    pub(crate) fn plan(&self) -> &'p Plan {
         self.plan
     }
 
     /// Whether a limit or a route reads this fact.
-    pub fn reads(&self, fact: &Fact) -> bool {
+    pub(crate) fn reads(&self, fact: &Fact) -> bool {
         self.facts.contains(fact)
     }
 
     /// A fact by its place, as `untold` of [`Judge::judge`] gets it.
-    pub fn fact(&self, place: usize) -> &Fact {
+    pub(crate) fn fact(&self, place: usize) -> &Fact {
         &self.facts[place]
     }
 
@@ -255,7 +255,7 @@ impl<'p> Judge<'p> {
     }
 
     /// Gives back the memory of buckets that are like new. To be called now and then.
-    pub fn sweep(&self, now: Timestamp) {
+    pub(crate) fn sweep(&self, now: Timestamp) {
         self.rehearsal.sweep(now);
     }
 

@@ -5,14 +5,14 @@
 //! `fact` knows what a log may not tell. `cases` tries the `[[tests]]` of a file in the same way.
 //! `report` makes the answer of the counts, and writes it.
 
-pub mod cases;
-pub mod fact;
+pub(crate) mod cases;
+pub(crate) mod fact;
 pub mod judge;
 pub mod log;
-pub mod report;
-pub mod suggest;
-pub mod tally;
-pub mod timeline;
+pub(crate) mod report;
+pub(crate) mod suggest;
+pub(crate) mod tally;
+pub(crate) mod timeline;
 
 use self::fact::Assumption;
 use self::judge::{Judge, Untold};
@@ -26,32 +26,32 @@ use crate::plan::Plan;
 const SWEEP_EVERY: u64 = 1_024;
 
 /// The requests of a log on their way through the limits of one file, or of two.
-pub struct Replay<'p> {
+pub(crate) struct Replay<'p> {
     sides: Vec<Side<'p>>,
     clock: LogClock,
     requests: u64,
 }
 
 /// One of the files whose limits are replayed.
-pub struct Side<'p> {
+pub(crate) struct Side<'p> {
     /// The file's limits, with buckets of their own.
-    pub judge: Judge<'p>,
+    pub(crate) judge: Judge<'p>,
     /// What the limits decided, as counts.
-    pub tally: ReplayTally<'p>,
+    pub(crate) tally: ReplayTally<'p>,
 }
 
 /// The clock of a log: the latest time of all lines so far. It never steps back. A line that is earlier than a
 /// line before it counts at that line's time. Otherwise a bucket would refill twice in the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogClock {
+pub(crate) struct LogClock {
     /// The first and the latest time. `None` before the first line.
-    pub span: Option<(Timestamp, Timestamp)>,
+    pub(crate) span: Option<(Timestamp, Timestamp)>,
     /// The lines that are earlier than the line right before them.
-    pub steps_back: u64,
+    pub(crate) steps_back: u64,
     /// The lines that are earlier than the latest time, and count at that time.
-    pub late: u64,
+    pub(crate) late: u64,
     /// How far a line is behind the latest time at most, in microseconds.
-    pub furthest_back: u64,
+    pub(crate) furthest_back: u64,
     /// The time of the line before.
     previous: Timestamp,
 }
@@ -64,7 +64,7 @@ impl Default for LogClock {
 
 impl LogClock {
     /// The time of a line that says `time`.
-    pub fn at(&mut self, time: Timestamp) -> Timestamp {
+    pub(crate) fn at(&mut self, time: Timestamp) -> Timestamp {
         let (_, latest) = self.span.get_or_insert((time, time));
         self.steps_back += u64::from(time < self.previous);
         self.late += u64::from(time < *latest);
@@ -77,7 +77,10 @@ impl LogClock {
 
 impl<'p> Replay<'p> {
     /// A replay with new buckets, through the limits of each of these plans apart.
-    pub fn new(plans: impl IntoIterator<Item = &'p Plan>, assumptions: &[Assumption]) -> Self {
+    pub(crate) fn new(
+        plans: impl IntoIterator<Item = &'p Plan>,
+        assumptions: &[Assumption],
+    ) -> Self {
         let side =
             |plan| Side { judge: Judge::new(plan, assumptions), tally: ReplayTally::new(plan) };
         let sides = plans.into_iter().map(side).collect();
@@ -85,7 +88,7 @@ impl<'p> Replay<'p> {
     }
 
     /// Takes the log's next request through the limits.
-    pub fn request(&mut self, record: &LogRecord<'_>) {
+    pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
         self.requests += 1;
         let sweeps = self.requests.is_multiple_of(SWEEP_EVERY);
@@ -106,12 +109,12 @@ impl<'p> Replay<'p> {
     }
 
     /// The log's time.
-    pub fn clock(&self) -> &LogClock {
+    pub(crate) fn clock(&self) -> &LogClock {
         &self.clock
     }
 
     /// The files, in the order in which they were given.
-    pub fn sides(&self) -> &[Side<'p>] {
+    pub(crate) fn sides(&self) -> &[Side<'p>] {
         &self.sides
     }
 }

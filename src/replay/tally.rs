@@ -22,61 +22,61 @@ use crate::throttle::RehearsedLimit;
 
 /// The most clients that are counted one by one, and the most keys of each limit. The requests of all others are
 /// counted together, so that the memory is bounded for a log of any length.
-pub const MOST_TRACKED: usize = 1_000_000;
+pub(crate) const MOST_TRACKED: usize = 1_000_000;
 
 /// The counts of one replay.
-pub struct ReplayTally<'p> {
+pub(crate) struct ReplayTally<'p> {
     plan: &'p Plan,
     /// All requests.
-    pub all: Slice,
+    pub(crate) all: Slice,
     /// Requests that get an error in place of a decision.
-    pub bad: BTreeMap<BadRequest, u64>,
+    pub(crate) bad: BTreeMap<BadRequest, u64>,
     /// All requests over the log's time.
-    pub timeline: Timeline,
+    pub(crate) timeline: Timeline,
     /// The clients by address.
-    pub clients: HitTable<IpAddr>,
+    pub(crate) clients: HitTable<IpAddr>,
     /// Each limit, and right behind it its candidate.
-    pub limits: Vec<LimitTally<'p>>,
+    pub(crate) limits: Vec<LimitTally<'p>>,
     /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
-    pub routes: Vec<Slice>,
+    pub(crate) routes: Vec<Slice>,
     /// Requests that are not rejected, but might be: the log tells too little.
-    pub undecided: u64,
+    pub(crate) undecided: u64,
     /// For each limit that was left out, and each route that may have been missed: the number of requests.
-    pub untold: BTreeMap<Untold, u64>,
+    pub(crate) untold: BTreeMap<Untold, u64>,
     places: HashMap<Name, usize>,
 }
 
 /// The counts of one limit, or of one candidate.
-pub struct LimitTally<'p> {
+pub(crate) struct LimitTally<'p> {
     /// The limit.
-    pub spec: &'p Arc<LimitSpec>,
+    pub(crate) spec: &'p Arc<LimitSpec>,
     /// Whether its refusals count.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
     /// limit rejects.
-    pub counts: Slice,
+    pub(crate) counts: Slice,
     /// The longest time for which it holds a request.
-    pub longest_wait: Duration,
+    pub(crate) longest_wait: Duration,
     /// Its keys.
-    pub keys: HitTable<Key>,
+    pub(crate) keys: HitTable<Key>,
     /// The counts of each slice of the log's time.
-    pub timeline: Timeline,
+    pub(crate) timeline: Timeline,
 }
 
 /// What happened to each client, or to each key of a limit.
-pub struct HitTable<K> {
+pub(crate) struct HitTable<K> {
     table: HashMap<K, HitCount>,
     /// The requests of those for which the full table has no place.
-    pub untracked: Slice,
+    pub(crate) untracked: Slice,
 }
 
 /// What happened to one client or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HitCount {
+pub(crate) struct HitCount {
     /// Its requests, and how many of them are held and rejected.
-    pub counts: Slice,
+    pub(crate) counts: Slice,
     /// When a request of it was first held or rejected, and when last.
-    pub hit: Option<(Timestamp, Timestamp)>,
+    pub(crate) hit: Option<(Timestamp, Timestamp)>,
 }
 
 impl HitCount {
@@ -109,44 +109,34 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
     }
 
     /// The number of clients or keys that are counted one by one.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
-    }
-
-    /// What happened to this client or key.
-    pub fn get(&self, key: &K) -> Option<&HitCount> {
-        self.table.get(key)
-    }
-
     /// All that are counted one by one, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &HitCount)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.table.iter()
     }
 
     /// Those with a rejected request.
-    pub fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
     /// Those with a rejected or held request.
-    pub fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
+    pub(crate) fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.hit.is_some())
     }
 
     /// Those with a held request.
-    pub fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
+    pub(crate) fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.iter().filter(|(_, count)| count.counts.delayed > 0)
     }
 }
 
 impl<'p> ReplayTally<'p> {
     /// Nothing counted yet.
-    pub fn new(plan: &'p Plan) -> Self {
+    pub(crate) fn new(plan: &'p Plan) -> Self {
         let limits: Vec<_> = plan
             .limits
             .iter()
@@ -170,12 +160,12 @@ impl<'p> ReplayTally<'p> {
     }
 
     /// Counts a request for which the log tells too little.
-    pub fn untold(&mut self, untold: Untold) {
+    pub(crate) fn untold(&mut self, untold: Untold) {
         *self.untold.entry(untold).or_default() += 1;
     }
 
     /// Counts a request. `is_whole` says whether the log told all that its limits read.
-    pub fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
+    pub(crate) fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.begin(now);
         match &judged.answer {

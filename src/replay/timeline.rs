@@ -3,7 +3,7 @@
 use crate::limit::time::Timestamp;
 
 /// The most slices. Beyond them, several slices become one.
-pub const MOST_SLICES: usize = 240;
+pub(crate) const MOST_SLICES: usize = 240;
 
 /// The lengths of slices, in seconds: lengths that people know. Each is a multiple of the one before. After the last
 /// one, each step makes a slice twice as long.
@@ -14,19 +14,19 @@ const SECOND: u64 = 1_000_000;
 
 /// What happened in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Requests.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Requests that are held.
-    pub delayed: u64,
+    pub(crate) delayed: u64,
     /// Requests that are rejected.
-    pub rejected: u64,
+    pub(crate) rejected: u64,
 }
 
 /// Slices of equal length, from the time of the first request on. A log of any length has at most
 /// [`MOST_SLICES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     start: Option<Timestamp>,
     /// In microseconds.
     width: u64,
@@ -41,7 +41,7 @@ impl Default for Timeline {
 
 impl Slice {
     /// Adds what happened in another slice.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.delayed += other.delayed;
         self.rejected += other.rejected;
@@ -50,7 +50,7 @@ impl Slice {
 
 impl Timeline {
     /// Adds to the slice of the time `at`. Times before the first one count as the first one.
-    pub fn add(&mut self, at: Timestamp, counted: &Slice) {
+    pub(crate) fn add(&mut self, at: Timestamp, counted: &Slice) {
         let since = at.micros_since(*self.start.get_or_insert(at));
         let mut place = since / self.width;
         while place >= MOST_SLICES as u64 {
@@ -65,14 +65,14 @@ impl Timeline {
     }
 
     /// The first slice begins at this time, unless something was counted already.
-    pub fn begin(&mut self, at: Timestamp) {
+    pub(crate) fn begin(&mut self, at: Timestamp) {
         self.start.get_or_insert(at);
     }
 
     /// The same counts in slices that are as long as those of `other`, and as many. Both begin at one time,
     /// and the slices of `other` are not shorter.
     #[must_use]
-    pub fn sliced_like(mut self, other: &Self) -> Self {
+    pub(crate) fn sliced_like(mut self, other: &Self) -> Self {
         while self.width < other.width {
             self.widen();
         }
@@ -96,17 +96,17 @@ impl Timeline {
     }
 
     /// The time of the first slice's beginning. `None` where nothing was counted.
-    pub fn start(&self) -> Option<Timestamp> {
+    pub(crate) fn start(&self) -> Option<Timestamp> {
         self.start
     }
 
     /// The length of a slice in microseconds.
-    pub fn width(&self) -> u64 {
+    pub(crate) fn width(&self) -> u64 {
         self.width
     }
 
     /// The slices, from the first on.
-    pub fn slices(&self) -> &[Slice] {
+    pub(crate) fn slices(&self) -> &[Slice] {
         &self.slices
     }
 }

@@ -15,11 +15,11 @@ pub struct Exempt(Option<Box<Exemptions>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exemptions {
     /// Clients' networks.
-    pub networks: Vec<IpNet>,
+    pub(crate) networks: Vec<IpNet>,
     /// Paths.
-    pub paths: Vec<Pattern>,
+    pub(crate) paths: Vec<Pattern>,
     /// Headers with exactly this value. The request may have other values of the same header too.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl From<Exemptions> for Exempt {

@@ -7,13 +7,13 @@ use http::Method;
 /// The API would then read `post` as `POST`, while routes and limits for `POST` would not see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the method is not in upper case")]
-pub struct MethodCase;
+pub(crate) struct MethodCase;
 
 /// Checks that proxy and API read the method alike.
 ///
 /// # Errors
 /// Where the method has lower-case letters.
-pub fn check(method: &Method) -> Result<(), MethodCase> {
+pub(crate) fn check(method: &Method) -> Result<(), MethodCase> {
     match method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         true => Err(MethodCase),
         false => Ok(()),

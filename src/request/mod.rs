@@ -1,14 +1,14 @@
 //! The reading of a request's head: its path, host, route, client and keys. Pure: no I/O and no clock.
 
 pub mod client;
-pub mod exempt;
-pub mod host;
+pub(crate) mod exempt;
+pub(crate) mod host;
 pub mod key;
 pub(crate) mod line;
-pub mod method;
-pub mod name;
+pub(crate) mod method;
+pub(crate) mod name;
 pub(crate) mod network;
-pub mod overrides;
+pub(crate) mod overrides;
 pub mod path;
 pub mod route;
-pub mod trace;
+pub(crate) mod trace;

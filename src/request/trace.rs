@@ -6,28 +6,28 @@ use std::num::{NonZeroU64, NonZeroU128};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Names the trace and the caller's span.
-pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// What tracing systems add to [`TRACEPARENT`]. It means nothing without it.
-pub static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(crate) static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Names a trace. Never zero: the id of zeros is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceId(NonZeroU128);
+pub(crate) struct TraceId(NonZeroU128);
 
 /// Names a span of a trace. Never zero: the id of zeros is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpanId(NonZeroU64);
+pub(crate) struct SpanId(NonZeroU64);
 
 /// The value of `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceParent {
+pub(crate) struct TraceParent {
     /// The trace.
-    pub trace: TraceId,
+    pub(crate) trace: TraceId,
     /// The span that the receiver's span is a child of.
-    pub span: SpanId,
+    pub(crate) span: SpanId,
     /// Whether the caller has recorded its span.
-    pub is_sampled: bool,
+    pub(crate) is_sampled: bool,
 }
 
 /// The length of a value of version 00. Later versions may only add to it.
@@ -38,24 +38,24 @@ const SAMPLED: u64 = 1;
 
 impl TraceId {
     /// A new id from a random number.
-    pub fn from_random(random: u128) -> Self {
+    pub(crate) fn from_random(random: u128) -> Self {
         Self(NonZeroU128::new(random).unwrap_or(NonZeroU128::MIN))
     }
 
     /// The id's bytes, the highest first.
-    pub fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.get().to_be_bytes()
     }
 }
 
 impl SpanId {
     /// A new id from a random number.
-    pub fn from_random(random: u64) -> Self {
+    pub(crate) fn from_random(random: u64) -> Self {
         Self(NonZeroU64::new(random).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The id's bytes, the highest first.
-    pub fn to_bytes(self) -> [u8; 8] {
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
         self.0.get().to_be_bytes()
     }
 }
@@ -76,7 +76,7 @@ impl fmt::Display for SpanId {
 
 impl TraceParent {
     /// The `traceparent` of a request. `None` where there is none, more than one, or an invalid one.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut fields = headers.get_all(&TRACEPARENT).iter();
         let field = fields.next()?;
         Self::parse(field.as_bytes()).filter(|_| fields.next().is_none())
@@ -84,7 +84,7 @@ impl TraceParent {
 
     /// Reads a field's value (W3C Trace Context, 3.2.2). A version that is not known yet is read by the
     /// fields that version 00 has (3.2.4).
-    pub fn parse(value: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(LENGTH)?;
         let [b'0'..=b'9' | b'a'..=b'f', b'0'..=b'9' | b'a'..=b'f', b'-', ..] = known else {
             return None;
@@ -107,7 +107,7 @@ impl TraceParent {
     }
 
     /// The field's value, in version 00.
-    pub fn value(&self) -> HeaderValue {
+    pub(crate) fn value(&self) -> HeaderValue {
         let text = self.to_string();
         // The text is ASCII, so it is a value.
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))

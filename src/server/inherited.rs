@@ -22,7 +22,7 @@ pub(super) const PREDECESSOR: &str = "tidegate-predecessor";
 
 /// The sockets that were handed over and are not in use yet.
 #[derive(Debug, Default)]
-pub struct InheritedSockets {
+pub(crate) struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
     /// Where the sockets come from a process that ends when this one is ready.
     predecessor: Option<UnixStream>,
@@ -45,7 +45,7 @@ impl InheritedSockets {
     ///
     /// # Errors
     /// If a descriptor is not a listening socket of TCP, or of a Unix socket with a path.
-    pub fn from_env() -> Result<Self, String> {
+    pub(crate) fn from_env() -> Result<Self, String> {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut handed_over = ListenFd::from_env();

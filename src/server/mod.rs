@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use self::adopt::upstreams;
 use self::drain::ProcessEnd;
 use self::handover::readiness;
-pub use self::inherited::InheritedSockets;
+pub(crate) use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
 use self::open_files::OpenFiles;
 use self::ramps::RunningRamps;
@@ -56,28 +56,28 @@ use crate::worker::{self, Orders, Process, Published};
 const STILL_WRONG: Duration = Duration::from_secs(300);
 
 /// The parts that a process is started with.
-pub struct Start {
+pub(crate) struct Start {
     /// The first plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// The name of the plan's file, for the log and the admin endpoint.
-    pub file: String,
+    pub(crate) file: String,
     /// The text of the plan's file, for the admin endpoint.
-    pub text: FileText,
+    pub(crate) text: FileText,
     /// The sockets that the process was started with.
-    pub inherited: InheritedSockets,
+    pub(crate) inherited: InheritedSockets,
     /// Reads the file again.
-    pub reload: Reload,
+    pub(crate) reload: Reload,
     /// The log.
-    pub log: LogGuard,
+    pub(crate) log: LogGuard,
     /// A task that runs beside the proxy, on the thread that supervises the workers.
-    pub beside: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(crate) beside: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 /// Runs the process until a signal ends it.
 ///
 /// # Errors
 /// If the process cannot start, or a worker fails.
-pub fn run(start: Start) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(start: Start) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -37,9 +37,9 @@ pub struct BucketAsk<'r> {
 #[derive(Debug)]
 pub struct Claim<'p> {
     /// The limit.
-    pub spec: &'p Arc<LimitSpec>,
+    pub(crate) spec: &'p Arc<LimitSpec>,
     /// The request's key, not hashed.
-    pub key: Key,
+    pub(crate) key: Key,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
     /// The limit's decision. `None` before a party has decided. It stays `None` where Redis does not decide
@@ -155,7 +155,7 @@ impl<'p> Claim<'p> {
     }
 
     /// Whether the limit lets the request pass, at once or after a wait. `false` before a decision.
-    pub fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         self.decision.is_some_and(|decision| decision.outcome.passes())
     }
 
@@ -292,17 +292,17 @@ pub(super) enum Source {
 
 impl Grant {
     /// The limit that gave it.
-    pub fn spec(&self) -> &LimitSpec {
+    pub(crate) fn spec(&self) -> &LimitSpec {
         &self.spec
     }
 
     /// What was asked, with the limit's own longest wait.
-    pub fn ask(&self) -> &Ask {
+    pub(crate) fn ask(&self) -> &Ask {
         &self.ask
     }
 
     /// Whether the grant is a slot of a concurrency limit.
-    pub fn is_slot(&self) -> bool {
+    pub(crate) fn is_slot(&self) -> bool {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
@@ -322,7 +322,7 @@ impl Grant {
     }
 
     /// Ends the grant: the request has used this much more or less than it took.
-    pub fn settle(self, used: Difference) {
+    pub(crate) fn settle(self, used: Difference) {
         let now = self.moment.present();
         self.settle_at(used, now);
     }

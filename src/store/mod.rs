@@ -42,13 +42,13 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use self::claim::BucketReceipt;
-pub use self::claim::Grant;
+pub(crate) use self::claim::Grant;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::ReceiptUse;
 pub(crate) use self::name::{BucketName, shown_key, stored_key};
-pub use self::nodes::ClusterServer;
+pub(crate) use self::nodes::ClusterServer;
 use self::prefetch::Prefetch;
 pub use self::process::{Counters, ProcessStore};
 use self::redis::Redis;
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// `now` by both clocks. In this process, windows that begin with the clock follow the time of day.
-    pub fn both(&self, now: Timestamp) -> Now {
+    pub(crate) fn both(&self, now: Timestamp) -> Now {
         self.shared.wall.both(now)
     }
 
@@ -290,7 +290,7 @@ impl Store {
 }
 
 /// Where buckets live, for logs: `memory:`, or the server's address without user and password.
-pub fn location(spec: &StoreSpec) -> String {
+pub(crate) fn location(spec: &StoreSpec) -> String {
     match &spec.location {
         StoreLocation::Memory => "memory:".to_owned(),
         StoreLocation::Redis(location) => location.to_string(),

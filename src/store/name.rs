@@ -15,11 +15,11 @@ const LONGEST: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketName<'n> {
     /// `store.prefix`.
-    pub prefix: &'n str,
+    pub(crate) prefix: &'n str,
     /// The limit.
-    pub spec: &'n LimitSpec,
+    pub(crate) spec: &'n LimitSpec,
     /// The request's key, not hashed.
-    pub key: &'n Key,
+    pub(crate) key: &'n Key,
 }
 
 impl BucketName<'_> {

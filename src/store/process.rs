@@ -54,9 +54,9 @@ pub struct Counters {
     /// Buckets in this process's memory.
     pub keys: usize,
     /// Decisions by a limit's shared bucket, because the table had no room for the key's own bucket.
-    pub shared_uses: u64,
+    pub(crate) shared_uses: u64,
     /// Buckets that were forgotten to make room, although they were not full again.
-    pub forgotten: u64,
+    pub(crate) forgotten: u64,
     /// The processes that shared Redis when it last answered, this one among them.
     pub processes: u64,
     /// Requests that were refused without Redis, because the refusal was known.
@@ -68,7 +68,7 @@ pub struct Counters {
     /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
     pub decided_without: u64,
     /// Requests that were refused because a limit has `on_store_error = "reject"`.
-    pub refused_without: u64,
+    pub(crate) refused_without: u64,
     /// Whether Redis answers; `None` where buckets live in the process.
     pub redis_up: Option<bool>,
 }
@@ -198,7 +198,7 @@ impl ProcessStore {
     }
 
     /// Failed calls of the one Redis server since the start, by the error's kind.
-    pub fn errors(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn errors(&self) -> Vec<(&'static str, u64)> {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.health.counts.errors())
     }
 

@@ -17,10 +17,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::gather::{cost, largest_cost};
+pub use self::gather::cost;
+
+pub use self::gather::largest_cost;
 pub(crate) use self::permit::{Permit, most_of};
-pub use self::queue::Waiting;
-pub use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
+pub(crate) use self::queue::Waiting;
+pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 use self::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -39,37 +41,37 @@ use crate::request::key::{KeyError, View};
 use crate::store::{self, Claim, Moment, Party, Store, Unavailable, shown_key};
 
 /// One worker's access to the limits.
-pub struct Throttle {
+pub(crate) struct Throttle {
     /// The worker's store, which decides.
-    pub store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     /// The requests that wait, of all workers.
-    pub waiting: Arc<Waiting>,
+    pub(crate) waiting: Arc<Waiting>,
     /// Logs requests that limits reject or delay, in shadow too.
-    pub log: Arc<Throttled>,
+    pub(crate) log: Arc<Throttled>,
     /// Counts decisions.
-    pub metrics: Arc<WorkerMetrics>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
     /// How the log shows keys: plain or hashed.
-    pub keys: KeyDisplay,
+    pub(crate) keys: KeyDisplay,
 }
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota<'p> {
+pub(crate) struct Quota<'p> {
     /// The limit.
-    pub limit: &'p Arc<LimitSpec>,
+    pub(crate) limit: &'p Arc<LimitSpec>,
     /// The bucket's size. 0 where nothing passes.
-    pub burst: u64,
+    pub(crate) burst: u64,
     /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
-    pub window: Option<u64>,
+    pub(crate) window: Option<u64>,
     /// The whole seconds, rounded up, after which the bucket is as new if this request is the last one. It is
     /// less than `window` only for windows on the clock. `None` where time does not refill the bucket.
-    pub reset: Option<u64>,
+    pub(crate) reset: Option<u64>,
     /// The unit that is counted, where it is not requests.
-    pub unit: Option<&'static str>,
+    pub(crate) unit: Option<&'static str>,
     /// Whole tokens left after this request.
-    pub remaining: u64,
+    pub(crate) remaining: u64,
     /// Whether this limit refuses, and when it would allow.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
@@ -328,6 +330,6 @@ fn unit(algorithm: &Algorithm) -> Option<&'static str> {
 }
 
 /// The names of the limits that refuse, in the route's order.
-pub fn violated<'q>(quotas: &'q [Quota<'_>]) -> impl Iterator<Item = &'q Name> {
+pub(crate) fn violated<'q>(quotas: &'q [Quota<'_>]) -> impl Iterator<Item = &'q Name> {
     quotas.iter().filter(|quota| !quota.outcome.passes()).map(|quota| &quota.limit.name)
 }

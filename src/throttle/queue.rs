@@ -19,7 +19,7 @@ use crate::limit::name::Name;
 
 /// The waiting requests of all workers.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// The places taken, by limit. An entry stays at zero: there are few names.
     taken: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
     held: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ pub(super) struct WaitingPlace(Arc<AtomicUsize>);
 
 impl Waiting {
     /// Requests that are held now.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 

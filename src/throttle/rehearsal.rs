@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use super::queue::{Waiting, WaitingPlace};
 use super::request_limit::RequestLimit;
 use super::{Permit, Refused, gather, permit, request_limit};
-use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -23,7 +22,7 @@ use crate::request::key::View;
 use crate::store::{self, Claim, Moment, ProcessStore, Store};
 
 /// The buckets of one rehearsal, and its requests that have not ended.
-pub struct Rehearsal {
+pub(crate) struct Rehearsal {
     shared: Arc<ProcessStore>,
     store: Arc<Store>,
     waiting: Waiting,
@@ -35,7 +34,7 @@ pub struct Rehearsal {
 
 /// The answer that a request gets when it passes.
 #[derive(Clone, Copy, Debug)]
-pub enum RehearsedAnswer {
+pub(crate) enum RehearsedAnswer {
     /// An answer of the API, or of the file.
     Given {
         /// The status. `None` where nobody knows it: then every limit counts the request.
@@ -58,15 +57,13 @@ pub struct RehearsedRequest<'p> {
 
 /// The decision of one limit about a request.
 #[derive(Clone, Copy, Debug)]
-pub struct RehearsedLimit<'r> {
+pub(crate) struct RehearsedLimit<'r> {
     /// The limit, or the candidate of a limit.
-    pub spec: &'r Arc<LimitSpec>,
+    pub(crate) spec: &'r Arc<LimitSpec>,
     /// The request's key, not hashed.
-    pub key: &'r Key,
-    /// Whether the limit's refusal counts.
-    pub mode: Mode,
+    pub(crate) key: &'r Key,
     /// The limit's own decision.
-    pub decision: Decision,
+    pub(crate) decision: Decision,
 }
 
 /// What ends at a time of its own: a request that is held, or an answer.
@@ -79,7 +76,7 @@ enum End {
 
 impl Rehearsal {
     /// A rehearsal with new buckets. They live in this process, wherever `spec` keeps those of real requests.
-    pub fn new(spec: &StoreSpec) -> Self {
+    pub(crate) fn new(spec: &StoreSpec) -> Self {
         let spec = StoreSpec { location: StoreLocation::Memory, ..spec.clone() };
         let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
@@ -92,7 +89,7 @@ impl Rehearsal {
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
-    pub fn decide<'p>(
+    pub(crate) fn decide<'p>(
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
@@ -166,7 +163,7 @@ impl Rehearsal {
 
     /// Forgets buckets that are like new, to give their memory back. To be called now and then;
     /// [`store::SWEEP_STEPS`] calls visit all buckets.
-    pub fn sweep(&self, now: Timestamp) {
+    pub(crate) fn sweep(&self, now: Timestamp) {
         self.shared.sweep(now);
     }
 }
@@ -174,16 +171,16 @@ impl Rehearsal {
 impl<'p> RehearsedRequest<'p> {
     /// The decisions of all limits that apply to the request, in the route's order. A candidate stands right behind
     /// its limit.
-    pub fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
+    pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
             let Claim { spec, key, decision, .. } = &limit.claim;
-            Some(RehearsedLimit { spec, key, mode: limit.mode(), decision: (*decision)? })
+            Some(RehearsedLimit { spec, key, decision: (*decision)? })
         })
     }
 
     /// The limit that decides: it refuses the request for the longest time, or holds it for the longest time. `None`
     /// where the request passes at once.
-    pub fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
+    pub(crate) fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
         let place = match self.verdict {
             Verdict::Refuse { by, .. } => by,
             Verdict::Pass { wait } if wait.is_zero() => return None,

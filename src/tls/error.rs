@@ -24,12 +24,12 @@ impl TlsError {
     }
 
     /// The file that the error is about.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
     /// The error without the file's name, as the end of a sentence that begins with the file's name.
-    pub fn fault(&self) -> &str {
+    pub(crate) fn fault(&self) -> &str {
         &self.fault
     }
 

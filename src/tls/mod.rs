@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-pub use self::error::TlsError;
+pub(crate) use self::error::TlsError;
 pub use self::identity::{IdentityFiles, TlsIdentity, authorities};
 
 /// HTTP/2, as ALPN names it.

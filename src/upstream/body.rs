@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.
 #[derive(Debug)]
-pub struct RequestBody(Option<Box<Streamed>>);
+pub(crate) struct RequestBody(Option<Box<Streamed>>);
 
 #[derive(Debug)]
 struct Streamed {
@@ -36,7 +36,7 @@ pub(crate) type Trailers = SmallVec<[HeaderName; 2]>;
 
 /// What went wrong with a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
+pub(crate) enum BodyFault {
     /// The client sent nothing for too long.
     #[error("the client sent nothing of the request's body for too long")]
     Stalled,
@@ -54,7 +54,7 @@ const MOST_KEPT: usize = 64 * 1024;
 /// How far a request's body has come; `None` for an empty body. This handle stays readable while the
 /// exchange consumes the body.
 #[derive(Clone, Debug, Default)]
-pub struct BodyEnd(Option<Arc<Mutex<Handover>>>);
+pub(crate) struct BodyEnd(Option<Arc<Mutex<Handover>>>);
 
 #[derive(Debug)]
 struct Handover {
@@ -125,7 +125,7 @@ impl BodyEnd {
     }
 
     /// Why the body did not reach its end.
-    pub fn fault(&self) -> Option<BodyFault> {
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
         match self.progress()? {
             Progress::Failed(fault) => Some(fault),
             _ => None,
@@ -166,7 +166,7 @@ impl BodyEnd {
 
 impl RequestBody {
     /// No body.
-    pub fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self(None)
     }
 
@@ -204,7 +204,7 @@ impl RequestBody {
     }
 
     /// Whether there is no body.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
@@ -217,7 +217,7 @@ impl RequestBody {
     }
 
     /// A handle that tells how far the body has come.
-    pub fn end(&self) -> BodyEnd {
+    pub(crate) fn end(&self) -> BodyEnd {
         self.0.as_ref().map_or(BodyEnd(None), |streamed| streamed.end.clone())
     }
 }

@@ -11,7 +11,7 @@ use crate::observe::metrics::UpstreamFailure;
 
 /// Why there is no response.
 #[derive(Debug)]
-pub enum UpstreamError {
+pub(crate) enum UpstreamError {
     /// A server failed.
     Server {
         /// The server's URL. After several tries it is the last server.
@@ -27,7 +27,7 @@ pub enum UpstreamError {
 
 /// What went wrong with a server.
 #[derive(Debug)]
-pub enum ServerFailure {
+pub(crate) enum ServerFailure {
     /// The server cannot be connected to.
     Connect(io::Error),
     /// The server did not take the connection in time.
@@ -49,7 +49,7 @@ pub enum ServerFailure {
 
 impl UpstreamError {
     /// The URL of the server that failed. `None` if no server was asked.
-    pub fn server(&self) -> Option<&str> {
+    pub(crate) fn server(&self) -> Option<&str> {
         match self {
             Self::Server { server, .. } => Some(server),
             Self::Queue(_) | Self::Paused(_) => None,

@@ -5,9 +5,9 @@
 //! the response's head (`connection`, `deadline`). A request is tried again only where a second try is safe
 //! (`retry`). `body` limits and times the request's body.
 
-pub mod balance;
-pub mod body;
-pub mod budget;
+pub(crate) mod balance;
+pub(crate) mod body;
+pub(crate) mod budget;
 mod connect;
 mod connection;
 mod deadline;
@@ -19,7 +19,7 @@ mod queue;
 mod retry;
 mod server;
 mod stream;
-pub mod write;
+pub(crate) mod write;
 
 use std::fmt;
 use std::io;
@@ -45,13 +45,12 @@ use self::server::{InFlight, Server};
 use crate::plan::{Scheme, UpstreamSpec};
 
 pub(crate) use self::error::Cause;
-pub use self::error::{ServerFailure, UpstreamError};
-pub use self::queue::QueueError;
-pub use self::server::ConnectionLease;
+pub(crate) use self::error::{ServerFailure, UpstreamError};
+pub(crate) use self::server::ConnectionLease;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
-pub struct Upstream {
+pub(crate) struct Upstream {
     spec: UpstreamSpec,
     state: Arc<UpstreamState>,
     servers: Vec<Arc<Server>>,
@@ -62,11 +61,11 @@ pub struct Upstream {
 
 /// A response whose body is still to come, and the connection that it comes on.
 #[derive(Debug)]
-pub struct Answered {
+pub(crate) struct Answered {
     /// Head and body as the server sends them.
-    pub response: Response<Incoming>,
+    pub(crate) response: Response<Incoming>,
     /// The connection. It must be kept until the body has ended.
-    pub lease: ConnectionLease,
+    pub(crate) lease: ConnectionLease,
 }
 
 impl fmt::Debug for Upstream {
@@ -77,7 +76,7 @@ impl fmt::Debug for Upstream {
 
 impl Upstream {
     /// An upstream without connections.
-    pub fn new(spec: UpstreamSpec, state: Arc<UpstreamState>) -> Self {
+    pub(crate) fn new(spec: UpstreamSpec, state: Arc<UpstreamState>) -> Self {
         let servers = spec.servers.iter().zip(state.servers());
         let servers: Vec<_> = servers
             .map(|(server, state)| {
@@ -96,7 +95,7 @@ impl Upstream {
     }
 
     /// The settings from which the upstream was made.
-    pub fn spec(&self) -> &UpstreamSpec {
+    pub(crate) fn spec(&self) -> &UpstreamSpec {
         &self.spec
     }
 
@@ -123,7 +122,7 @@ impl Upstream {
     /// Where no server answered in time with a head that is HTTP, or the request was sent to none.
     // One function, and the request by reference: a request is large, and each call that takes it by value
     // copies it.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         request: &mut Request<RequestBody>,
         response_timeout: Option<Duration>,

@@ -33,7 +33,7 @@ pub(super) struct RequestSlot(Arc<RequestQueue>);
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueueError {
+pub(crate) enum QueueError {
     /// Too many requests wait already.
     #[error("max_requests are in flight, and {MOST_WAITING} more wait")]
     Full,

@@ -77,7 +77,7 @@ impl Server {
 /// The connection on which a response's body is coming. Dropping it ends the exchange. The server then
 /// learns that the rest is not read.
 #[derive(Debug)]
-pub struct ConnectionLease {
+pub(crate) struct ConnectionLease {
     pub(super) connection: Connection,
     pub(super) body_end: BodyEnd,
     pub(super) in_flight: InFlight,
@@ -85,7 +85,7 @@ pub struct ConnectionLease {
 
 impl ConnectionLease {
     /// The server's URL, for the log.
-    pub fn server(&self) -> &Arc<str> {
+    pub(crate) fn server(&self) -> &Arc<str> {
         self.in_flight.server.state.url()
     }
 
@@ -97,7 +97,7 @@ impl ConnectionLease {
     }
 
     /// Notes that the connection carries another protocol from now on.
-    pub fn switch(&self) {
+    pub(crate) fn switch(&self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
         }

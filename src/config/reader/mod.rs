@@ -15,13 +15,12 @@ mod wrong;
 
 pub(super) use self::context::{Context, NotedProblem};
 pub(super) use self::item::{Item, Text};
-pub(crate) use self::problem::Severity;
-pub(crate) use self::problem::nearest;
-pub use self::problem::{Colour, Problem, Problems};
+pub use self::problem::{Colour, Problems};
+pub(crate) use self::problem::{Problem, Severity, nearest};
 pub(super) use self::problem::{Span, enumerate};
 pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
-pub(crate) use self::value::duration_text;
-pub use self::value::{DurationError, duration};
+pub use self::value::duration;
+pub(crate) use self::value::{DurationError, duration_text};
 pub(super) use self::value::{NETWORK, network, size_text};
 pub(super) use self::wrong::Wrong;

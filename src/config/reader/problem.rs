@@ -19,7 +19,7 @@ pub(crate) enum Severity {
 
 /// One problem of a configuration.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub(crate) struct Problem {
     severity: Severity,
     /// What was found.
     title: String,
@@ -120,7 +120,7 @@ impl Problems {
     }
 
     /// The problems in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
 

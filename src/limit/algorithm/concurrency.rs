@@ -14,7 +14,7 @@ use crate::limit::waiting::MaxWait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// The number of slots: the most requests at once.
-    pub limit: Burst,
+    pub(crate) limit: Burst,
     /// Microseconds after which a slot whose holder died is free again.
     lease: u64,
 }
@@ -44,7 +44,7 @@ pub struct State {
 const GUESS: u64 = 1_000_000;
 
 /// Decides on a request. The request takes one slot, whatever its cost for other limits.
-pub fn decide(params: &Params, state: Option<State>) -> Step {
+pub(crate) fn decide(params: &Params, state: Option<State>) -> Step {
     let held = state.map_or(0, |state| state.held);
     let free = params.limit.get().saturating_sub(held);
     let wait = if free > 0 { 0 } else { GUESS };
@@ -54,7 +54,7 @@ pub fn decide(params: &Params, state: Option<State>) -> Step {
 }
 
 /// The state after slots were given back or taken; `None` where no slot is held.
-pub fn settle(state: Option<State>, used: Difference) -> Option<State> {
+pub(crate) fn settle(state: Option<State>, used: Difference) -> Option<State> {
     let held = state.map_or(0, |state| state.held);
     let held = match used {
         Difference::More(slots) => held.saturating_add(slots),
@@ -64,7 +64,7 @@ pub fn settle(state: Option<State>, used: Difference) -> Option<State> {
 }
 
 /// The end of time: the end of a response is unknown, and held slots must not expire.
-pub fn fresh_at() -> Timestamp {
+pub(crate) fn fresh_at() -> Timestamp {
     Timestamp::MAX
 }
 

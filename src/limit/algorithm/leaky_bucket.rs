@@ -25,12 +25,12 @@ impl Params {
     }
 
     /// The most requests of cost one that are held at once.
-    pub fn queue(&self) -> u64 {
+    pub(crate) fn queue(&self) -> u64 {
         self.capacity.get() - 1
     }
 
     /// The token bucket that decides which requests are let in.
-    pub fn bucket(&self) -> token_bucket::Params {
+    pub(crate) fn bucket(&self) -> token_bucket::Params {
         token_bucket::Params { rate: self.rate, burst: self.capacity }
     }
 }

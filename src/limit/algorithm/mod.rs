@@ -100,7 +100,7 @@ pub enum State {
 
 /// How much of a bucket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub(crate) enum Usage {
     /// The used share, from 0 to 255 for all of the bucket. The share is valid until the bucket is as new.
     Share(u8),
     /// The bucket refills continuously. An empty bucket is full after this many microseconds.
@@ -109,7 +109,7 @@ pub enum Usage {
 
 impl Algorithm {
     /// The time by the clock that this algorithm uses.
-    pub fn time(&self, now: Now) -> Timestamp {
+    pub(crate) fn time(&self, now: Now) -> Timestamp {
         if self.goes_by_wall() { now.wall } else { now.steady }
     }
 
@@ -157,7 +157,7 @@ impl Algorithm {
     }
 
     /// The receipt of a request that passes at `now`. `taken` is the state after the request has taken.
-    pub fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
+    pub(crate) fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
         let counted_at = |start: Timestamp| match outcome {
             // Where `now` is a little behind the state, the request counts in a window that begins later.
             Outcome::Allow | Outcome::Reject { .. } => now.max(start),
@@ -249,7 +249,7 @@ impl Algorithm {
 
     /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For
     /// a bucket that refills continuously the answer is the time in which an empty one is full.
-    pub fn usage(&self, state: State) -> Usage {
+    pub(crate) fn usage(&self, state: State) -> Usage {
         let share = |used: u64, count: u64| {
             let share = used.min(count).saturating_mul(255) / count.max(1);
             Usage::Share(u8::try_from(share).unwrap_or(u8::MAX))
@@ -326,7 +326,7 @@ impl Algorithm {
 
     /// The seconds, rounded up, after which a limit that lets a request pass at `wall` is as new at the latest.
     /// Windows on the clock end with it. For all others this is [`Algorithm::window_seconds`].
-    pub fn reset_seconds(&self, wall: Timestamp) -> Option<u64> {
+    pub(crate) fn reset_seconds(&self, wall: Timestamp) -> Option<u64> {
         match self {
             Self::FixedWindow(params) => Some(params.windows.seconds_left(wall)),
             _ => self.window_seconds(),
@@ -339,7 +339,7 @@ impl Algorithm {
     }
 
     /// A number that no other algorithm has.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.known_by().1
     }
 

@@ -19,7 +19,7 @@ pub struct Params {
     /// the figures in Redis count.
     rate: Option<Rate>,
     /// Who shares the permits, while Redis has no figures yet.
-    pub sharing: Sharing,
+    pub(crate) sharing: Sharing,
     /// The token bucket of a process that decides alone. `None` without a rate.
     stand_in: Option<token_bucket::Params>,
 }
@@ -77,7 +77,7 @@ impl fmt::Display for Params {
 
 /// Decides on a request by the bucket of [`Params::stand_in`]. Without a rate there is no bucket, and every
 /// request passes.
-pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let Some(bucket) = params.stand_in() else {
         let decision = Decision { outcome: Outcome::Allow, remaining: 0 };
         return Step { decision, untouched: 0, taken: None, kept: None };

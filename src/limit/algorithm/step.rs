@@ -34,7 +34,7 @@ pub struct Step {
     pub decision: Decision,
     /// The tokens that remain if the request takes nothing, rounded down. Where the request would be
     /// held, this is the same number as in `decision`.
-    pub untouched: u64,
+    pub(crate) untouched: u64,
     /// The state after the request has taken; `None` where the request is refused.
     pub taken: Option<State>,
     /// The state to keep although nothing was taken. It is there only where the clock had stepped back

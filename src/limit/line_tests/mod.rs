@@ -89,7 +89,7 @@ impl Buckets {
 
     /// A request that one limit alone is asked about. It passes at once.
     fn take(&mut self, place: usize, ask: &Ask, now: Timestamp) -> Receipt {
-        let step = ask.algorithm.decide(self.states[place], ask.want(), now);
+        let step = ask.algorithm.decide(self.states[place], ask.want_from(0), now);
         assert_eq!(step.decision.outcome, Outcome::Allow);
         self.states[place] = step.taken;
         ask.algorithm.receipt(Outcome::Allow, step.taken.unwrap(), now)

@@ -115,7 +115,7 @@ pub struct Interval(u64);
 
 impl Interval {
     /// 24 hours, written `d`.
-    pub const DAY: Self = Self(UNITS[3].1);
+    pub(crate) const DAY: Self = Self(UNITS[3].1);
 
     /// Seven times 24 hours, written `w`.
     pub(crate) const WEEK: Self = Self(UNITS[4].1);

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::histogram::{Histogram, SharedHistogram};
 pub(crate) use self::reading::{Reading, StatusClasses};
-pub use self::routes::RouteCounter;
+pub(crate) use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
 use super::candidates::{self, CandidateTallies, CandidateTally};
@@ -50,7 +50,7 @@ pub struct WorkerMetrics {
 
 /// Why an exchange with an upstream failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum UpstreamFailure {
+pub(crate) enum UpstreamFailure {
     /// No server could be connected to.
     Connect,
     /// Nothing came in time: no connection, no head, or no more of the body.
@@ -78,7 +78,7 @@ impl UpstreamFailure {
 
 /// The decision of a limit about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecisionKind {
+pub(crate) enum DecisionKind {
     /// The request may go.
     Allowed,
     /// The request may go after a wait.
@@ -143,7 +143,7 @@ impl Metrics {
 
 impl WorkerMetrics {
     /// The counter for requests of the route with this name. The same name always has the same counter.
-    pub fn route(&self, name: &Arc<str>) -> RouteCounter {
+    pub(crate) fn route(&self, name: &Arc<str>) -> RouteCounter {
         let mut counts = self.counts.lock();
         let Counts { routes, requests, .. } = &mut *counts;
         if let Some(known) = routes.get(name) {
@@ -158,7 +158,7 @@ impl WorkerMetrics {
 
     /// Counts a finished request. `duration` is from the request's head to the response's end. `upstream`
     /// is the upstream that answered, with the time to the answer's head.
-    pub fn request(
+    pub(crate) fn request(
         &self,
         route: RouteCounter,
         status: StatusCode,
@@ -182,12 +182,12 @@ impl WorkerMetrics {
     }
 
     /// Counts bytes that a client sent.
-    pub fn received(&self, bytes: usize) {
+    pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts bytes that were sent to a client.
-    pub fn sent(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -208,13 +208,13 @@ impl WorkerMetrics {
     }
 
     /// Counts a decision of the limit with this name.
-    pub fn decision(&self, limit: &Name, kind: DecisionKind) {
+    pub(crate) fn decision(&self, limit: &Name, kind: DecisionKind) {
         self.decided(None, std::iter::once((limit, kind)));
     }
 
     /// Counts the decisions of limits about one request, each with the limit's name. `store` is the time
     /// that the store took. `None` where the store did not answer.
-    pub fn decided<'l>(
+    pub(crate) fn decided<'l>(
         &self,
         store: Option<Duration>,
         said: impl Iterator<Item = (&'l Name, DecisionKind)>,

@@ -10,7 +10,7 @@ use super::histogram::Histogram;
 
 /// Identifies the counters of a route within a worker. Stays valid after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteCounter(pub(super) u32);
+pub(crate) struct RouteCounter(pub(super) u32);
 
 impl RouteCounter {
     /// For requests without a route.

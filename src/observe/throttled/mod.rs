@@ -41,30 +41,30 @@ const SHARDS: usize = 16;
 
 /// A request that a limit does not let pass at once.
 #[derive(Clone, Copy)]
-pub struct ThrottleEvent<'e> {
+pub(crate) struct ThrottleEvent<'e> {
     /// The limit's name.
-    pub limit: &'e Name,
+    pub(crate) limit: &'e Name,
     /// The key. Events with different keys are counted apart.
-    pub key: &'e [u8],
+    pub(crate) key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
-    pub shown: &'e dyn Display,
+    pub(crate) shown: &'e dyn Display,
     /// The route's name.
-    pub route: &'e str,
+    pub(crate) route: &'e str,
     /// The client's address.
-    pub client: IpAddr,
+    pub(crate) client: IpAddr,
     /// The request's method.
-    pub method: &'e str,
+    pub(crate) method: &'e str,
     /// The request's path, without its query.
-    pub path: &'e str,
+    pub(crate) path: &'e str,
     /// The request's id, if `server.request_id` names a header for the id.
-    pub request_id: Option<&'e str>,
+    pub(crate) request_id: Option<&'e str>,
     /// The decision about the request.
-    pub decision: Shown,
+    pub(crate) decision: Shown,
 }
 
 /// The decision about a request that a limit does not let pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub(crate) enum Shown {
     /// The request was rejected.
     Rejected {
         /// The time until a retry can pass. `None` means never.
@@ -121,7 +121,7 @@ macro_rules! by_decision {
 
 /// Counts refusals and delays and writes them to the log.
 #[derive(Debug)]
-pub struct Throttled {
+pub(crate) struct Throttled {
     shards: Vec<Mutex<EventShard>>,
     /// Locked for a new entry and at the end of an interval. Whoever holds a shard may take this lock. Whoever holds
     /// this lock must not take a shard.
@@ -133,7 +133,7 @@ pub struct Throttled {
 
 impl Throttled {
     /// Starts without counts. `interval` is the time between two summaries.
-    pub fn new(mode: ThrottleLog, interval: Duration) -> Self {
+    pub(crate) fn new(mode: ThrottleLog, interval: Duration) -> Self {
         // The secrets of the hash are random: a client cannot find two keys with the same hash.
         let random = RandomState::new();
         Self {
@@ -146,7 +146,7 @@ impl Throttled {
 
     /// Counts an event. Logs the event at once if it is the first one of its limit, key and decision, or if
     /// the mode logs every event.
-    pub fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
+    pub(crate) fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
         if self.count(event, EventLine::Own, now) {
             write_line(event, 1, None);
         }
@@ -170,7 +170,7 @@ impl Throttled {
     }
 
     /// Writes all counts that no line has told yet. The end of the process calls this, too.
-    pub fn flush(&self, now: Timestamp) {
+    pub(crate) fn flush(&self, now: Timestamp) {
         let elapsed = self.window.lock().restart(now);
         // The interval may not be over, so it is too early to say that a limit's throttling has ended.
         self.summarise(elapsed, |_| {});

@@ -26,7 +26,7 @@ const LAST: Duration = Duration::from_secs(1);
 
 /// The handle by which the process steers the task.
 #[derive(Debug)]
-pub struct SpanExport {
+pub(crate) struct SpanExport {
     orders: watch::Sender<ExportOrders>,
     task: JoinHandle<()>,
 }
@@ -41,7 +41,11 @@ struct ExportOrders {
 
 impl SpanExport {
     /// Starts the task in the current runtime.
-    pub fn start(queue: Arc<SpanQueue>, clock: Clock, collector: Option<CollectorAddress>) -> Self {
+    pub(crate) fn start(
+        queue: Arc<SpanQueue>,
+        clock: Clock,
+        collector: Option<CollectorAddress>,
+    ) -> Self {
         let (orders, told) = watch::channel(ExportOrders { collector, end: None });
         Self { orders, task: tokio::spawn(Exporter::new(queue, clock, told).run()) }
     }

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::export::SpanExport;
+pub(crate) use self::export::SpanExport;
 pub(crate) use self::otlp::{LONGEST, cut};
-pub use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
+pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
 
 /// The most spans that are sent together.
 const BATCH: usize = 512;
@@ -28,7 +28,7 @@ const MOST: usize = 8 * BATCH;
 
 /// The spans that wait to be sent, of all workers.
 #[derive(Debug, Default)]
-pub struct SpanQueue {
+pub(crate) struct SpanQueue {
     waiting: Mutex<VecDeque<Box<RequestSpan>>>,
     /// Notified when a whole batch waits.
     has_batch: Notify,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
-pub use self::phase::{DueAction, Overdue, Phase, Times};
-pub use self::socket::{AcceptedStream, Socket};
+pub(crate) use self::phase::{DueAction, Overdue, Phase, Times};
+pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
 use crate::upstream::ConnectionLease;
@@ -20,28 +20,28 @@ use crate::upstream::ConnectionLease;
 #[derive(Debug)]
 pub(crate) struct Switched {
     /// The client's side, once its connection has changed.
-    pub client: OnUpgrade,
+    pub(crate) client: OnUpgrade,
     /// The server's side, once its connection has changed.
-    pub server: OnUpgrade,
+    pub(crate) server: OnUpgrade,
     /// How long the tunnel lives without a byte in either direction.
-    pub time_limit: Duration,
+    pub(crate) time_limit: Duration,
     /// The concurrency slots of the request, held as long as the tunnel lives.
-    pub slots: Permit,
+    pub(crate) slots: Permit,
     /// The server's connection.
-    pub lease: ConnectionLease,
+    pub(crate) lease: ConnectionLease,
 }
 
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
-pub struct ClientConnection {
+pub(crate) struct ClientConnection {
     /// The client's end of the connection.
-    pub peer: Peer,
+    pub(crate) peer: Peer,
     /// What the connection is doing, and since when.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// The client's socket.
-    pub socket: Socket,
+    pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
-    pub cert: Option<Box<str>>,
+    pub(crate) cert: Option<Box<str>>,
     /// Set when an answer with the status 101 is returned.
     switched: Mutex<Option<Box<Switched>>>,
     hello: AtomicBool,
@@ -50,7 +50,7 @@ pub struct ClientConnection {
 
 impl ClientConnection {
     /// A connection from which nothing was read yet.
-    pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
+    pub(crate) fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
         let cert = cert.map(String::into_boxed_str);
         let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
         let too_many_fields = AtomicBool::new(false);

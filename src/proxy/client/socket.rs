@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::either::Either::{self, Left, Right};
 
 /// A connection of either kind that was just accepted.
-pub type AcceptedStream = Either<TcpStream, UnixStream>;
+pub(crate) type AcceptedStream = Either<TcpStream, UnixStream>;
 
 /// Calls the same method of either kind of stream.
 macro_rules! either {
@@ -31,7 +31,7 @@ macro_rules! either {
 
 /// A client's socket. All clones are the same socket.
 #[derive(Clone, Debug)]
-pub struct Socket(Arc<SharedSocket>);
+pub(crate) struct Socket(Arc<SharedSocket>);
 
 #[derive(Debug)]
 struct SharedSocket {
@@ -43,7 +43,7 @@ struct SharedSocket {
 
 impl Socket {
     /// A socket that was just accepted.
-    pub fn new(stream: AcceptedStream) -> Self {
+    pub(crate) fn new(stream: AcceptedStream) -> Self {
         Self(Arc::new(SharedSocket { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
     }
 

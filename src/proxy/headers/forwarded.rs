@@ -18,9 +18,9 @@ const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The address.
-    pub address: PeerAddress,
+    pub(crate) address: PeerAddress,
     /// The address as a field's value. It is kept, since most requests need it.
     text: HeaderValue,
     /// `http` or `https`, as APIs are told.
@@ -29,7 +29,7 @@ pub struct Peer {
 
 impl Peer {
     /// A peer that speaks HTTP, behind TLS where it is `secure`.
-    pub fn new(address: PeerAddress, secure: bool) -> Self {
+    pub(crate) fn new(address: PeerAddress, secure: bool) -> Self {
         let scheme = if secure { HTTPS } else { HTTP };
         Self { address, text: value(&address.as_client().to_string()), scheme }
     }

@@ -30,7 +30,7 @@ pub(super) type LogBytes = Box<dyn Read + Send>;
 
 impl LogInput {
     /// The name in messages.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Stdin => "standard input".to_owned(),
             Self::File(path) => path.display().to_string(),
@@ -38,7 +38,7 @@ impl LogInput {
     }
 
     /// Whether it is a file that can be read twice.
-    pub fn is_regular(&self) -> bool {
+    pub(crate) fn is_regular(&self) -> bool {
         match self {
             Self::Stdin => false,
             Self::File(path) => fs::metadata(path).is_ok_and(|about| about.is_file()),

@@ -18,7 +18,7 @@ mod lines;
 pub mod reader;
 pub mod record;
 mod request_line;
-pub mod template;
+pub(crate) mod template;
 mod time;
 
 pub use self::format::Format;

@@ -19,11 +19,11 @@ use super::record::{LineFault, LogRecord};
 #[error("cannot read {file}{}", behind(*.lines))]
 pub struct ReadError {
     /// The file's name.
-    pub file: String,
+    pub(crate) file: String,
     /// So many lines of the file were read before.
-    pub lines: u64,
+    pub(crate) lines: u64,
     /// What happened.
-    pub source: io::Error,
+    pub(crate) source: io::Error,
 }
 
 fn behind(lines: u64) -> String {
@@ -34,9 +34,9 @@ fn behind(lines: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogProgress {
     /// Bytes that were read, of compressed files as they are stored.
-    pub read: u64,
+    pub(crate) read: u64,
     /// Bytes of all files. `None` if a pipe is among them.
-    pub total: Option<u64>,
+    pub(crate) total: Option<u64>,
 }
 
 /// Reads logs record by record, one file after the other. The memory is bounded: only one line is kept, and lines of
@@ -165,17 +165,17 @@ impl LogReader {
     }
 
     /// The name of the file from which the last line came.
-    pub fn file(&self) -> &str {
+    pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
     /// The number of the last line in its file, from 1.
-    pub fn line_number(&self) -> u64 {
+    pub(crate) fn line_number(&self) -> u64 {
         self.line_number
     }
 
     /// How far the files have been read.
-    pub fn progress(&self) -> LogProgress {
+    pub(crate) fn progress(&self) -> LogProgress {
         LogProgress { read: self.read.load(Ordering::Relaxed), total: self.total }
     }
 }

@@ -32,7 +32,7 @@ impl<'l> Logged<'l> {
     }
 
     /// The same value, borrowed.
-    pub fn as_ref(&self) -> Logged<'_> {
+    pub(crate) fn as_ref(&self) -> Logged<'_> {
         match self {
             Self::Untold => Logged::Untold,
             Self::Absent => Logged::Absent,
@@ -60,7 +60,7 @@ pub enum OtherHeaders {
 
 impl<'l> LoggedHeaders<'l> {
     /// The header of this name. Servers write names in any case and with `_` for `-`, so these count as equal.
-    pub fn get(&self, name: &HeaderName) -> Logged<'_> {
+    pub(crate) fn get(&self, name: &HeaderName) -> Logged<'_> {
         match self.named.iter().find(|(named, _)| is_same_name(named, name.as_str())) {
             Some((_, value)) => value.as_ref(),
             None if self.others == OtherHeaders::Absent => Logged::Absent,
@@ -69,12 +69,12 @@ impl<'l> LoggedHeaders<'l> {
     }
 
     /// The headers that the log names, in the log's spelling and order.
-    pub fn named(&self) -> impl Iterator<Item = (&str, Logged<'_>)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Logged<'_>)> {
         self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
     }
 
     /// What the log tells of all other headers.
-    pub fn others(&self) -> OtherHeaders {
+    pub(crate) fn others(&self) -> OtherHeaders {
         self.others
     }
 

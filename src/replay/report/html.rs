@@ -12,7 +12,7 @@ use crate::replay::timeline::{Slice, Timeline};
 const HEIGHT: u64 = 100;
 
 /// The page.
-pub fn page(report: &Report) -> String {
+pub(crate) fn page(report: &Report) -> String {
     let mut page = String::new();
     // A text takes all that is written.
     let _ = write_page(&mut page, report);

@@ -10,7 +10,7 @@ use crate::limit::Mode;
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The report as one object.
-pub fn json(report: &Report) -> Value {
+pub(crate) fn json(report: &Report) -> Value {
     let Report { lines, clock, now, against } = report;
     let examples: Vec<_> = lines
         .examples

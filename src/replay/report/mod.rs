@@ -3,9 +3,9 @@
 //! [`Report::of`] makes the report from the counts. `text` writes it for a terminal, `json` for programs, `html` as a
 //! page. `words` has the numbers and times as people read them.
 
-pub mod html;
-pub mod json;
-pub mod text;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod text;
 mod words;
 
 pub(crate) use self::words::{counted, number, percent, printable, time};
@@ -28,122 +28,122 @@ const HARDEST: usize = 20;
 
 /// The report of a replay.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// The lines that were read.
-    pub lines: LineCounts,
+    pub(crate) lines: LineCounts,
     /// The time of the log.
-    pub clock: LogClock,
+    pub(crate) clock: LogClock,
     /// What the file's limits would have done.
-    pub now: FileReport,
+    pub(crate) now: FileReport,
     /// What the limits of the other file would have done, and which clients only one of the two files hits.
-    pub against: Option<(FileReport, Comparison)>,
+    pub(crate) against: Option<(FileReport, Comparison)>,
 }
 
 /// The lines of the logs.
 #[derive(Clone, Debug, Default)]
-pub struct LineCounts {
+pub(crate) struct LineCounts {
     /// All lines.
-    pub read: u64,
+    pub(crate) read: u64,
     /// Lines that show no HTTP request.
-    pub no_request: u64,
+    pub(crate) no_request: u64,
     /// Lines that cannot be read.
-    pub broken: u64,
+    pub(crate) broken: u64,
     /// The first broken lines: the file, the line's number, and what is wrong.
-    pub examples: Vec<(String, u64, String)>,
+    pub(crate) examples: Vec<(String, u64, String)>,
 }
 
 /// What the limits of one file would have done.
 #[derive(Clone, Debug)]
-pub struct FileReport {
+pub(crate) struct FileReport {
     /// The file's name.
-    pub file: String,
+    pub(crate) file: String,
     /// All requests.
-    pub all: Slice,
+    pub(crate) all: Slice,
     /// Requests that are not rejected, but might be: the log tells too little.
-    pub undecided: u64,
+    pub(crate) undecided: u64,
     /// Requests that get an error because of what they are, in place of a decision.
-    pub bad: Vec<(BadRequest, u64)>,
+    pub(crate) bad: Vec<(BadRequest, u64)>,
     /// All requests over the log's time.
-    pub timeline: Timeline,
+    pub(crate) timeline: Timeline,
     /// The clients, by address.
-    pub clients: Hit,
+    pub(crate) clients: Hit,
     /// Each limit, and right behind it its candidate.
-    pub limits: Vec<LimitReport>,
+    pub(crate) limits: Vec<LimitReport>,
     /// Each route with requests, and `none` for requests without a route.
-    pub routes: Vec<(String, Slice)>,
+    pub(crate) routes: Vec<(String, Slice)>,
     /// The limits and routes that need a fact which the log does not tell.
-    pub left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// What one limit, or one candidate, would have done.
 #[derive(Clone, Debug)]
-pub struct LimitReport {
+pub(crate) struct LimitReport {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its figures, as in `100/s, burst 200`.
-    pub figures: String,
+    pub(crate) figures: String,
     /// What it counts by, as in `ip, path`. Empty for one bucket for all.
-    pub key: String,
+    pub(crate) key: String,
     /// Whether its refusals count.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The requests to which it applied, and those that it would reject or hold. It holds no request that another
     /// limit rejects.
-    pub counts: Slice,
+    pub(crate) counts: Slice,
     /// The longest time for which it would hold a request.
-    pub longest_wait: Duration,
+    pub(crate) longest_wait: Duration,
     /// Its keys.
-    pub keys: Hit,
+    pub(crate) keys: Hit,
     /// The counts of each slice of time. The slices are those of the file's timeline.
-    pub timeline: Timeline,
+    pub(crate) timeline: Timeline,
 }
 
 /// How many clients or keys there are, and how many of them are hit.
 #[derive(Clone, Debug, Default)]
-pub struct Hit {
+pub(crate) struct Hit {
     /// The number of those that were counted one by one.
-    pub seen: usize,
+    pub(crate) seen: usize,
     /// The requests of all others. The others were not counted one by one.
-    pub untracked: u64,
+    pub(crate) untracked: u64,
     /// How many of them have a request that is rejected or held.
-    pub hit: usize,
+    pub(crate) hit: usize,
     /// How many of them have a request that is rejected.
-    pub rejected: usize,
+    pub(crate) rejected: usize,
     /// How many of them have a request that is held.
-    pub delayed: usize,
+    pub(crate) delayed: usize,
     /// All requests of those that have a rejected request.
-    pub requests_of_rejected: u64,
+    pub(crate) requests_of_rejected: u64,
     /// The median of the shares of their requests that are rejected. Only those with a rejected request count.
-    pub median_share: f64,
+    pub(crate) median_share: f64,
     /// At most 20 of them: first those with the most rejected requests, then those with the most held ones.
-    pub hardest: Vec<HitEntry>,
+    pub(crate) hardest: Vec<HitEntry>,
 }
 
 /// A client or a key that is hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HitEntry {
+pub(crate) struct HitEntry {
     /// The client's address, or the key as the log shows it.
-    pub name: String,
+    pub(crate) name: String,
     /// What happened to it.
-    pub count: HitCount,
+    pub(crate) count: HitCount,
 }
 
 /// A limit that did not decide about some requests, or a route that some requests may have missed, because the log
 /// does not tell a fact.
 #[derive(Clone, Debug)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// The limit or the route.
-    pub what: LeftOutName,
+    pub(crate) what: LeftOutName,
     /// The fact that the log does not tell.
-    pub fact: String,
+    pub(crate) fact: String,
     /// Whether `--assume` can say what is true of the fact.
-    pub can_be_assumed: bool,
+    pub(crate) can_be_assumed: bool,
     /// The requests.
-    pub requests: u64,
+    pub(crate) requests: u64,
 }
 
 /// The name of what was left out.
 #[derive(Clone, Debug)]
-pub enum LeftOutName {
+pub(crate) enum LeftOutName {
     /// A limit.
     Limit(String),
     /// A route.
@@ -152,19 +152,19 @@ pub enum LeftOutName {
 
 /// The clients that only one of two files hits.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// The number of clients that only the new file rejects or holds.
-    pub newly: usize,
+    pub(crate) newly: usize,
     /// The hardest hit of them; at most 20.
-    pub newly_hardest: Vec<HitEntry>,
+    pub(crate) newly_hardest: Vec<HitEntry>,
     /// The number of clients that only the old file rejects or holds.
-    pub no_longer: usize,
+    pub(crate) no_longer: usize,
 }
 
 impl Report {
     /// The report of a replay of these lines, through the limits of files with these names. `None` where there
     /// is no file.
-    pub fn of(replay: &Replay<'_>, lines: LineCounts, files: &[String]) -> Option<Self> {
+    pub(crate) fn of(replay: &Replay<'_>, lines: LineCounts, files: &[String]) -> Option<Self> {
         let mut sides = replay.sides().iter().zip(files);
         let (new, file) = sides.next()?;
         let against = sides.next().map(|(old, file)| {
@@ -237,12 +237,12 @@ impl FileReport {
 
     /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
     /// count as rejected.
-    pub fn may_exceed(&self, percent: f64) -> bool {
+    pub(crate) fn may_exceed(&self, percent: f64) -> bool {
         float(self.all.rejected + self.undecided) * 100.0 > percent * float(self.all.requests)
     }
 
     /// The share of requests that are rejected, from 0 to 1.
-    pub fn rejected_share(&self) -> f64 {
+    pub(crate) fn rejected_share(&self) -> f64 {
         share(self.all.rejected, self.all.requests)
     }
 }

@@ -19,7 +19,7 @@ const KEYS: usize = 5;
 pub(super) const FAR_BACK: u64 = 3_600_000_000;
 
 /// A report that is written as text.
-pub struct TerminalReport<'r>(pub &'r Report);
+pub(crate) struct TerminalReport<'r>(pub &'r Report);
 
 impl Display for TerminalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

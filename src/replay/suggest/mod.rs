@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use self::demand::{Choice, Demands};
 use self::wanted::RouteLimits;
-pub use self::wanted::WantedLimits;
+pub(crate) use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
@@ -27,7 +27,7 @@ use crate::plan::{KeyDisplay, Plan};
 const NAMED: usize = 5;
 
 /// A search for the limits that the keys of a log need.
-pub struct Suggest<'p> {
+pub(crate) struct Suggest<'p> {
     judge: Judge<'p>,
     clock: LogClock,
     /// By the limit's place in the plan.
@@ -40,7 +40,7 @@ pub struct Suggest<'p> {
 
 impl<'p> Suggest<'p> {
     /// A search with the plan that [`WantedLimits::plan`] made.
-    pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
+    pub(crate) fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
         Self {
             judge: Judge::new(plan, assumptions),
             clock: LogClock::default(),
@@ -52,12 +52,12 @@ impl<'p> Suggest<'p> {
     }
 
     /// Whether a limit or a route reads this fact.
-    pub fn reads(&self, fact: &Fact) -> bool {
+    pub(crate) fn reads(&self, fact: &Fact) -> bool {
         self.judge.reads(fact)
     }
 
     /// Adds the log's next request.
-    pub fn request(&mut self, record: &LogRecord<'_>) {
+    pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
         let Self { judge, limits, untold, places, .. } = self;
         let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
@@ -74,7 +74,7 @@ impl<'p> Suggest<'p> {
     }
 
     /// The suggestion, as a file that can be run, with the reasons in comments.
-    pub fn file(&self, wanted: &WantedLimits) -> String {
+    pub(crate) fn file(&self, wanted: &WantedLimits) -> String {
         let percents = self.percents(wanted.touch);
         let figures = |limits: RouteLimits, name: &str| {
             let place = self.places.get(name).copied()?;

@@ -17,7 +17,7 @@ const ROUTE: [&str; 5] = ["name", "path", "methods", "host", "headers"];
 
 /// What `tidegate suggest` is asked for: the routes, the keys, and how many keys a limit may touch.
 #[derive(Clone, Debug)]
-pub struct WantedLimits {
+pub(crate) struct WantedLimits {
     /// The settings of [`SERVER`] that the file has.
     server: Table,
     pub(super) routes: Vec<WantedRoute>,
@@ -52,7 +52,7 @@ impl WantedLimits {
     ///
     /// # Errors
     /// Where a text is no path or no source, or a path comes twice. The error says which.
-    pub fn new(
+    pub(crate) fn new(
         paths: &[String],
         keys: Vec<Vec<String>>,
         touch: f64,
@@ -92,7 +92,7 @@ impl WantedLimits {
     ///
     /// # Errors
     /// Where the file with these limits would be wrong. The text says why.
-    pub fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
+    pub(crate) fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
         if self.named().iter().all(Vec::is_empty) {
             return Err("--key: no route of the file has this parameter in its path".to_owned());
         }

@@ -35,7 +35,7 @@ pub enum PeerAddress {
 impl PeerAddress {
     /// The address by which this peer itself counts as a client, an IPv4-mapped one as IPv4. A Unix socket has
     /// no address: it counts as 0.0.0.0.
-    pub fn as_client(self) -> IpAddr {
+    pub(crate) fn as_client(self) -> IpAddr {
         match self {
             Self::Network(address) => address.to_canonical(),
             Self::UnixSocket => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -106,7 +106,7 @@ impl Trust {
     }
 
     /// Whether a connection comes from a trusted proxy.
-    pub fn trusts_peer(&self, peer: PeerAddress) -> bool {
+    pub(crate) fn trusts_peer(&self, peer: PeerAddress) -> bool {
         match peer {
             PeerAddress::Network(address) => self.trusts(address),
             PeerAddress::UnixSocket => true,

@@ -20,7 +20,7 @@ use crate::limit::key::{Key, KeyBuilder};
 
 /// The values that one part of an override's key matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub(crate) enum Part {
     /// This value.
     Exact(String),
     /// Every address in this network.
@@ -59,7 +59,7 @@ impl Part {
     ///
     /// # Errors
     /// A description, where no key can ever have the value.
-    pub fn parse(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Any);
         }
@@ -141,7 +141,7 @@ fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
 
 impl<T> KeyOverrides<T> {
     /// Takes the entries in any order. Of two entries with the same key the first counts.
-    pub fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
+    pub(crate) fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
         for (parts, figures) in entries {
             let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
@@ -186,7 +186,7 @@ impl<T> KeyOverrides<T> {
     }
 
     /// The figures of the most specific entry that fits `key`. The key must not be hashed.
-    pub fn find(&self, key: &Key) -> Option<&T> {
+    pub(crate) fn find(&self, key: &Key) -> Option<&T> {
         self.shapes.iter().find_map(|(shape, entries)| {
             if shape.iter().all(|part| *part == PartShape::Exact) {
                 return entries.get(key.as_str());

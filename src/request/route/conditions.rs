@@ -22,11 +22,11 @@ pub enum HostPattern {
 pub struct Conditions {
     /// The allowed methods; empty means any method. `GET` does not include `HEAD`: a route takes only the
     /// methods that the file names.
-    pub methods: Vec<Method>,
+    pub(crate) methods: Vec<Method>,
     /// The host; `None` means any host.
-    pub host: Option<HostPattern>,
+    pub(crate) host: Option<HostPattern>,
     /// Headers that the request must have, each with this value.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// The order in which the routes of one path are tried. The route with the least rank is first.
@@ -53,7 +53,7 @@ enum HostRank {
 
 impl HostPattern {
     /// Whether the pattern matches `host`, which must be in its normal form.
-    pub fn matches(&self, host: &str) -> bool {
+    pub(crate) fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == host,
             Self::Below(end) => host.len() > end.len() && host.ends_with(end.as_str()),

@@ -14,5 +14,5 @@ mod table;
 pub use conditions::{Conditions, HostPattern};
 pub use params::PathParams;
 pub use pattern::{Pattern, PatternError};
-pub use rewrite::Rewrite;
+pub(crate) use rewrite::Rewrite;
 pub use table::{Match, NoRoute, Table};

@@ -23,7 +23,7 @@ impl<'p> PathParams<'p> {
 
     /// The value of a parameter in the path's matching form; `None` where the pattern has no such
     /// parameter.
-    pub fn value(&self, name: &str) -> Option<&'p str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&'p str> {
         let (pattern, path) = self.matched?;
         let segments = pattern.segments();
         let place = segments.iter().position(|segment| segment.name() == Some(name))?;

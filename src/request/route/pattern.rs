@@ -71,17 +71,17 @@ impl Pattern {
     pub(crate) const MAX_SEGMENTS: usize = 128;
 
     /// The pattern as written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The names of the pattern's parameters, in order.
-    pub fn params(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn params(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(Segment::name)
     }
 
     /// Whether the pattern matches the whole path, in its matching form.
-    pub fn matches(&self, path: &NormalPath<'_>) -> bool {
+    pub(crate) fn matches(&self, path: &NormalPath<'_>) -> bool {
         let mut parts = path.matching().split('/').skip(1);
         for segment in &self.segments {
             let matched = match (segment, parts.next()) {

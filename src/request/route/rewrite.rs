@@ -22,7 +22,7 @@ impl Rewrite {
     ///
     /// # Errors
     /// A description, where the text is no path or names a parameter that `pattern` does not have.
-    pub fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
+    pub(crate) fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
         // The same rules as for a pattern, except that `;parameters` are allowed, since they go upstream.
         let segments = text.strip_prefix('/').ok_or("a path begins with a slash")?;
         let mut segments = segments.split('/').peekable();
@@ -43,7 +43,7 @@ impl Rewrite {
 
     /// The rewritten path of a request. The values are the segments of the upstream form: with their
     /// `;parameters`, their encoding, and in `{*rest}` the doubled slashes that are kept.
-    pub fn apply(&self, path: &NormalPath<'_>) -> String {
+    pub(crate) fn apply(&self, path: &NormalPath<'_>) -> String {
         let mut rewritten = String::with_capacity(path.upstream().len() + 16);
         for part in &self.parts {
             rewritten.push('/');

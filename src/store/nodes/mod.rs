@@ -61,15 +61,15 @@ pub(super) struct RedisNode {
 #[derive(Debug)]
 pub struct ClusterServer {
     /// Its address.
-    pub name: String,
+    pub(crate) name: String,
     /// Whether it decides.
     pub is_up: bool,
     /// How long it has decided, or has not.
-    pub phase_age: Duration,
+    pub(crate) phase_age: Duration,
     /// How long calls took.
     pub(crate) seconds: Histogram,
     /// Failed calls since the start, by the error's kind.
-    pub errors: Vec<(&'static str, u64)>,
+    pub(crate) errors: Vec<(&'static str, u64)>,
 }
 
 /// Which server has which slot.

@@ -37,28 +37,28 @@ pub(crate) const MOST_RUNNING: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningOverride {
     /// The limit's name.
-    pub limit: String,
+    pub(crate) limit: String,
     /// The key's text as Redis has it: hashed where `log.keys` says so.
-    pub key: String,
+    pub(crate) key: String,
     /// The parts of the limit's key. A limit with other parts has other keys.
-    pub sources: Vec<String>,
+    pub(crate) sources: Vec<String>,
     /// The figures.
-    pub wanted: WantedFigures,
+    pub(crate) wanted: WantedFigures,
     /// Why somebody set it.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// When it ends, by the clock of the store; `None` is when it is reset.
-    pub ends: Option<Timestamp>,
+    pub(crate) ends: Option<Timestamp>,
 }
 
 /// An override, and what became of it in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
     /// The override.
-    pub entry: Arc<RunningOverride>,
+    pub(crate) entry: Arc<RunningOverride>,
     /// Whether there is a limit with this key, for which the figures make sense.
-    pub is_in_force: bool,
+    pub(crate) is_in_force: bool,
     /// How long it still lasts; `None` is until it is reset.
-    pub left: Option<Duration>,
+    pub(crate) left: Option<Duration>,
 }
 
 /// The overrides that run, as all workers of a process see them.

@@ -58,9 +58,9 @@ pub enum ClientAuth {
 /// The content of [`Files`].
 pub struct Material {
     /// The certificates with their keys, in the order of [`Files::certificates`]. At least one.
-    pub identities: Vec<Arc<TlsIdentity>>,
+    pub(crate) identities: Vec<Arc<TlsIdentity>>,
     /// The authorities that sign clients' certificates, and whether clients must show a certificate.
-    pub clients: Option<(Vec<CertificateDer<'static>>, ClientAuth)>,
+    pub(crate) clients: Option<(Vec<CertificateDer<'static>>, ClientAuth)>,
 }
 
 impl Material {
@@ -115,7 +115,7 @@ pub struct Certificates {
 
 /// The result of a look at the files.
 #[derive(Debug)]
-pub enum Look {
+pub(crate) enum Look {
     /// The certificates in force have not changed.
     Unchanged,
     /// New certificates are in force now. The text has their names.
@@ -184,7 +184,7 @@ impl Certificates {
     /// Looks whether the files have changed. New content comes in force when two looks in a row have read
     /// the same content, because a certificate and its key are written one after the other. To be called
     /// about once a second. Blocks while a few small files are read.
-    pub fn look(&self) -> Look {
+    pub(crate) fn look(&self) -> Look {
         let mut watch = self.watch.lock();
         let stamps = watch.files.stamps();
         if !watch.content.is_to_be_read(Some(stamps)) {
@@ -212,7 +212,7 @@ impl Certificates {
     ///
     /// # Errors
     /// If the TLS library refuses `material`. Then nothing has changed.
-    pub fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
+    pub(crate) fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
         let mut watch = self.watch.lock();
         if watch.material != material {
             self.take_over(&mut watch, material)?;

@@ -13,11 +13,11 @@ use crate::plan::Balance;
 
 /// The hash of a request's `hash_key`. It is the same on every proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Affinity(u64);
+pub(crate) struct Affinity(u64);
 
 impl Affinity {
     /// The affinity of a request with this key.
-    pub fn of(key: &Key) -> Self {
+    pub(crate) fn of(key: &Key) -> Self {
         Self(SipHasher13::new().hash(key.as_bytes()))
     }
 

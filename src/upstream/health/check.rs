@@ -23,7 +23,7 @@ const PASSING: std::ops::Range<u16> = 200..400;
 
 /// The checks that run. They end when this is dropped.
 #[derive(Debug, Default)]
-pub struct HealthChecks {
+pub(crate) struct HealthChecks {
     upstreams: Vec<CheckedUpstream>,
 }
 
@@ -37,7 +37,7 @@ struct CheckedUpstream {
 impl HealthChecks {
     /// Checks the servers of these upstreams from now on, and no others. The checks of an upstream that
     /// stays the same go on.
-    pub fn check<'u>(
+    pub(crate) fn check<'u>(
         &mut self,
         upstreams: impl Iterator<Item = (&'u UpstreamSpec, &'u Arc<UpstreamState>)>,
     ) {

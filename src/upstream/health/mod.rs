@@ -4,7 +4,7 @@
 //! that grows). It fails its health checks (until it passes them again). Or it has asked for a pause with
 //! `retry-after`. A server that comes back gets its full share only after some seconds: its caches are cold.
 
-pub mod check;
+pub(crate) mod check;
 mod server;
 
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use self::check::CheckError;
 pub(super) use self::server::LONGEST_PAUSE;
-pub use self::server::ServerState;
+pub(crate) use self::server::ServerState;
 use self::server::{HealthChange, MOST_BREAKS, ServerRecord};
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
@@ -49,12 +49,12 @@ impl UpstreamState {
     }
 
     /// The upstream's name.
-    pub fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Name {
         &self.name
     }
 
     /// The servers, in the order of the upstream's `servers`.
-    pub fn servers(&self) -> &[Arc<ServerState>] {
+    pub(crate) fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
     }
 

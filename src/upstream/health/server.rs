@@ -22,7 +22,7 @@ const FULL_SHARE: u32 = 100;
 
 /// What the process knows of one server.
 #[derive(Debug)]
-pub struct ServerState {
+pub(crate) struct ServerState {
     url: Arc<str>,
     in_flight: AtomicUsize,
     /// Requests that were sent again after this server had failed.
@@ -102,7 +102,7 @@ impl ServerRecord {
 
 impl ServerState {
     /// A server of which nothing is known yet. It counts as up.
-    pub fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.into(),
             in_flight: AtomicUsize::new(0),
@@ -113,13 +113,13 @@ impl ServerState {
     }
 
     /// The server's URL.
-    pub fn url(&self) -> &Arc<str> {
+    pub(crate) fn url(&self) -> &Arc<str> {
         &self.url
     }
 
     /// Whether requests are sent to the server. A pause that is over counts no more, even if no request has come
     /// since its end.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         if self.is_sound() {
             return true;
         }
@@ -129,12 +129,12 @@ impl ServerState {
     }
 
     /// Requests under way at the server, from all workers.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Requests that were sent again after this server had failed.
-    pub fn retries(&self) -> u64 {
+    pub(crate) fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 

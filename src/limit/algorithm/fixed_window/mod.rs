@@ -55,7 +55,7 @@ pub struct State {
 }
 
 /// Decides on a request at `now`.
-pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (present, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let moment = want.moment(now);
@@ -110,7 +110,7 @@ fn place(used: u64, cost: u64, count: u64) -> WindowPlace {
 /// Tokens used in addition count now, whatever window the request took from. Otherwise a slow request
 /// would get them for nothing. Tokens used less are given back to the window from which the request took,
 /// unless that window is over.
-pub fn settle(
+pub(crate) fn settle(
     params: &Params,
     state: Option<State>,
     settled: &Settlement,
@@ -146,7 +146,7 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
 
 /// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: a clock that
 /// is a little behind may be in the ended window again, and must find the used tokens.
-pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     let start = params.windows.start_of(state.start);
     let end = params.windows.later(start, state.used.div_ceil(params.count.get()));
     if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }

@@ -99,7 +99,7 @@ impl Windows {
     }
 
     /// The seconds of a window, rounded up. On the calendar the length of the second known window counts.
-    pub fn seconds(&self) -> u64 {
+    pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => interval.as_seconds(),
             Self::Calendar(nearby) => {
@@ -111,7 +111,7 @@ impl Windows {
 
     /// The seconds, rounded up, until the window of this time ends. Of a rolling window only the length is
     /// known: it ends at the latest after that.
-    pub fn seconds_left(&self, time: Timestamp) -> u64 {
+    pub(crate) fn seconds_left(&self, time: Timestamp) -> u64 {
         match self {
             Self::Rolling(_) => self.seconds(),
             Self::Clock(_) | Self::Calendar(_) => {
@@ -176,12 +176,12 @@ impl Schedule {
     }
 
     /// The calendar unit of a window.
-    pub fn unit(&self) -> Unit {
+    pub(crate) fn unit(&self) -> Unit {
         self.unit
     }
 
     /// The time zone's name.
-    pub fn zone(&self) -> &str {
+    pub(crate) fn zone(&self) -> &str {
         &self.zone
     }
 }

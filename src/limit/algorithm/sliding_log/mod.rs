@@ -15,7 +15,7 @@ use crate::limit::rate::{Cost, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
 /// The largest count of a rate. The bound exists because each permit has an entry.
-pub const MOST: u64 = 100_000;
+pub(crate) const MOST: u64 = 100_000;
 
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub(crate) const MOST_COST: u64 = 32;
@@ -51,15 +51,15 @@ impl Params {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The clock by which the newest entry was made.
-    pub arrived: Timestamp,
+    pub(crate) arrived: Timestamp,
     /// The time of the newest entry.
-    pub newest: Timestamp,
+    pub(crate) newest: Timestamp,
     /// The time from which the list has room for the request's cost.
-    pub room_at: Timestamp,
+    pub(crate) room_at: Timestamp,
     /// The number of entries in the interval that ends now. After the decision with `added`.
     pub used: u32,
     /// The number of entries to add at `newest`.
-    pub added: u32,
+    pub(crate) added: u32,
 }
 
 impl State {
@@ -70,7 +70,7 @@ impl State {
 }
 
 /// Decides on a request at `now`.
-pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) -> Step {
+pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) -> Step {
     let (count, cost) = (params.rate.count(), want.cost.get());
     let (state, kept) = follow(seen, now);
     let held_back = state.newest > state.arrived;
@@ -108,7 +108,7 @@ fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
 }
 
 /// The time from which no interval includes an entry.
-pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     state.newest.plus_micros(params.rate.interval())
 }
 
@@ -187,7 +187,7 @@ impl Log {
 
     /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are
     /// left, the oldest of them are forgotten too.
-    pub fn forget(&mut self, params: &Params, now: Timestamp) {
+    pub(crate) fn forget(&mut self, params: &Params, now: Timestamp) {
         let excess = self.entries.len().saturating_sub(index(params.most()));
         self.entries.drain(..self.expired(params, now).max(excess));
         if self.entries.capacity() > 2 * self.entries.len() + SPARE {
@@ -201,7 +201,8 @@ impl Log {
     }
 
     /// The bytes of the list on the heap.
-    pub fn bytes(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
 

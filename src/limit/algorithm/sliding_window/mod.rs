@@ -73,7 +73,7 @@ impl State {
 }
 
 /// Decides on a request at `now`.
-pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = kept.map(AnyState::SlidingWindow);
@@ -159,7 +159,7 @@ fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
 
 /// The state after a request's real use is known; `None` where all counters are then zero. Tokens are given
 /// back from the counter of the request's window, if there still is a counter for that window.
-pub fn settle(
+pub(crate) fn settle(
     params: &Params,
     state: Option<State>,
     settled: &Settlement,
@@ -186,7 +186,7 @@ pub fn settle(
 }
 
 /// The time from which no counted token is inside the interval.
-pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     let State { start, current, next, .. } = rebased(params, state);
     let windows = if next > 0 { 3 } else { 1 + u64::from(current > 0) };
     start.plus_micros(windows * params.interval.as_micros())

@@ -96,7 +96,7 @@ pub struct State {
 
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
 /// below zero. Later requests therefore wait behind it.
-pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     step(params, false, state, want, now)
 }
 
@@ -201,7 +201,7 @@ fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
 }
 
 /// The time at which the bucket is full.
-pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     let state = under(params, state);
     state.at.plus_micros(time_to_gain(params, state.missing, state.rest))
 }

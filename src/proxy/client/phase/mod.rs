@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 /// How long a client may take over each part of an exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// For a request's head, and for the handshakes before the first one.
-    pub header: Duration,
+    pub(crate) header: Duration,
     /// Without a request on the connection.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
     /// Between two reads of a request's body or two writes of a response.
-    pub body: Duration,
+    pub(crate) body: Duration,
 }
 
 /// How often, while a request is served, the socket is checked for a client that has left. The socket is
@@ -35,7 +35,7 @@ const STREAMS_AT_ONCE: usize = 4;
 /// What a connection is doing, and since when. The connection's socket, requests and timer share this
 /// state. They all run on one thread.
 #[derive(Debug)]
-pub struct Phase {
+pub(crate) struct Phase {
     epoch: Instant,
     times: Times,
     doing: AtomicU8,
@@ -64,7 +64,7 @@ pub struct Phase {
 
 /// For what a client took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Overdue {
+pub(crate) enum Overdue {
     /// A request's head, or a handshake before it.
     Head,
     /// The next piece of a request's body.
@@ -77,7 +77,7 @@ pub enum Overdue {
 
 impl Overdue {
     /// The words of the log.
-    pub fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Head => "no request's head in time (header_timeout)",
             Self::Body => "no more of a request's body in time (body_timeout)",
@@ -101,7 +101,7 @@ const NOW: u64 = u64::MAX;
 
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DueAction {
+pub(crate) enum DueAction {
     /// Close the connection: the client has used up its time. `None` where it was only idle.
     Close(Option<Overdue>),
     /// Put the connection aside until the client sends something.
@@ -112,7 +112,7 @@ pub enum DueAction {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub fn new(times: Times) -> Self {
+    pub(crate) fn new(times: Times) -> Self {
         Self {
             epoch: Instant::now(),
             times,
@@ -132,7 +132,7 @@ impl Phase {
     }
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
-    pub fn due(&self) -> Option<(Instant, DueAction)> {
+    pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
             since => Some((since, self.times.body, DueAction::Close(Some(Overdue::Response)))),
@@ -251,7 +251,7 @@ impl Phase {
 
     /// A request's head is complete at `now`. Returns whether another request has begun in the same turn of the
     /// connection's task: over HTTP/1.1 the client then did not wait for its answer.
-    pub fn begin(&self, now: Instant) -> bool {
+    pub(crate) fn begin(&self, now: Instant) -> bool {
         let others = self.requests.load(Ordering::Relaxed);
         self.requests.store(others + 1, Ordering::Relaxed);
         // While other requests are under way, this one must not put off the next [`DueAction::Look`].
@@ -273,12 +273,12 @@ impl Phase {
     }
 
     /// The client was still there at `now`.
-    pub fn looked(&self, now: Instant) {
+    pub(crate) fn looked(&self, now: Instant) {
         self.since.store(self.micros(now), Ordering::Relaxed);
     }
 
     /// A response's body has been handed over at `now`.
-    pub fn end(&self, now: Instant) {
+    pub(crate) fn end(&self, now: Instant) {
         let left = self.requests.load(Ordering::Relaxed).saturating_sub(1);
         self.requests.store(left, Ordering::Relaxed);
         if left == 0 {
@@ -316,7 +316,7 @@ impl Phase {
     }
 
     /// The connection has changed to another protocol.
-    pub fn switch(&self) {
+    pub(crate) fn switch(&self) {
         self.switched.store(true, Ordering::Relaxed);
     }
 

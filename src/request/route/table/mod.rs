@@ -39,7 +39,7 @@ pub struct Match<'p> {
     /// The route's place in the list from which the table was built.
     pub route: usize,
     /// The path's parameters.
-    pub params: PathParams<'p>,
+    pub(crate) params: PathParams<'p>,
 }
 
 /// Why no route was found.
@@ -55,9 +55,9 @@ pub enum NoRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shadowed {
     /// The route's place in the list from which the table was built.
-    pub route: usize,
+    pub(crate) route: usize,
     /// The place of the route that is tried earlier and takes all of these requests.
-    pub by: usize,
+    pub(crate) by: usize,
 }
 
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// The path pattern of the route at this place. Panics where the list has no such place.
-    pub fn pattern(&self, route: usize) -> &Pattern {
+    pub(crate) fn pattern(&self, route: usize) -> &Pattern {
         &self.routes[route].pattern
     }
 

@@ -23,15 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterConfig {
     /// Permits in an interval.
-    pub rate: u64,
+    pub(crate) rate: u64,
     /// The interval in milliseconds.
-    pub interval_ms: u64,
+    pub(crate) interval_ms: u64,
     /// Whether all clients share the rate, or each client has it.
-    pub sharing: Sharing,
+    pub(crate) sharing: Sharing,
     /// How long the limiter's keys stay after each use, in milliseconds. `None` is for ever.
-    pub keep_alive_ms: Option<u64>,
+    pub(crate) keep_alive_ms: Option<u64>,
     /// When the limiter's hash expires, in milliseconds from now. `None` is never.
-    pub expires_in_ms: Option<u64>,
+    pub(crate) expires_in_ms: Option<u64>,
 }
 
 impl LimiterConfig {

@@ -6,15 +6,15 @@ use crate::limit::key::Key;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterKeys {
     /// The limiter's name, which is the key of its hash.
-    pub hash: Vec<u8>,
+    pub(crate) hash: Vec<u8>,
     /// The permits that are left, for all clients together.
-    pub value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     /// The entries of taken permits, for all clients together.
-    pub permits: Vec<u8>,
+    pub(crate) permits: Vec<u8>,
     /// The permits that are left for this client, where each client counts for itself.
-    pub own_value: Vec<u8>,
+    pub(crate) own_value: Vec<u8>,
     /// The entries of taken permits of this client, where each client counts for itself.
-    pub own_permits: Vec<u8>,
+    pub(crate) own_permits: Vec<u8>,
 }
 
 impl LimiterKeys {
