@@ -43,7 +43,6 @@ const PRUNE: Duration = Duration::from_secs(5);
 
 /// The state that all workers of the process share.
 pub struct Process {
-    /// The clock.
     pub(crate) clock: Clock,
     /// The metrics of all workers.
     pub(crate) metrics: Arc<Metrics>,

@@ -163,7 +163,6 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),
 ];
 
-/// The page of a scrape.
 pub(super) fn page(scrape: &Scrape<'_>) -> String {
     let mut page = Page::default();
     for (kind, name, help, samples) in FAMILIES {

@@ -64,7 +64,6 @@ pub struct Loaded {
     pub plan: Plan,
     /// Warnings about settings that were probably not meant. Can be empty.
     pub warnings: Problems,
-    /// The file's text.
     pub(crate) text: FileText,
 }
 

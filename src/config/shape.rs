@@ -92,7 +92,6 @@ pub(super) enum Zero {
 impl Kind {
     /// A duration of more than zero.
     pub(super) const TIME_ABOVE_ZERO: Self = Self::Duration(Zero::Refused);
-    /// A list of texts.
     pub(super) const TEXT_LIST: Self = Self::List(&Self::Text);
 
     /// Bytes, at least one.

@@ -198,7 +198,6 @@ pub(crate) struct OverrideEvent<'o> {
     pub(crate) limit: &'o str,
     /// The key's text, hashed where `log.keys` says so.
     pub(crate) key: &'o str,
-    /// The figures.
     pub(crate) wanted: &'o WantedFigures,
     /// Why it was set.
     pub(crate) reason: Option<&'o str>,

@@ -31,7 +31,6 @@ pub struct RedisLocation {
 /// The server, or the servers that know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RedisTopology {
-    /// One server.
     Server(Endpoint),
     /// The master of this name. The sentinels, at least one, know where the master is.
     Sentinel {

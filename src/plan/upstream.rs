@@ -15,7 +15,6 @@ use crate::tls::client;
 /// `[upstreams.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
-    /// The upstream's name.
     pub(crate) name: Name,
     /// The upstream's servers; never empty.
     pub(crate) servers: Vec<UpstreamServer>,

@@ -13,7 +13,6 @@ use crate::upstream::Upstream;
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
 #[derive(Debug)]
 pub(crate) struct Active {
-    /// The plan.
     pub(crate) plan: Arc<Plan>,
     /// The plan's upstreams.
     pub(crate) upstreams: Vec<Arc<Upstream>>,

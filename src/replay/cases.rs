@@ -27,7 +27,6 @@ const HOST_OF_NONE: &str = "localhost";
 /// The result of one test.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseResult<'p> {
-    /// The test.
     pub(crate) case: &'p TestCase,
     /// What came of its requests.
     pub(crate) came: CaseCounts,

@@ -19,9 +19,7 @@ use crate::request::route::Conditions;
 pub(crate) enum Fact {
     /// The client's address.
     Client,
-    /// The host.
     Host,
-    /// The query.
     Query,
     /// The value of this header, or that the request had none.
     Header(HeaderName),

@@ -138,7 +138,6 @@ impl<'p> Judge<'p> {
         }
     }
 
-    /// The plan.
     pub(crate) fn plan(&self) -> &'p Plan {
         self.plan
     }

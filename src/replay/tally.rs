@@ -48,7 +48,6 @@ pub(crate) struct ReplayTally<'p> {
 
 /// The counts of one limit, or of one candidate.
 pub(crate) struct LimitTally<'p> {
-    /// The limit.
     pub(crate) spec: &'p Arc<LimitSpec>,
     /// Whether its refusals count.
     pub(crate) mode: Mode,
@@ -57,7 +56,6 @@ pub(crate) struct LimitTally<'p> {
     pub(crate) counts: Slice,
     /// The longest time for which it holds a request.
     pub(crate) longest_wait: Duration,
-    /// Its keys.
     pub(crate) keys: HitTable<Key>,
     /// The counts of each slice of the log's time.
     pub(crate) timeline: Timeline,

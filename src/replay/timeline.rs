@@ -15,7 +15,6 @@ const SECOND: u64 = 1_000_000;
 /// What happened in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slice {
-    /// Requests.
     pub(crate) requests: u64,
     /// Requests that are held.
     pub(crate) delayed: u64,

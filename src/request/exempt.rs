@@ -16,7 +16,6 @@ pub struct Exempt(Option<Box<Exemptions>>);
 pub(crate) struct Exemptions {
     /// Clients' networks.
     pub(crate) networks: Vec<IpNet>,
-    /// Paths.
     pub(crate) paths: Vec<Pattern>,
     /// Headers with exactly this value. The request may have other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,

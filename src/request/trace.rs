@@ -22,7 +22,6 @@ pub(crate) struct SpanId(NonZeroU64);
 /// The value of `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceParent {
-    /// The trace.
     pub(crate) trace: TraceId,
     /// The span that the receiver's span is a child of.
     pub(crate) span: SpanId,

@@ -27,7 +27,6 @@ pub(super) enum ListenSetting {
 impl ListenSetting {
     pub(super) const ALL: [Self; 3] = [Self::Server, Self::Tls, Self::Admin];
 
-    /// The setting's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Server => "server.listen",

@@ -67,7 +67,6 @@ pub(crate) struct Start {
     pub(crate) inherited: InheritedSockets,
     /// Reads the file again.
     pub(crate) reload: Reload,
-    /// The log.
     pub(crate) log: LogGuard,
     /// A task that runs beside the proxy, on the thread that supervises the workers.
     pub(crate) beside: Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -36,7 +36,6 @@ pub struct BucketAsk<'r> {
 /// One limit's part in one request: the question, the decision, and what the limit gave.
 #[derive(Debug)]
 pub struct Claim<'p> {
-    /// The limit.
     pub(crate) spec: &'p Arc<LimitSpec>,
     /// The request's key, not hashed.
     pub(crate) key: Key,

@@ -16,7 +16,6 @@ const LONGEST: usize = 256;
 pub(crate) struct BucketName<'n> {
     /// `store.prefix`.
     pub(crate) prefix: &'n str,
-    /// The limit.
     pub(crate) spec: &'n LimitSpec,
     /// The request's key, not hashed.
     pub(crate) key: &'n Key,

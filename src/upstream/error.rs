@@ -36,7 +36,6 @@ pub(crate) enum ServerFailure {
     ResponseTimeout,
     /// The exchange broke before there was a head, or the head was not valid HTTP.
     Exchange {
-        /// The error.
         source: hyper::Error,
         /// Whether the server had sent anything.
         heard: bool,

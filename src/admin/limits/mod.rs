@@ -24,11 +24,8 @@ use crate::store::{ListedOverride, StoreError};
 /// What a path below `/api/limits` names. The parts are percent-encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitPath<'p> {
-    /// All limits.
     All,
-    /// A key's bucket.
     Bucket { limit: &'p str, key: &'p str },
-    /// A key's override.
     Override { limit: &'p str, key: &'p str },
 }
 

@@ -185,7 +185,6 @@ pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
     item.parse(&format!("expected {NETWORK}"), network)
 }
 
-/// A header's name.
 pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
     item.parse("expected a header's name", |text| text.parse().map_err(|_| Wrong::Expected))
 }

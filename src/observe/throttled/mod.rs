@@ -42,7 +42,6 @@ const SHARDS: usize = 16;
 /// A request that a limit does not let pass at once.
 #[derive(Clone, Copy)]
 pub(crate) struct ThrottleEvent<'e> {
-    /// The limit's name.
     pub(crate) limit: &'e Name,
     /// The key. Events with different keys are counted apart.
     pub(crate) key: &'e [u8],
@@ -103,7 +102,6 @@ impl Shown {
 /// Which line of the log is about a request that was rejected or delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventLine {
-    /// The event's own line.
     Own,
     /// The line of another limit, which has rejected the same request.
     OfAnotherLimit,

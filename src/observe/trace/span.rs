@@ -20,7 +20,6 @@ pub(crate) struct RequestSpan {
     pub(crate) ids: SpanIds,
     /// From the request's head to the end of its response.
     pub(crate) times: (Instant, Instant),
-    /// The request's method.
     pub(crate) method: Method,
     /// The route's name and its path's pattern; `None` where no route was found.
     pub(crate) route: Option<(Arc<str>, String)>,
@@ -57,7 +56,6 @@ pub(crate) struct RequestSpan {
 /// Which span it is, of which trace.
 #[derive(Debug)]
 pub(crate) struct SpanIds {
-    /// The trace.
     pub(crate) trace: TraceId,
     /// The request's span.
     pub(crate) span: SpanId,
@@ -96,7 +94,6 @@ pub(crate) struct LimitDecision {
 pub(crate) struct ServerAnswer {
     /// When it came.
     pub(crate) at: Instant,
-    /// Its status.
     pub(crate) status: StatusCode,
     /// The time since the request was sent.
     pub(crate) after: Duration,

@@ -38,7 +38,6 @@ pub(crate) struct ClientConnection {
     pub(crate) peer: Peer,
     /// What the connection is doing, and since when.
     pub(crate) phase: Phase,
-    /// The client's socket.
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,

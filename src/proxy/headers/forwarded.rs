@@ -19,7 +19,6 @@ const HTTPS: HeaderValue = HeaderValue::from_static("https");
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// The address.
     pub(crate) address: PeerAddress,
     /// The address as a field's value. It is kept, since most requests need it.
     text: HeaderValue,

@@ -33,7 +33,6 @@ pub(super) enum LogField {
     CombinedHead,
     /// The request line.
     Request,
-    /// The method.
     Method,
     /// The path with the query, as sent.
     Target,
@@ -41,7 +40,6 @@ pub(super) enum LogField {
     Path,
     /// The query, with or without its `?`.
     Query,
-    /// The host.
     Host,
     /// The status of the response.
     Status,

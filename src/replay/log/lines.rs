@@ -43,7 +43,6 @@ impl<R: Read> LineStream<R> {
         &self.buffer
     }
 
-    /// The next line.
     pub(super) fn next_line(&mut self) -> io::Result<NextLine> {
         let mut is_too_long = false;
         loop {

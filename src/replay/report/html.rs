@@ -11,7 +11,6 @@ use crate::replay::timeline::{Slice, Timeline};
 /// The units of a plot's height.
 const HEIGHT: u64 = 100;
 
-/// The page.
 pub(crate) fn page(report: &Report) -> String {
     let mut page = String::new();
     // A text takes all that is written.

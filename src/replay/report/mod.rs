@@ -78,7 +78,6 @@ pub(crate) struct FileReport {
 /// What one limit, or one candidate, would have done.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitReport {
-    /// Its name.
     pub(crate) name: String,
     /// Its figures, as in `100/s, burst 200`.
     pub(crate) figures: String,
@@ -91,7 +90,6 @@ pub(crate) struct LimitReport {
     pub(crate) counts: Slice,
     /// The longest time for which it would hold a request.
     pub(crate) longest_wait: Duration,
-    /// Its keys.
     pub(crate) keys: Hit,
     /// The counts of each slice of time. The slices are those of the file's timeline.
     pub(crate) timeline: Timeline,
@@ -137,16 +135,13 @@ pub(crate) struct LeftOut {
     pub(crate) fact: String,
     /// Whether `--assume` can say what is true of the fact.
     pub(crate) can_be_assumed: bool,
-    /// The requests.
     pub(crate) requests: u64,
 }
 
 /// The name of what was left out.
 #[derive(Clone, Debug)]
 pub(crate) enum LeftOutName {
-    /// A limit.
     Limit(String),
-    /// A route.
     Route(String),
 }
 

@@ -82,7 +82,6 @@ impl Router {
         self.nodes.is_cluster.then(|| AbortOnDropHandle::new(tokio::spawn(keeping)))
     }
 
-    /// The slot of a key.
     pub(super) fn slot(&self, key: &[u8]) -> HashSlot {
         if self.nodes.is_cluster { HashSlot::of(key) } else { HashSlot::default() }
     }

@@ -42,7 +42,6 @@ pub(crate) struct RunningOverride {
     pub(crate) key: String,
     /// The parts of the limit's key. A limit with other parts has other keys.
     pub(crate) sources: Vec<String>,
-    /// The figures.
     pub(crate) wanted: WantedFigures,
     /// Why somebody set it.
     pub(crate) reason: Option<String>,
@@ -53,7 +52,6 @@ pub(crate) struct RunningOverride {
 /// An override, and what became of it in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
-    /// The override.
     pub(crate) entry: Arc<RunningOverride>,
     /// Whether there is a limit with this key, for which the figures make sense.
     pub(crate) is_in_force: bool,

@@ -48,7 +48,6 @@ impl UpstreamState {
         state
     }
 
-    /// The upstream's name.
     pub(crate) fn name(&self) -> &Name {
         &self.name
     }

@@ -29,7 +29,6 @@ pub struct LineTemplate {
 struct TemplatePlace {
     /// The text in front of it.
     before: Box<str>,
-    /// Its spelling in the template.
     spelling: Box<str>,
     /// `None` if no record has such a value.
     meaning: Option<LogPlace<Box<str>>>,
@@ -53,7 +52,6 @@ pub enum LineTemplateError {
     Adjacent {
         /// The first of the two, as the template spells it.
         first: String,
-        /// The second.
         second: String,
     },
     /// A word that begins and does not end.
