@@ -206,6 +206,12 @@ impl ResponseBody {
             ended.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
+                if failure == UpstreamFailure::Broken
+                    && let BodySource::UpstreamAnswer(UpstreamAnswer { lease: Some(lease), .. }) =
+                        &self.source
+                {
+                    lease.broke_off(error);
+                }
                 ended.failed(server, failure, error);
                 ended.noted.failed(Some(server), failure);
             }

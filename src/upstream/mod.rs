@@ -79,12 +79,13 @@ impl Upstream {
     pub(crate) fn new(spec: UpstreamSpec, state: Arc<UpstreamState>) -> Self {
         let servers = spec.servers.iter().zip(state.servers());
         let servers: Vec<_> = servers
-            .map(|(server, state)| {
+            .map(|(server, server_state)| {
                 Arc::new(Server {
                     address: server.address.clone(),
                     weight: server.weight,
                     hash: server_hash(&server.address.url),
-                    state: state.clone(),
+                    state: server_state.clone(),
+                    upstream: state.clone(),
                     pool: Pool::default(),
                 })
             })
@@ -182,9 +183,8 @@ impl Upstream {
             let failure = match connection.send(sent, &server.address, response_timeout).await {
                 Ok(response) => {
                     drop(body_end.take_kept());
-                    match was_up {
-                        true => self.state.answered(&server.state),
-                        false => self.state.recovered(&server.state),
+                    if !was_up {
+                        self.state.recovered(&server.state);
                     }
                     if self.spec.respect_retry_after
                         && let Some(pause) = asked_pause(response.status(), response.headers())

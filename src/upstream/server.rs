@@ -1,12 +1,13 @@
 //! A server of an upstream, as one worker sees it, and the exchanges that are under way there.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::body::BodyEnd;
 use super::connect::Wanted;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
-use super::health::ServerState;
+use super::health::{ServerState, UpstreamState};
 use super::pool::Pool;
 use super::queue::RequestSlot;
 use crate::plan::{Scheme, ServerAddress};
@@ -18,6 +19,8 @@ pub(super) struct Server {
     /// The hash of the URL.
     pub(super) hash: u64,
     pub(super) state: Arc<ServerState>,
+    /// What the process knows of all servers.
+    pub(super) upstream: Arc<UpstreamState>,
     pub(super) pool: Pool,
 }
 
@@ -65,6 +68,11 @@ impl Server {
         self.pool.take(self.wanted(wanted))
     }
 
+    /// An answer of the server came to its end.
+    fn finished(&self) {
+        self.upstream.finished(&self.state);
+    }
+
     /// Keeps a new connection for requests to come.
     pub(super) fn keep(&self, connection: Connection) {
         match connection {
@@ -98,14 +106,22 @@ impl ConnectionLease {
 
     /// Notes that the connection carries another protocol from now on.
     pub(crate) fn switch(&self) {
+        self.in_flight.server.finished();
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
         }
     }
 
+    /// The server broke its answer off.
+    pub(crate) fn broke_off(&self, error: &dyn Display) {
+        let server = &self.in_flight.server;
+        server.upstream.broke_off(&server.state, error);
+    }
+
     /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
     /// the request's body is still on its way.
     pub(crate) fn release(self) {
+        self.in_flight.server.finished();
         if let Connection::Http1(connection) = self.connection
             && self.body_end.is_reached()
             && !connection.is_spoilt()

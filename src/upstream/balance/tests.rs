@@ -2,18 +2,21 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
-use crate::plan::{Endpoint, Scheme, ServerAddress};
+use crate::limit::name::Name;
+use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
-use crate::upstream::InFlight;
-use crate::upstream::health::ServerState;
+use crate::upstream::health::{ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
+use crate::upstream::server::InFlight;
 
 fn server(place: usize, weight: u32) -> Arc<Server> {
     let url = format!("http://10.0.0.{place}:80");
     let endpoint = Endpoint::Tcp { host: format!("10.0.0.{place}"), port: 80 };
     let address = ServerAddress { url: url.clone(), endpoint, scheme: Scheme::Http };
     let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
-    Arc::new(Server { address, weight, hash: server_hash(&url), state, pool })
+    let name = Name::new("api").unwrap();
+    let upstream = Arc::new(UpstreamState::new(&UpstreamSpec::new(name), None));
+    Arc::new(Server { address, weight, hash: server_hash(&url), state, upstream, pool })
 }
 
 fn servers(weights: &[u32]) -> Vec<Arc<Server>> {

@@ -99,7 +99,7 @@ impl UpstreamState {
         }
     }
 
-    /// A server broke off an exchange before its answer, or did not answer in time.
+    /// A server broke off an exchange, or did not answer in time.
     pub(super) fn broke_off(&self, server: &ServerState, error: &dyn Display) {
         self.note(server, error, |record, now| {
             record.breaks = record.breaks.saturating_add(1);
@@ -109,18 +109,19 @@ impl UpstreamState {
         });
     }
 
-    /// A server answered a request that was sent while the server was open. That does not bring the server
-    /// back if it was set aside meanwhile: it may be finishing its last requests.
-    pub(super) fn answered(&self, server: &ServerState) {
+    /// An answer of a server came to its end. That does not bring the server back if it is set aside: it may be
+    /// finishing its last requests.
+    pub(super) fn finished(&self, server: &ServerState) {
         if !server.is_sound() {
             server.note(|record, _| (record.breaks, record.times_aside) = (0, 0));
         }
     }
 
-    /// A server answered a request that was sent while the server was set aside.
+    /// The head of an answer came to a request that was sent while the server was set aside. If the server breaks
+    /// this answer off, it is set aside for longer.
     pub(super) fn recovered(&self, server: &ServerState) {
         self.note(server, &"", |record, _| {
-            (record.breaks, record.times_aside, record.aside_until) = (0, 0, None);
+            (record.breaks, record.aside_until) = (record.breaks.min(MOST_BREAKS - 1), None);
         });
     }
 

@@ -37,9 +37,9 @@ pub(crate) struct ServerState {
 pub(in crate::upstream) struct ServerRecord {
     /// It was set aside, and is tried again at this time.
     pub(in crate::upstream) aside_until: Option<Instant>,
-    /// How often it was set aside since its last answer.
+    /// How often it was set aside since its last whole answer.
     pub(in crate::upstream) times_aside: u32,
-    /// Broken exchanges since its last answer.
+    /// Broken exchanges since its last whole answer.
     pub(super) breaks: u32,
     /// It asked for a pause until this time.
     pub(in crate::upstream) paused_until: Option<Instant>,

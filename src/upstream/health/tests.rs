@@ -84,9 +84,9 @@ async fn three_broken_exchanges_in_a_row_set_a_server_aside() {
     let server = &state.servers()[0];
     for _ in 0..10 {
         (0..2).for_each(|_| state.broke_off(server, &"reset"));
-        state.answered(server);
+        state.finished(server);
     }
-    assert!(server.is_up(), "its answers came between");
+    assert!(server.is_up(), "whole answers came between");
     (0..3).for_each(|_| state.broke_off(server, &"reset"));
     assert!(!server.is_up());
     state.connected(server);
@@ -112,11 +112,33 @@ async fn one_request_tries_a_server_that_did_not_answer_and_the_pauses_grow() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_breaks_off_its_answers_is_left_alone_for_longer_each_time() {
+    let state = state();
+    let server = &state.servers()[0];
+    (0..3).for_each(|_| state.broke_off(server, &"broken"));
+    for pause in [100, 200, 400].map(Duration::from_millis) {
+        advance(pause - Duration::from_millis(1)).await;
+        assert!(due(&state).is_empty(), "{pause:?}");
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(due(&state), [(0, Trial::Request)], "{pause:?}");
+        state.recovered(server);
+        assert!(server.is_up(), "the head has come");
+        state.broke_off(server, &"broken");
+        assert!(!server.is_up(), "and the body has not");
+    }
+    advance(Duration::from_millis(800)).await;
+    state.recovered(server);
+    state.finished(server);
+    (0..2).for_each(|_| state.broke_off(server, &"broken"));
+    assert!(server.is_up(), "a whole answer came between");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_from_before_does_not_bring_a_stopped_server_back() {
     let state = state();
     let server = &state.servers()[0];
     state.refused(server, &"refused");
-    assert!(logged(|| state.answered(server)).is_empty());
+    assert!(logged(|| state.finished(server)).is_empty());
     assert!(!server.is_up());
 }
 

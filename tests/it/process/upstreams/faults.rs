@@ -150,9 +150,10 @@ fn a_server_that_breaks_off_in_the_head_costs_no_client_anything() {
     failing(|stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-le")), "").assert_lost(0);
 }
 
-/// The head is through to the client when the body breaks off, so the client has to see it break off.
+/// The head is through to the client when the body breaks off, so the client has to see it break off. After three
+/// of these in a row the server gets one request now and then.
 #[test]
-fn a_server_that_resets_in_mid_body_breaks_off_its_answers_and_no_others() {
+fn a_server_that_resets_in_mid_body_is_set_aside() {
     let seen = failing(
         |stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
@@ -161,8 +162,8 @@ fn a_server_that_resets_in_mid_body_breaks_off_its_answers_and_no_others() {
         "",
     );
     assert!(seen.count(0) > 0, "none broke off");
-    // A third of the requests met it while it failed, and a few when it was about to change.
-    seen.assert_lost(1_000 / 3 + 3 * CLIENTS);
+    // It would have a third of the requests. Each client may have one with it when it is set aside.
+    seen.assert_lost(1_000 / 10);
     assert_eq!(seen.count(0) + seen.count(200), seen.all());
 }
 
