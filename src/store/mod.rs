@@ -140,6 +140,15 @@ impl Store {
         }
     }
 
+    /// Asks a bucket of this process what it would say, and takes nothing. Returns whether it is one.
+    pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
+        let is_here = self.redis_of(&claim.question()).is_none();
+        if is_here {
+            claim.decision = Some(self.shared.memory.look(&claim.question(), now));
+        }
+        is_here
+    }
+
     /// The decision that this ask alone would get. Nothing is taken, and `remaining` is counted before it.
     ///
     /// # Errors

@@ -126,7 +126,7 @@ impl Throttle {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
         gather::gather(plan.limits_of(route), request, &self.store, clocks, &mut limits)?;
-        request_limit::leave_closed(&mut limits);
+        request_limit::leave_closed(&mut limits, &self.store, clocks);
         if limits.is_empty() {
             return Ok(Permit::default());
         }
@@ -135,7 +135,7 @@ impl Throttle {
         let moment = Moment::now(now);
         let mut open: PerAsk<&mut Claim<'_>> = limits
             .iter_mut()
-            .filter(|limit| !limit.is_closed())
+            .filter(|limit| !limit.is_decided())
             .map(|limit| &mut limit.claim)
             .collect();
         let is_asked = !open.is_empty();

@@ -100,9 +100,9 @@ impl Rehearsal {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
         gather::gather(specs, request, &self.store, clocks, &mut limits)?;
-        request_limit::leave_closed(&mut limits);
+        request_limit::leave_closed(&mut limits, &self.store, clocks);
         limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
-        let open = limits.iter_mut().filter(|limit| !limit.is_closed());
+        let open = limits.iter_mut().filter(|limit| !limit.is_decided());
         let mut open: PerAsk<&mut Claim<'_>> = open.map(|limit| &mut limit.claim).collect();
         if !open.is_empty() {
             self.store.take_locally(&mut open, Moment::now(now));

@@ -8,8 +8,9 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
+use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
-use crate::store::Claim;
+use crate::store::{Claim, Store};
 
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {
@@ -24,15 +25,20 @@ impl RequestLimit<'_> {
     }
 
     /// Whether the limit lets nothing pass, ever.
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.claim.ask.algorithm == Algorithm::Closed
+    }
+
+    /// Whether the store need not be asked.
+    pub(super) fn is_decided(&self) -> bool {
+        self.claim.decision.is_some()
     }
 
     /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
     /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
     pub(super) fn claim_place(&mut self, waiting: &Waiting) {
         let spec = self.claim.spec;
-        if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_closed() {
+        if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_decided() {
             return;
         }
         self.place = waiting.claim(&spec.name, spec.max_waiting);
@@ -42,9 +48,10 @@ impl RequestLimit<'_> {
     }
 }
 
-/// Where an enforcing limit is closed, the other limits take nothing and need not be asked. They are left
-/// out, except closed limits, and the candidate where only one limit is closed.
-pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>) {
+/// Where an enforcing limit is closed, the other limits take nothing, except the candidate where only one limit is
+/// closed. Those with buckets in this process are asked what they would say. Those in Redis are left out: a flood
+/// that is refused anyway is to cost Redis nothing.
+pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) {
     let mut closed = limits
         .iter()
         .enumerate()
@@ -59,7 +66,7 @@ pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>) {
         if is_tried {
             limit.claim.ask.mode = Mode::Shadow;
         }
-        is_tried || limit.is_closed()
+        is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
     });
 }
 

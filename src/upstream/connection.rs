@@ -162,6 +162,10 @@ impl SharedConnection {
         self.sender.is_closed()
     }
 
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.driver, &other.driver)
+    }
+
     /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
     /// under way is one, and the pool is one.
     pub(super) fn has_room(&self) -> bool {

@@ -198,6 +198,12 @@ impl Upstream {
             };
             slot = in_flight.into_slot();
             let NoHead { failure, unsent } = failure;
+            // Perhaps the way to the server is gone, and not the server. A new connection takes another way.
+            if let (ServerFailure::ResponseTimeout, Connection::Http2(shared)) =
+                (&failure, &connection)
+            {
+                server.pool.retire(shared);
+            }
             let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
                 continue;

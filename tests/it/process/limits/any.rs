@@ -191,6 +191,30 @@ fn what_a_rate_of_zero_refuses_takes_nothing_elsewhere() {
 }
 
 #[test]
+fn beside_a_rate_of_zero_the_others_say_what_they_would_have_said() {
+    let proxy = proxy()
+        .limit("tried", "key = [\"ip\"]\nrate = \"1/h\"\nmode = \"shadow\"")
+        .limit("client", "key = [\"ip\"]\nrate = \"1/h\"")
+        .limit("closed", "key = [\"path\"]\nrate = \"9/h\"\noverrides = [{ key = [\"/closed\"], rate = \"0/s\" }]")
+        .start();
+    let closed = || get(proxy.address, "/closed", &[]);
+    assert_eq!(closed().violated(), ["closed"]);
+    assert_eq!(get(proxy.address, "/open", &[]).status, 200);
+    let reply = closed();
+    assert_eq!(reply.violated(), ["client", "closed"]);
+    let policy = "\"client\";q=1;w=3600, \"closed\";q=0";
+    assert_eq!(reply.header("ratelimit-policy").unwrap(), policy);
+    let metrics = Metrics::of(proxy.admin());
+    let count = |limit: &str, decision: &str| {
+        let series =
+            format!("tidegate_decisions_total{{limit=\"{limit}\",decision=\"{decision}\"}}");
+        metrics.value(&series)
+    };
+    assert_eq!(count("tried", "shadow"), 1.0);
+    assert_eq!((count("client", "rejected"), count("closed", "rejected")), (1.0, 2.0));
+}
+
+#[test]
 fn exemptions_by_address_path_and_header() {
     let client = "rate = \"1/h\"\nexempt = { ip = [\"10.0.0.0/8\"], \
                   path = [\"/healthz\", \"/static/{*rest}\"], header = { x-internal = \"yes\" } }";

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use crate::support::client::{Connection, get};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
-    DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, frame,
+    ACK, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM,
+    SETTINGS, WINDOW_UPDATE, frame,
 };
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
@@ -234,6 +234,19 @@ fn a_request_behind_a_goodbye_takes_another_connection() {
         let proxy = proxy(&api, "");
         assert_eq!(status(&proxy, method, b""), 200, "{method}");
         assert_eq!(requests.load(Ordering::SeqCst), 2, "{method}");
+    }
+}
+
+#[test]
+fn a_connection_that_does_not_answer_in_time_takes_no_more_requests() {
+    let (api, _) = api(|connection, stream| match connection {
+        0 => frame(PING, ACK, 0, &[0; 8]),
+        _ => ok(stream),
+    });
+    let proxy = proxy(&api, "response_timeout = \"100ms\"");
+    assert_eq!(status(&proxy, "GET", b""), 504);
+    for _ in 0..3 {
+        assert_eq!(status(&proxy, "GET", b""), 200);
     }
 }
 
