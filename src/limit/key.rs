@@ -86,16 +86,11 @@ impl Key {
     }
 }
 
-/// Writes a key's text as the log shows it: with `-` for an absent value, and without the mark of an
-/// alternative.
+/// Writes a key's text as the log shows it: with `-` for an absent value.
 pub(crate) fn write_shown(key: &str, f: &mut impl fmt::Write) -> fmt::Result {
     for (place, part) in key.split(char::from(SEPARATOR)).enumerate() {
         f.write_str(if place > 0 { "|" } else { "" })?;
-        f.write_str(match part.as_bytes() {
-            ABSENT => "-",
-            [b'%', b'2'..=b'9', b'=', ..] => part.get(3..).unwrap_or_default(),
-            _ => part,
-        })?;
+        f.write_str(if part.as_bytes() == ABSENT { "-" } else { part })?;
     }
     Ok(())
 }
@@ -136,9 +131,10 @@ impl KeyBuilder {
             self.text.extend_from_slice(value);
             return;
         }
-        let text = std::str::from_utf8(value).is_ok();
+        let is_control = |c: char| !c.is_ascii() && c.is_control();
+        let is_text = std::str::from_utf8(value).is_ok_and(|text| !text.contains(is_control));
         for &byte in value {
-            if stands_for_itself(byte) || (text && !byte.is_ascii()) {
+            if stands_for_itself(byte) || (is_text && !byte.is_ascii()) {
                 self.text.push(byte);
             } else {
                 self.text.extend_from_slice(&encoded(byte));
@@ -197,6 +193,7 @@ mod tests {
         assert_eq!(key(&[Some("a|b"), None, Some("")]), "a%7Cb|%-|");
         assert_eq!(key(&[Some("{x}%\n")]), "%7Bx%7D%25%0A");
         assert_eq!(key(&[Some("grüße")]), "grüße");
+        assert_eq!(key(&[Some("a\u{9b}b")]), "a%C2%9Bb", "a control character");
         assert_eq!(Key::of([Some(&b"\xff\xc3\xa9"[..])]).to_string(), "%FF%C3%A9");
     }
 

@@ -105,7 +105,7 @@ async fn keys_are_listed_as_the_log_shows_them() {
     assert_eq!(
         limit["rejected_keys"],
         json!([
-            { "key": "203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0 },
+            { "key": "%2=203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0 },
             { "key": "a", "lookup": "a", "count": 1, "at_most_over": 0 },
         ])
     );

@@ -86,7 +86,7 @@ fn by_the_first_alternative_that_a_request_has() {
         ],
     );
     let keys: Vec<_> = proxy.log.with("throttled").iter().map(|it| it["key"].clone()).collect();
-    assert_eq!(keys[0], "203.0.113.7", "a log shows the value alone");
+    assert_eq!(keys[0], "%3=203.0.113.7", "the text by which the key is looked up");
     assert_eq!(keys[1].as_str().unwrap().len(), 22, "a secret one hashed: {keys:?}");
 }
 
