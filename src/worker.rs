@@ -75,7 +75,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process with this first plan and this number of workers, which accepts so many connections at once.
+    /// A process with this first plan and this number of workers, which accepts this many connections at once.
     pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
         Self {
             metrics: Metrics::new(workers),

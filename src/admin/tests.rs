@@ -21,7 +21,7 @@ async fn listener(admin: &Arc<Admin>, room: usize) -> (DuplexStream, JoinHandle<
     (client, serving)
 }
 
-/// Reads until the text has so many events.
+/// Reads until the text has this many events.
 async fn events(client: &mut DuplexStream, count: usize) -> String {
     let mut text = Vec::new();
     let mut piece = [0; 4096];

@@ -13,7 +13,7 @@ use crate::replay::report::number;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two updates of the line.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// The time is read once in so many lines.
+/// The time is read once in this many lines.
 const LINES: u64 = 1 << 12;
 /// The columns of the bar.
 const COLUMNS: usize = 30;

@@ -19,7 +19,7 @@ use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// Several logs are put in order by the time of their first request. It is looked for in so many lines.
+/// Several logs are put in order by the time of their first request. It is looked for in this many lines.
 const FIRST_LINES: usize = 1_000;
 
 /// The number of broken lines that a report shows.

@@ -32,10 +32,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// How many connections of a listener the kernel completes before they are accepted. When a drain begins, at
-/// most so many are still accepted.
+/// most this many are still accepted.
 pub(crate) const LONGEST_QUEUE: u16 = 4096;
 
-/// After so many of them, other tasks of the worker run.
+/// After this many accepted connections, other tasks of the worker run.
 const ACCEPTED_AT_ONCE: u16 = 64;
 
 /// The client connections of the process: no more than `max_connections` at once.

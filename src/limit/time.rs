@@ -25,7 +25,7 @@ impl Lead {
         u32::try_from(seconds).map_or(Self::LONGEST, Self::of_seconds)
     }
 
-    /// So many seconds.
+    /// This many seconds.
     pub(crate) fn of_seconds(seconds: u32) -> Self {
         Self(seconds.min(Self::LONGEST.0))
     }
@@ -40,7 +40,7 @@ impl Lead {
         u64::from(self.0) * 1_000_000
     }
 
-    /// Whether a clock that is so many microseconds behind the state has stepped back.
+    /// Whether a clock that is this many microseconds behind the state has stepped back.
     pub(crate) fn is_exceeded_by(self, ahead: u64) -> bool {
         ahead > STALE + self.as_micros()
     }
@@ -106,7 +106,7 @@ pub struct Descent {
 }
 
 impl Descent {
-    /// So many steps are left of these. More are not left than there are.
+    /// This many steps are left of these. More are not left than there are.
     pub fn of(left: u32, steps: u32) -> Self {
         let steps = steps.max(1);
         Self { left: left.min(steps), steps }

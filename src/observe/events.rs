@@ -37,7 +37,7 @@ events! {
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
-    /// A reload has lowered a limit's figures. Of its `keys`, so many as `over` says have used more than the new
+    /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
     /// figures allow. Both are `None` where the buckets live in Redis.
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");

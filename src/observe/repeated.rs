@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.count_many(kind, details, 1, now);
     }
 
-    /// Counts so many events of this kind at `now`.
+    /// Counts this many events of this kind at `now`.
     pub(crate) fn count_many(&self, kind: K, details: S, count: u64, now: Instant) {
         self.total.fetch_add(count, Ordering::Relaxed);
         let mut kinds = self.kinds.lock();

@@ -92,9 +92,9 @@ pub(crate) struct HealthSpec {
     pub(crate) interval: Duration,
     /// The most time for one check.
     pub(crate) timeout: Duration,
-    /// So many failed checks in a row set a server aside; at least 1.
+    /// This many failed checks in a row set a server aside; at least 1.
     pub(crate) unhealthy_after: u32,
-    /// So many passed checks in a row bring it back; at least 1.
+    /// This many passed checks in a row bring it back; at least 1.
     pub(crate) healthy_after: u32,
 }
 

@@ -22,7 +22,7 @@ use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
-/// After so many requests, buckets that are like new are looked for and forgotten.
+/// After this many requests, buckets that are like new are looked for and forgotten.
 const SWEEP_EVERY: u64 = 1_024;
 
 /// The requests of a log on their way through the limits of one file, or of two.

@@ -26,7 +26,7 @@ pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timest
     }
 }
 
-/// Redis says that so many tokens remain. Where this process decides without Redis, its own bucket begins
+/// Redis says that this many tokens remain. Where this process decides without Redis, its own bucket begins
 /// with its share of what is used now.
 pub(super) fn write_known(
     shared: &ProcessStore,

@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Announces the process each second, so many times.
+    /// Announces the process each second, this many times.
     async fn announce(presence: &Presence, times: u32) {
         for _ in 0..times {
             presence.note(Instant::now());

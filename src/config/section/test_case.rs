@@ -20,7 +20,7 @@ type Spec = TestCase;
 /// `[[tests]]`.
 pub(crate) static TEST: Shape = Shape::new("[[tests]]", || fields(SETTINGS));
 
-/// So many requests are surely a typing error.
+/// This many requests are surely a typing error.
 const MOST: u64 = 1_000_000;
 
 #[rustfmt::skip]
@@ -29,7 +29,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("send", Kind::Text, Required, "a method and a path or URL: `GET /login`"),
     &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
     &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", address),
-    &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "so many requests"),
+    &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
     &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
     &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
     &plain(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
@@ -42,9 +42,9 @@ pub(crate) static EXPECT: Shape = Shape::new("expect", || fields(OF_EXPECT));
 
 #[rustfmt::skip]
 static OF_EXPECT: Settings<()> = &[
-    &field("allowed", Kind::Whole(0, MOST), Words("any"), "so many pass at once"),
-    &field("rejected", Kind::Whole(0, MOST), Words("any"), "so many are rejected"),
-    &field("delayed", Kind::Whole(0, MOST), Words("any"), "so many pass after a wait"),
+    &field("allowed", Kind::Whole(0, MOST), Words("any"), "this many pass at once"),
+    &field("rejected", Kind::Whole(0, MOST), Words("any"), "this many are rejected"),
+    &field("delayed", Kind::Whole(0, MOST), Words("any"), "this many pass after a wait"),
     &field("limit", Kind::Text, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
     &field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
     &field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),

@@ -23,7 +23,7 @@ impl Rate {
             return self;
         }
         let period = period_between(self, to);
-        // At this rate so many tokens come in the period. Rounded down for this rate, and up for the other.
+        // At this rate this many tokens come in the period. Rounded down for this rate, and up for the other.
         let from_units = u128::from(self.tokens) * u128::from(period) / u128::from(self.period);
         let to_units = (u128::from(to.tokens) * u128::from(period)).div_ceil(u128::from(to.period));
         let [Ok(from_units), Ok(to_units)] = [from_units, to_units].map(u64::try_from) else {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{Histogram, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
-/// So many routes are read under one lock. Then the worker may count again.
+/// This many routes are read under one lock. Then the worker may count again.
 const ROUTES_AT_ONCE: usize = 256;
 
 /// Requests by the class of their answer: 1xx, 2xx, 3xx, 4xx, 5xx.

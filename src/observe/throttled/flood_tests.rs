@@ -5,7 +5,7 @@ use super::table::OWN_ENTRIES;
 use super::tests::{OTHER, PER_CLIENT, at, counts, lines_of, rejected, summary};
 use super::*;
 
-/// Rejects so many keys of `per-client`.
+/// Rejects this many keys of `per-client`.
 fn flood(throttled: &Throttled, keys: u64, millis: u64) {
     for key in 0..keys {
         throttled.record(&rejected(&key.to_string().as_str()), at(millis));

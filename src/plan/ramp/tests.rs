@@ -18,7 +18,7 @@ fn plan(lines: &str) -> Plan {
     parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
 }
 
-/// So many seconds after the first reload.
+/// This many seconds after the first reload.
 fn after(seconds: u64) -> Now {
     Timestamp::from_micros(BEGIN + seconds * 1_000_000).unwrap().into()
 }

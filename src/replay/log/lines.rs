@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The longest line in bytes. Longer lines are not kept.
 pub(super) const LONGEST_LINE: usize = 1 << 20;
 
-/// So many bytes are asked for at once.
+/// This many bytes are asked for at once.
 const CHUNK: usize = 1 << 16;
 
 /// What a stream has next.

@@ -20,7 +20,7 @@ use super::record::{LineFault, LogRecord};
 pub struct ReadError {
     /// The file's name.
     pub(crate) file: String,
-    /// So many lines of the file were read before.
+    /// This many lines of the file were read before.
     pub(crate) lines: u64,
     /// What happened.
     pub(crate) source: io::Error,

@@ -33,7 +33,7 @@ pub(crate) fn percent(share: f64) -> String {
             format!("{percent:.0} %")
         };
     }
-    // The first digit that is not 0 stands so many places behind the point.
+    // The first digit that is not 0 stands this many places behind the point.
     let mut places = 1_usize;
     let mut rest = percent;
     while rest < 1.0 && places < 8 {

@@ -52,7 +52,7 @@ const PERIOD: u64 = 10 * MINUTE;
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    /// Only keys are kept whose hashes end with so many zero bits.
+    /// Only keys are kept whose hashes end with this many zero bits.
     pub(super) sampling: u32,
     pub(super) requests: u64,
 }

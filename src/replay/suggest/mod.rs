@@ -23,7 +23,7 @@ use super::report::{counted, number, percent, printable, shown};
 use super::{LogClock, SWEEP_EVERY};
 use crate::plan::{KeyDisplay, Plan};
 
-/// So many of the keys above a limit are named.
+/// This many of the keys above a limit are named.
 const NAMED: usize = 5;
 
 /// A search for the limits that the keys of a log need.

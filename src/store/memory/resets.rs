@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::Identity;
 
-/// The most buckets that are noted. After so many further resets during one request, the request gives back to a
+/// The most buckets that are noted. After this many further resets during one request, the request gives back to a
 /// bucket that it did not take from.
 const MOST_NOTED: usize = 4_096;
 
@@ -35,7 +35,7 @@ impl Resets {
         noted.push_back((count, id));
     }
 
-    /// Whether this bucket was made new after there had been so many resets.
+    /// Whether this bucket was made new after there had been this many resets.
     pub(super) fn was_after(&self, count: u64, id: Identity) -> bool {
         if count >= self.count() {
             return false;

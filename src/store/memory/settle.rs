@@ -34,7 +34,7 @@ impl Memory {
         settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
     }
 
-    /// Writes a bucket of which so many tokens are used. Where there is no room, nothing is written.
+    /// Writes a bucket of which this many tokens are used. Where there is no room, nothing is written.
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);

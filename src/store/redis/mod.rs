@@ -214,7 +214,7 @@ impl Redis {
         awaited.answer().await?.first().copied().ok_or(StoreError::Nonsense)
     }
 
-    /// Takes the ask's cost, if the bucket has so many tokens.
+    /// Takes the ask's cost, if the bucket has this many tokens.
     pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
         let reply = self.ask_alone(ask, Verb::Take, true).await?;
         let decision = reply.decision.ok_or(StoreError::WrongType)?;

@@ -22,7 +22,7 @@ use super::router::Router;
 use crate::store::StoreError;
 use crate::store::nodes::HashSlot;
 
-/// A request looks for a call of its slot among so many calls. A longer search costs more than a shared call saves.
+/// A request looks for a call of its slot among this many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.

@@ -27,7 +27,7 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 /// overrides are read now and then.
 const NEAR: Duration = Duration::from_secs(2);
 
-/// Two answers of Redis may overtake each other by so many microseconds.
+/// Two answers of Redis may overtake each other by this many microseconds.
 const LATE: u64 = 2_000_000;
 
 /// The most overrides that run at once. Each process reads all of them when one changes.

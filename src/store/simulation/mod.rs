@@ -126,7 +126,7 @@ impl Limit {
     }
 }
 
-/// So many microseconds after the beginning.
+/// This many microseconds after the beginning.
 fn time(now: u64) -> Timestamp {
     Timestamp::from_micros(BEGIN + now).unwrap()
 }

@@ -118,7 +118,7 @@ impl SimulatedNode {
         returned
     }
 
-    /// The server has counted so many processes.
+    /// The server has counted this many processes.
     pub(super) fn count(&mut self, held: u64, sent: Instant, now: Instant) {
         self.count.note(&self.shared, held, sent, now);
     }

@@ -8,7 +8,7 @@ use crate::limit::rate::Rate;
 /// After this time other keys are the hot ones, in microseconds.
 const PHASE: u64 = 10_000_000;
 
-/// So many keys further is the next hot key in the next phase.
+/// This many keys further is the next hot key in the next phase.
 const SHIFT: u64 = 7_919;
 
 /// The first keys, one of which surges at a time.

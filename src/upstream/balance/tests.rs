@@ -28,7 +28,7 @@ fn by_hash() -> Balance {
     Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix: 64 })
 }
 
-/// How many of so many requests each server gets.
+/// How many of these requests each server gets.
 fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
     let chooser = Chooser::new(balance, servers.len());
     let mut counts = vec![0; servers.len()];

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time for which a server is set aside.
 pub(in crate::upstream) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// So many broken exchanges in a row set a server aside. A single one may be the fault of its request.
+/// This many broken exchanges in a row set a server aside. A single one may be the fault of its request.
 pub(super) const MOST_BREAKS: u32 = 3;
 /// The time in which the share of a server that came back grows to the full share.
 const SLOW_START: Duration = Duration::from_secs(10);

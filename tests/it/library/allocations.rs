@@ -60,7 +60,7 @@ impl Scene {
         self.told.0.send_replace(Arc::new(Published { plan, upstreams }));
     }
 
-    /// So many requests, one after the other, each answered with this status.
+    /// This many requests, one after the other, each answered with this status.
     fn ask(&mut self, requests: usize, status: &str) {
         let client = &mut self.client;
         self.runtime.block_on(async {

@@ -17,7 +17,7 @@ use crate::support::bench::decide;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::{RedisServer, location};
 
-/// A bucket of so many tokens, of which none comes back during a test.
+/// A bucket of this many tokens, of which none comes back during a test.
 const BURST: u64 = 160_000;
 
 /// What requests and batches can take of it. The rest is set aside.

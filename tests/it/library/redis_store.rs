@@ -247,7 +247,7 @@ async fn many_requests_at_once_share_one_connection_and_few_calls() {
     let calls = bench.calls("evalsha");
     let requests = vec![vec![ask(&spec, &key, 300)]; 200];
     let answers = at_once(&bench, &requests).await;
-    // So many requests to a call at most, and a call that looks after the connection.
+    // This many requests to a call at most, and a call that looks after the connection.
     let calls = bench.calls("evalsha") - calls;
     assert!((200_u64.div_ceil(64)..=5).contains(&calls), "{calls} calls");
     let clients =

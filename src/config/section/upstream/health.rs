@@ -21,9 +21,9 @@ static OF_HEALTH: Settings<Spec> = &[
     &plain(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     &plain(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
-        "so many failed checks in a row set a server aside"),
+        "this many failed checks in a row set a server aside"),
     &plain(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
-        "so many passed checks in a row bring it back"),
+        "this many passed checks in a row bring it back"),
 ];
 
 /// `health`. `None` where the path is wrong or missing.

@@ -96,7 +96,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     Step::of(want, untouched, Some(wait), taken, kept)
 }
 
-/// The counters as they are so many windows later, if no other request comes.
+/// The counters as they are this many windows later, if no other request comes.
 fn window_of(params: &Params, state: State, ahead: u64) -> State {
     let (previous, current, next) = match ahead {
         0 => return state,

@@ -20,7 +20,7 @@ pub struct LineTemplate {
     places: Vec<TemplatePlace>,
     /// The text behind the last place. A line may go on behind this text.
     tail: Box<str>,
-    /// A line must have so many places. It may end behind each later place.
+    /// A line must have this many places. It may end behind each later place.
     needed: usize,
 }
 

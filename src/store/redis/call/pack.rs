@@ -14,7 +14,7 @@ pub(super) fn pack_place(place: usize, into: &mut Vec<u8>) {
             into.push(0xCD);
             into.extend_from_slice(&place.to_be_bytes());
         }
-        // No call has so many places. Nil makes the script fail.
+        // No call has this many places. Nil makes the script fail.
         Err(_) => into.push(0xC0),
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum Clock {
     Back(u64),
     /// To the moment that the last answer promised, or this many microseconds before it.
     Promised(u64),
-    /// By so many thousandths of a limit's period, and microseconds.
+    /// By this many thousandths of a limit's period, and microseconds.
     Part(usize, u64, u64),
 }
 

@@ -23,7 +23,7 @@ impl Bench {
         }
     }
 
-    /// How many of so many requests pass.
+    /// How many of these requests pass.
     pub(super) async fn passed(&self, spec: &LimitSpec, name: &str, requests: usize) -> usize {
         let mut passed = 0;
         for _ in 0..requests {

@@ -29,7 +29,7 @@ impl Process {
         Self { shared, store }
     }
 
-    /// How many of so many requests pass.
+    /// How many of these requests pass.
     async fn passed(&self, spec: &LimitSpec, params: Params, requests: u64) -> u64 {
         let none = Key::empty();
         let mut passed = 0;

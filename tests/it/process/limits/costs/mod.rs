@@ -108,7 +108,7 @@ impl Slow {
     }
 }
 
-/// So many clients ask the same at once. Returns the statuses as they come.
+/// This many clients ask the same at once. Returns the statuses as they come.
 fn at_once(address: SocketAddr, clients: usize, path: &'static str) -> Receiver<u16> {
     let (tell, told) = channel();
     for _ in 0..clients {
@@ -136,7 +136,7 @@ fn a_bucket_goes_below_zero_and_comes_back(place: &Place) {
     // Of 10 tokens 30 are gone, and one is needed.
     let most = 21 * 360;
     assert!((most - 60..=most).contains(&wait(&mut client)), "no more than `max` at once");
-    // So many bursts are the most by default.
+    // This many bursts are the most by default.
     let by_default = slow.replace(", max = 30", "").replace("10/h", "10/s");
     let proxy = place.before(&api).limit("quick", &by_default).start();
     let mut client = Connection::open(proxy.address);
