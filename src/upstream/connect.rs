@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Uri;
@@ -181,10 +182,15 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
 /// requests the server takes at once. The server refuses requests above this limit. While the limit is zero, this
 /// function waits.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
-    let heard = Arc::new(Notify::new());
-    let told = heard.clone();
-    let transport: Http2Transport =
-        InspectReader::new(transport, Box::new(move |_| told.notify_one()));
+    let (heard, reads) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
+    let (told, counted) = (heard.clone(), reads.clone());
+    let transport: Http2Transport = InspectReader::new(
+        transport,
+        Box::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            told.notify_one();
+        }),
+    );
     let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_max_send_streams(0)
@@ -205,5 +211,5 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
             () = heard.notified() => {}
         }
     }
-    Ok(Connection::Http2(SharedConnection::start(sender, connection)))
+    Ok(Connection::Http2(SharedConnection::start(sender, connection, reads)))
 }

@@ -66,6 +66,9 @@ pub(super) struct SharedConnection {
     pooled: bool,
     /// The server's limit of concurrent requests.
     most: Arc<AtomicUsize>,
+    /// How often something was read, and how often before the request was sent.
+    reads: Arc<AtomicUsize>,
+    reads_before: usize,
     driver: Arc<Driver>,
 }
 
@@ -142,6 +145,7 @@ impl SharedConnection {
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
+        reads: Arc<AtomicUsize>,
     ) -> Self {
         let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let told = most.clone();
@@ -150,7 +154,8 @@ impl SharedConnection {
             told.store(connection.current_max_send_streams(), Ordering::Relaxed);
             ended
         }));
-        Self { sender, pooled: false, most, driver: Arc::new(driver) }
+        let (driver, reads_before) = (Arc::new(driver), 0);
+        Self { sender, pooled: false, most, reads, reads_before, driver }
     }
 
     /// The same connection, for another request.
@@ -184,11 +189,11 @@ impl Connection {
         }
     }
 
-    /// Whether the server has sent anything since the last request.
-    fn has_heard(&self) -> bool {
+    /// Whether the server has sent anything since the request.
+    pub(super) fn has_heard(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.watched.has_heard(),
-            Self::Http2(_) => true,
+            Self::Http2(shared) => shared.reads.load(Ordering::Relaxed) != shared.reads_before,
         }
     }
 
@@ -212,6 +217,7 @@ impl Connection {
                 Either::Left(connection.sender.try_send_request(request))
             }
             Self::Http2(connection) => {
+                connection.reads_before = connection.reads.load(Ordering::Relaxed);
                 into_http2(&mut request, server);
                 // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))

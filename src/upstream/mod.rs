@@ -201,6 +201,7 @@ impl Upstream {
             // Perhaps the way to the server is gone, and not the server. A new connection takes another way.
             if let (ServerFailure::ResponseTimeout, Connection::Http2(shared)) =
                 (&failure, &connection)
+                && !connection.has_heard()
             {
                 server.pool.retire(shared);
             }

@@ -8,6 +8,7 @@ pub(crate) mod check;
 mod server;
 
 use std::fmt::Display;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl UpstreamState {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
                 if spec.health.is_none() {
-                    (record.is_ill, record.contrary_checks) = (false, 0);
+                    (record.is_ill, record.was_checked, record.contrary_checks) = (false, false, 0);
                 }
                 if !spec.respect_retry_after {
                     record.paused_until = None;
@@ -122,6 +123,8 @@ impl UpstreamState {
     pub(super) fn recovered(&self, server: &ServerState) {
         self.note(server, &"", |record, _| {
             (record.breaks, record.aside_until) = (record.breaks.min(MOST_BREAKS - 1), None);
+            // The trial has counted as a time aside, in case there would be no answer.
+            record.times_aside = record.times_aside.saturating_sub(1);
         });
     }
 
@@ -137,12 +140,18 @@ impl UpstreamState {
     fn checked(&self, server: &ServerState, result: Result<(), CheckError>, spec: &HealthSpec) {
         let error = result.as_ref().err().map_or(&"" as &dyn Display, |error| error);
         self.note(server, error, |record, _| {
+            let was_checked = mem::replace(&mut record.was_checked, true);
             if record.is_ill == result.is_err() {
                 record.contrary_checks = 0;
                 return;
             }
             record.contrary_checks += 1;
-            let needed = if record.is_ill { spec.healthy_after } else { spec.unhealthy_after };
+            let needed = match record.is_ill {
+                // Of a server that is new to this process nothing else is known.
+                _ if !was_checked => 1,
+                true => spec.healthy_after,
+                false => spec.unhealthy_after,
+            };
             if record.contrary_checks >= needed {
                 (record.is_ill, record.contrary_checks) = (!record.is_ill, 0);
             }

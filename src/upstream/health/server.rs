@@ -45,6 +45,8 @@ pub(in crate::upstream) struct ServerRecord {
     pub(in crate::upstream) paused_until: Option<Instant>,
     /// It has failed its health checks.
     pub(super) is_ill: bool,
+    /// A health check has ended.
+    pub(super) was_checked: bool,
     /// How many checks in a row contradict `is_ill`.
     pub(super) contrary_checks: u32,
     /// When it came back. `None` after the slow start.

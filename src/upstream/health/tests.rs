@@ -194,12 +194,24 @@ async fn health_checks_set_a_server_aside_and_bring_it_back() {
         }
         server.is_up()
     };
-    assert!(check(&[false, false, true, false, false]), "never three in a row");
+    assert!(check(&[true, false, false, true, false, false]), "never three in a row");
     assert!(!check(&[false]));
     assert!(!check(&[true, false, true]), "never two in a row");
     state.connected(server);
     assert!(!server.is_up(), "a connection alone does not say that it is well");
     assert!(check(&[true]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_check_of_a_server_decides_alone() {
+    let (state, health) = (state(), health());
+    let server = &state.servers()[0];
+    state.checked(server, Err(CheckError::Status(StatusCode::NOT_FOUND)), &health);
+    assert!(!server.is_up());
+    state.checked(server, Ok(()), &health);
+    assert!(!server.is_up(), "it comes back as any other");
+    state.checked(server, Ok(()), &health);
+    assert!(server.is_up());
 }
 
 #[tokio::test(start_paused = true)]

@@ -188,7 +188,12 @@ fn a_late_answer_is_a_504_for_its_request_alone() {
         }
     });
     let proxy = proxy(&api, "response_timeout = \"200ms\"");
-    assert_eq!(get(proxy.address, "/slow", &[]).status, 504);
+    let mut slow = Connection::open(proxy.address);
+    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    wait_until("the API has it", || api.calls().iter().any(|call| call.uri.path() == "/slow"));
+    // The API is still there for others.
+    assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello");
+    assert_eq!(slow.reply("GET").status, 504);
     // The API is told that nobody waits any more, and the connection is as good as before.
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Reason::CANCEL);
     wait_until("it answers", || get(proxy.address, "/hello", &[]).text() == "/hello");

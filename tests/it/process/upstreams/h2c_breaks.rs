@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use crate::support::client::{Connection, get};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
-    ACK, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM,
-    SETTINGS, WINDOW_UPDATE, frame,
+    DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame,
 };
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
@@ -239,9 +239,16 @@ fn a_request_behind_a_goodbye_takes_another_connection() {
 
 #[test]
 fn a_connection_that_does_not_answer_in_time_takes_no_more_requests() {
-    let (api, _) = api(|connection, stream| match connection {
-        0 => frame(PING, ACK, 0, &[0; 8]),
-        _ => ok(stream),
+    let connections = AtomicUsize::new(0);
+    let api = Upstream::raw(move |mut stream| {
+        let is_silent = connections.fetch_add(1, Ordering::SeqCst) == 0;
+        let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[]));
+        let _ = stream.read_exact(&mut [0; PREFACE.len()]);
+        while let Some(came) = next(&mut stream) {
+            if came.kind == HEADERS && !is_silent {
+                let _ = stream.write_all(&ok(came.stream));
+            }
+        }
     });
     let proxy = proxy(&api, "response_timeout = \"100ms\"");
     assert_eq!(status(&proxy, "GET", b""), 504);
