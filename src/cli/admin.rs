@@ -143,6 +143,18 @@ impl AdminClient {
         self.read_json(self.ask(method, path, body, PATIENCE))
     }
 
+    /// Asks for something that has this member at every admin endpoint. Other servers may answer with JSON too.
+    pub(super) fn get(&self, path: &str, member: &str) -> Result<Value, Failure> {
+        let value = self.json(&Method::GET, path, None)?;
+        if value.get(member).is_none() {
+            let at = &self.authority;
+            return Err(Failure::run(format!(
+                "{at} is no admin endpoint of tidegate: its answer to {path} has no `{member}`"
+            )));
+        }
+        Ok(value)
+    }
+
     /// Like [`AdminClient::json`] for GET, within a runtime of the caller's.
     pub(super) async fn get_json(
         &self,

@@ -112,7 +112,8 @@ async fn serve(
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
                     refuse(reason.to_owned(), peer);
-                    return tls::say_goodbye(socket).await;
+                    // An HTTP/2 client has sent its preface by then, and has not read the TLS alert.
+                    return stream::linger(socket).await;
                 }
                 Handshake::Left => return note_late(peer),
             }
@@ -127,15 +128,18 @@ async fn serve(
         true => http2::serve(stream, client.clone(), proxy, draining).await,
         false => http1::serve(stream, client.clone(), proxy, draining).await,
     };
+    if let Err(error) = served {
+        if let Some(reason) = malformed(&error, &client) {
+            refuse(reason, peer);
+        }
+        if error.is_parse() {
+            worker.proxy.malformed(&client, status(&error));
+        }
+    }
     if let Some(overdue) = client.phase.overdue() {
         worker.slow.count(overdue.reason(), peer.as_client(), Instant::now());
-    }
-    let Err(error) = served else { return };
-    if let Some(reason) = malformed(&error, &client) {
-        refuse(reason, peer);
-    }
-    if error.is_parse() {
-        worker.proxy.malformed(&client, status(&error));
+    } else if client.phase.is_in_head() {
+        stream::linger(client.socket.clone()).await;
     }
 }
 

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::task::coop::{has_budget_remaining, unconstrained};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::tls::ClientTransport;
 use super::watch::LINGER;
 use crate::observe::metrics::WorkerMetrics;
-use crate::proxy::client::ClientConnection;
+use crate::proxy::client::{ClientConnection, Socket};
 use crate::upstream::budget::spend_on;
 use crate::upstream::write::poll_write_pieces;
 
@@ -59,6 +59,18 @@ impl Lingering {
     fn renew(&mut self) {
         self.timer.as_mut().reset((Instant::now() + LINGER).min(self.until));
     }
+}
+
+/// Closes a connection so that its client can read the last bytes. To close while bytes of the client are unread
+/// would cause a reset, and a reset destroys what the client has not read yet.
+pub(super) async fn linger(mut socket: Socket) {
+    let reading = async {
+        let mut space = [0; 1024];
+        let _ = socket.shutdown().await;
+        while matches!(socket.read(&mut space).await, Ok(1..)) {}
+    };
+    // A client that stays longer is cut off.
+    let _ = timeout(LINGER, reading).await;
 }
 
 impl ClientStream {
@@ -200,7 +212,8 @@ impl AsyncWrite for ClientStream {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
         }
-        if self.client.phase.has_switched() {
+        // After a head that is malformed, `downstream::serve` calls `linger`, because the request is counted first.
+        if self.client.phase.has_switched() || self.client.phase.is_in_head() {
             return Poll::Ready(Ok(()));
         }
         // More requests, sent behind the last one, may lie unread in the socket.

@@ -3,15 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch::Receiver;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either::{self, Right};
 
 use super::handshake_fault;
-use super::watch::{LINGER, in_time};
+use super::watch::in_time;
 use crate::proxy::client::Socket;
 use crate::tls::H2;
 use crate::tls::server::Certificates;
@@ -42,18 +40,6 @@ pub(super) async fn shake_hands(
         Some(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
         None => Handshake::Left,
     }
-}
-
-/// Closes a connection so that its client can read the TLS alert. An HTTP/2 client has sent its preface by
-/// then. To close while the preface is unread would cause a reset, and a reset destroys the alert.
-pub(super) async fn say_goodbye(mut socket: Socket) {
-    let reading = async {
-        let mut space = [0; 1024];
-        let _ = socket.shutdown().await;
-        while matches!(socket.read(&mut space).await, Ok(1..)) {}
-    };
-    // A client that stays longer is cut off.
-    let _ = timeout(LINGER, reading).await;
 }
 
 /// Why a handshake was refused; `None` where the connection was lost.

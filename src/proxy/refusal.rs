@@ -123,7 +123,11 @@ impl Refusal<'_> {
 
     /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
     pub(super) fn closes(&self) -> bool {
-        matches!(self, Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_))
+        match self {
+            Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_) => true,
+            Self::Path(error) => *error == AmbiguousPath::Relative,
+            _ => false,
+        }
     }
 }
 

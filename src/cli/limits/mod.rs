@@ -106,7 +106,7 @@ struct NamedKey {
 pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
     match &limits.verb {
         LimitsCommand::List(list) => {
-            let all = list.admin.client()?.json(&Method::GET, "/api/limits", None)?;
+            let all = list.admin.client()?.get("/api/limits", "limits")?;
             print(if list.json { all.to_string() } else { listed(&all) })
         }
         LimitsCommand::Get(get) => {
@@ -176,7 +176,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
 impl NamedKey {
     /// The limit as the endpoint lists it, and the whole list.
     fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
-        let all = client.json(&Method::GET, "/api/limits", None)?;
+        let all = client.get("/api/limits", "limits")?;
         let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
         let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
         Ok((found.cloned().ok_or_else(none)?, all))
@@ -186,7 +186,7 @@ impl NamedKey {
     /// count by something else now.
     fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
         let [key] = self.key.as_slice() else { return Ok(None) };
-        let all = client.json(&Method::GET, "/api/limits", None)?;
+        let all = client.get("/api/limits", "limits")?;
         let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
         let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
         let (limit, key) = (segment(&self.limit), segment(key));

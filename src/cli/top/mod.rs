@@ -12,7 +12,6 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use http::Method;
 
 use self::screen::{Screen, Size};
 use self::trend::Trends;
@@ -44,14 +43,14 @@ const PAGE: Size = Size { width: 120, height: usize::MAX };
 pub(super) fn top(top: &Top) -> CommandResult {
     let client = AdminClient::new(top.url.as_deref(), top.config.as_deref())?;
     // Where the endpoint does not answer at all, the command fails. Later it waits for the endpoint.
-    let status = client.json(&Method::GET, "/api/status", None)?;
+    let status = client.get("/api/status", "limits")?;
     if top.json {
         return print(status);
     }
     let colour = terminal(&io::stdout());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if colour == Terminal::None || is_dumb {
-        let history = client.json(&Method::GET, "/api/history", None)?;
+        let history = client.get("/api/history", "limits")?;
         let trends = Trends::of(&history);
         let screen = Screen { at: &client.authority, status: &status, trends: &trends, away: None };
         let lines = screen.lines(PAGE);

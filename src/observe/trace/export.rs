@@ -98,15 +98,15 @@ impl Exporter {
             self.wait().await;
             let is_end = self.orders.borrow_and_update().end.is_some();
             // A batch that is not full has all spans that were left.
-            while self.send_batch().await == Some(BATCH) {}
-            self.tell_overflow();
-            let now = Instant::now();
+            while self.send_batch().await == Some(BATCH) {
+                self.tell_due();
+            }
+            self.tell_due();
             if is_end {
                 self.lose_rest();
-                self.lost.write(Summaries::All, now);
+                self.lost.write(Summaries::All, Instant::now());
                 return;
             }
-            self.lost.write(Summaries::Due, now);
         }
     }
 
@@ -201,12 +201,13 @@ impl Exporter {
         self.tell(reason, error, spans);
     }
 
-    /// Logs the spans that found the queue full. They are counted already.
-    fn tell_overflow(&self) {
+    /// Logs the spans that found the queue full, which are counted already, and the summaries that are due.
+    fn tell_due(&self) {
         let spans = self.queue.take_overflow();
         if spans > 0 {
             self.tell(DropReason::Full, "more came than it took".to_owned(), spans);
         }
+        self.lost.write(Summaries::Due, Instant::now());
     }
 
     fn tell(&self, reason: DropReason, error: String, spans: u64) {
@@ -237,12 +238,17 @@ mod tests {
     use bytes::Bytes;
     use http::{HeaderMap, HeaderName, HeaderValue, Response};
     use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
+    use super::super::MOST;
     use super::super::tests::span;
     use super::*;
 
-    /// A collector that takes everything, and the number of its connections so far.
-    async fn collector() -> (CollectorAddress, Arc<AtomicUsize>) {
+    /// A collector that takes everything, and the number of its connections so far. It calls `meanwhile` before it
+    /// answers an export.
+    async fn collector(
+        meanwhile: impl Fn() + Clone + Send + 'static,
+    ) -> (CollectorAddress, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -250,9 +256,11 @@ mod tests {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
+                let meanwhile = meanwhile.clone();
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     while let Some(Ok((_, mut respond))) = connection.accept().await {
+                        meanwhile();
                         let mut answer: h2::SendStream<Bytes> =
                             respond.send_response(Response::new(()), false).unwrap();
                         let status = HeaderName::from_static("grpc-status");
@@ -267,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_kept_while_there_is_nothing_to_send() {
-        let (address, connections) = collector().await;
+        let (address, connections) = collector(|| {}).await;
         let queue = Arc::new(SpanQueue::default());
         let told = ExportOrders { collector: Some(address), end: None };
         let (_orders, orders) = watch::channel(told);
@@ -277,5 +285,23 @@ mod tests {
             assert_eq!(exporter.send_batch().await, Some(spans));
         }
         assert_eq!((connections.load(Ordering::SeqCst), queue.dropped()), (1, 0));
+    }
+
+    /// Batches were full without end, and the log said nothing of the spans that were lost meanwhile.
+    #[tokio::test]
+    async fn a_steady_overload_is_told() {
+        let queue = Arc::new(SpanQueue::default());
+        let fed = queue.clone();
+        let overload = move || (0..=MOST).for_each(|_| fed.put(span()));
+        let (address, _) = collector(overload.clone()).await;
+        let export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
+        overload();
+        let told = async {
+            while queue.overflow.load(Ordering::Relaxed) == queue.dropped() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(10 * PATIENCE, told).await.unwrap();
+        export.task.abort();
     }
 }

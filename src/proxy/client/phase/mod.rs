@@ -311,8 +311,13 @@ impl Phase {
     /// Whether the client may still send data that will not be read. If the connection closed at once, a
     /// reset would answer such data and destroy the response on its way.
     pub(crate) fn must_linger(&self) -> bool {
-        let reading = matches!(self.doing.load(Ordering::Relaxed), READING_HEAD | DISCARDING);
-        self.lingers.load(Ordering::Relaxed) || reading
+        let discards = self.doing.load(Ordering::Relaxed) == DISCARDING;
+        self.lingers.load(Ordering::Relaxed) || discards
+    }
+
+    /// Whether a head over HTTP/1.1 has begun to come and is not complete.
+    pub(crate) fn is_in_head(&self) -> bool {
+        self.doing.load(Ordering::Relaxed) == READING_HEAD && !self.is_multiplexed()
     }
 
     /// The connection has changed to another protocol.

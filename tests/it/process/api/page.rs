@@ -69,6 +69,24 @@ fn a_candidate_speaks_under_its_limit_and_nothing_jumps_or_is_wider() {
 }
 
 #[test]
+fn long_names_are_no_wider_than_a_phone() {
+    let (name, path) = ("n".repeat(64), format!("/{}", "r".repeat(90)));
+    let proxy = Proxy::answering()
+        .admin()
+        .limit(&name, "rate = \"3/h\"")
+        .route(&format!("path = \"{path}\"\nlimits = [\"{name}\"]"))
+        .start();
+    get(proxy.address, &path, &[]);
+    let mut page = open(&proxy);
+    page.resize(360, 800);
+    page.wait("#shown", |text| text.contains(&name));
+    page.wait("#limit", |text| text.contains(&name));
+    page.wait("#plot-routes .legend", |text| text.contains(&path));
+    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(is_wider, false, "it is wider than a phone");
+}
+
+#[test]
 fn decisions_show_while_they_happen_and_the_plots_say_them() {
     let proxy = limited().start();
     let mut page = open(&proxy);

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{limited, send};
 use crate::support::tidegate::program;
+use crate::support::upstream::{Upstream, ok};
 use crate::support::{PATIENCE, wait_until};
 
 #[test]
@@ -47,6 +48,26 @@ fn it_finds_the_endpoint_and_the_token_in_the_file() {
     let (code, error) = top(&["http://127.0.0.1:1"]);
     assert!(code == 1 && error.contains("127.0.0.1:1 does not answer"), "{error}");
     assert_eq!(top(&[]).0, 2, "there is no file here");
+}
+
+/// An address of another server, such as that of the proxy itself, gave an empty picture and the exit code 0.
+#[test]
+fn another_server_is_no_admin_endpoint() {
+    for body in ["{}", "[]", "<p>hello"] {
+        let other = Upstream::answering(move |_| ok(body));
+        for command in
+            [&["top"][..], &["limits", "list", "--admin"], &["limits", "get", "x", "--admin"]]
+        {
+            let told = program().args(command).arg(other.url()).output().unwrap();
+            let error = String::from_utf8(told.stderr).unwrap();
+            assert_eq!(
+                (told.status.code(), told.stdout),
+                (Some(1), Vec::new()),
+                "{command:?} {error}"
+            );
+            assert!(error.contains("is no admin endpoint of tidegate"), "{command:?} {error}");
+        }
+    }
 }
 
 /// What `tidegate top` draws in a terminal of this size, until `key` is typed. `is_drawn` says when.

@@ -132,3 +132,26 @@ fn what_is_no_request_is_told_and_counted() {
         assert!([400, 414, 431].contains(&line["status"].as_u64().unwrap()), "{line}");
     }
 }
+
+/// A malformed request was counted when its connection had lingered. With a `header_timeout` that is shorter, its
+/// client was counted as a slow one instead.
+#[test]
+fn a_malformed_request_is_not_a_slow_one() {
+    let proxy = Proxy::answering()
+        .server("workers = 1\nheader_timeout = \"1s\"")
+        .section("[log]\naccess = true")
+        .admin()
+        .route("path = \"/\"")
+        .start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GARBAGE\r\n\r\n");
+    assert_eq!(client.reply("GET").status, 400);
+    wait_until("the request is counted", || {
+        Metrics::of(proxy.admin()).value("tidegate_malformed_requests_total") == 1.0
+    });
+    proxy.log.wait("request", |line| line["status"] == 400);
+    // The connection lingers. Nothing that comes meanwhile is answered by a reset.
+    client.send("more".repeat(10_000));
+    assert!(client.is_closed());
+    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_slow_clients_total"), 0.0);
+}

@@ -197,13 +197,16 @@ fn methods_that_concern_the_proxy_itself_are_refused() {
 }
 
 #[test]
-fn options_of_no_path_are_refused() {
+fn a_target_without_a_path_is_refused_and_ends_the_connection() {
     let (api, proxy) = pair();
-    let mut client = Connection::open(proxy.address);
-    client.send("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n");
-    assert_eq!(client.reply("OPTIONS").status, 400);
-    assert_eq!(client.request("OPTIONS", "/a", &[], b"").status, 200);
-    assert_eq!(api.requests().len(), 1);
+    for (method, target) in [("OPTIONS", "*"), ("GET", "*"), ("POST", "*"), ("GET", "a")] {
+        let mut client = Connection::open(proxy.address);
+        let reply = client.request(method, target, &[], b"");
+        assert_eq!(reply.status, 400, "{method} {target}");
+        assert_eq!(reply.header("connection").as_deref(), Some("close"), "{method} {target}");
+        assert!(client.is_closed(), "{method} {target}");
+    }
+    assert!(api.requests().is_empty());
 }
 
 #[test]
