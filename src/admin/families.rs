@@ -12,7 +12,7 @@ use super::text::Page;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::Rate;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 use crate::observe::metrics::{DECISIONS, Total};
 use crate::plan::LimitSpec;
 use crate::store::{ClusterServer, Counters};
@@ -29,6 +29,8 @@ pub(super) struct Scrape<'s> {
     pub(super) servers: Vec<ClusterServer>,
     /// Log lines that were dropped since the start.
     pub(super) log_dropped: u64,
+    /// The length of a calendar's window depends on the time.
+    pub(super) now: Now,
     pub(super) process: &'s Process,
     /// The plan in force, and the state of its servers.
     pub(super) published: &'s Published,
@@ -91,14 +93,14 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            if let Some(rate) = rate(of_file(limit)) {
+            if let Some(rate) = rate(of_file(limit, scrape.now)) {
                 page.sample(&[("limit", limit.name.as_str())], &number(rate));
             }
         }
     }),
     ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            page.sample(&[("limit", limit.name.as_str())], &number(burst(of_file(limit))));
+            page.sample(&[("limit", limit.name.as_str())], &number(burst(of_file(limit, scrape.now))));
         }
     }),
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
@@ -182,8 +184,8 @@ fn number(number: f64) -> String {
 }
 
 /// The figures of a limit in the file. `None` where everything passes.
-fn of_file(limit: &LimitSpec) -> Option<Algorithm> {
-    limit.figures.of_file().at(Timestamp::MIN)
+fn of_file(limit: &LimitSpec, now: Now) -> Option<Algorithm> {
+    limit.figures.of_file().at(now)
 }
 
 /// The rate of these figures, in tokens a second. `None` where they have no rate.
@@ -224,6 +226,7 @@ mod tests {
     use super::*;
     use crate::admin::testing::{self, plan};
     use crate::limit::name::Name;
+    use crate::limit::time::Timestamp;
     use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure, WorkerMetrics};
     use crate::observe::throttled::{Shown, ThrottleEvent};
 
@@ -266,6 +269,7 @@ limits = ["per-client", "off", "slots"]
             },
             servers: Vec::new(),
             log_dropped: 4,
+            now: Timestamp::MIN.into(),
             process: &process,
             published: &published,
         })
@@ -331,7 +335,11 @@ limits = ["per-client", "off", "slots"]
     }
 
     #[test]
-    fn a_limits_rate_is_the_files_also_below_a_second() {
+    fn a_limits_rate_is_the_files_also_below_a_second_and_by_the_present_month() {
+        const MONTHLY: &str =
+            "algorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2592000/month\"";
+        // 23 November 2026.
+        let november = Now::from(Timestamp::MIN.plus_micros(1_795_392_000_000_000));
         for (lines, rate, burst) in [
             ("rate = \"5/500ms\"\nburst = 7", Some(10.0), Some(7.0)),
             ("rate = \"5/500ms\"\nalgorithm = \"leaky-bucket\"", Some(10.0), None),
@@ -341,15 +349,17 @@ limits = ["per-client", "off", "slots"]
             ("limit = 3\nalgorithm = \"concurrency\"", None, Some(3.0)),
             ("rate = \"unlimited\"", Some(f64::INFINITY), Some(f64::INFINITY)),
             ("rate = \"0/s\"", Some(0.0), Some(0.0)),
+            (MONTHLY, Some(1.0), Some(2_592_000.0)),
         ] {
             let text = format!(
                 "[limits.a]\n{lines}\n[[routes]]\npath = \"/\"\n\
                  respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
             );
             let limit = &plan(&text).limits[0];
-            assert_eq!(super::rate(of_file(limit)), rate, "{lines}");
+            let figures = of_file(limit, november);
+            assert_eq!(super::rate(figures), rate, "{lines}");
             if let Some(burst) = burst {
-                assert_eq!(super::burst(of_file(limit)), burst, "{lines}");
+                assert_eq!(super::burst(figures), burst, "{lines}");
             }
         }
     }

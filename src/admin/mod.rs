@@ -161,6 +161,7 @@ impl Admin {
             store: self.process.store.counters(),
             servers: self.process.store.cluster_servers(),
             log_dropped: self.dropped.load(Ordering::Relaxed),
+            now: self.clocks(),
             process: &self.process,
             published: &self.plan.borrow().clone(),
         });

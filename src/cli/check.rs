@@ -4,11 +4,11 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, load, print};
 use crate::config::{Problems, Severity};
-use crate::plan::NO_ROUTE;
 use crate::replay::cases::{self, CaseResult};
 use crate::replay::report::printable;
 
@@ -107,8 +107,13 @@ impl Display for CaseReport<'_> {
         let CaseResult { case, came, differences } = self.result;
         let name = printable(&case.name);
         let left_out = |f: &mut fmt::Formatter<'_>| {
-            if came.route == NO_ROUTE && case.expect.route.is_none() {
-                write!(f, "\n    no route takes its requests: the answer is 404")?;
+            if let Some(status) = came.no_route.filter(|_| case.expect.route.is_none()) {
+                let what = match status {
+                    StatusCode::METHOD_NOT_ALLOWED => "method",
+                    _ => "requests",
+                };
+                let status = status.as_u16();
+                write!(f, "\n    no route takes its {what}: the answer is {status}")?;
             }
             came.left_out.iter().try_for_each(|(name, fact)| {
                 write!(f, "\n    {name} was not tried, because a test does not have {fact}")

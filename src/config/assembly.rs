@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
-use super::reader::{Context, Section};
+use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
 use super::section::log::LOG;
@@ -23,7 +23,9 @@ use super::section::{
 };
 use super::setting::read;
 use super::shape::Shape;
-use crate::plan::{Action, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, find_lines};
+use crate::plan::{
+    Action, AnswerSpec, LogSpec, NO_ROUTE, NamedLimits, Plan, RouteSpec, find_lines,
+};
 use crate::request::route::Table;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -96,6 +98,14 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     whole.check();
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
+    let named = |list: &[(usize, Span)]| {
+        let drafts = list.iter().filter_map(|(place, _)| limits.get(*place)?.value.as_ref());
+        drafts.map(|draft| draft.spec.name.clone()).collect()
+    };
+    let named_limits = NamedLimits {
+        everywhere: named(&everywhere),
+        routes: routes.iter().map(|route| named(&route.limits)).collect(),
+    };
     let (mut on, mut off) = (Vec::new(), Vec::new());
     // For each limit of the file, its index in the plan. A limit that is off has no index.
     let mut places = Vec::new();
@@ -128,6 +138,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
         off,
+        named_limits,
         no_route,
         table: Table::new(matchers),
         routes: finished,

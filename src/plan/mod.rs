@@ -43,7 +43,7 @@ pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};
 pub use self::route::Action;
 pub(crate) use self::route::NO_ROUTE;
-pub(crate) use self::route::{HeaderChanges, RouteOptions, RouteSpec};
+pub(crate) use self::route::{HeaderChanges, NamedLimits, RouteOptions, RouteSpec};
 pub(crate) use self::test_case::{Expectation, TestCase};
 pub(crate) use self::tls::ServerTls;
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
@@ -66,6 +66,8 @@ pub struct Plan {
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
+    /// The limits of `[server]` and of each route, as the file names them.
+    pub(crate) named_limits: NamedLimits,
     /// The routes, at the places that `table` answers.
     pub routes: Vec<RouteSpec>,
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these

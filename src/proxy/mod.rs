@@ -288,7 +288,7 @@ impl Proxy {
         let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
         let host = host.as_str();
         if let Some(details) = &mut noted.details {
-            details.host = Some(host.to_owned());
+            details.host = (!host.is_empty()).then(|| host.to_owned());
         }
         if hop::has_unknown_coding(&head.headers, seen) {
             return Err(Refusal::TransferCoding);

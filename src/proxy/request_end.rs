@@ -159,7 +159,7 @@ impl RequestFindings {
 #[derive(Debug)]
 pub(super) struct RequestDetails {
     pub(super) method: Method,
-    /// `None` until the host is known.
+    /// `None` until the host is known, and if HTTP/1.0 names no host.
     pub(super) host: Option<String>,
     pub(super) path: String,
     pub(super) client: IpAddr,
@@ -215,7 +215,7 @@ fn end_span(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestSpan>> 
         // Copies of bounded size: thousands of spans may wait for a collector that is away.
         path: cut(&details.path).to_owned(),
         scheme: request.client.peer.scheme(),
-        host: details.host.as_deref().filter(|it| !it.is_empty()).map(|it| cut(it).to_owned()),
+        host: details.host.as_deref().map(|it| cut(it).to_owned()),
         version: request.version,
         client: details.client,
         user_agent: details.user_agent.as_ref().and_then(|agent| {

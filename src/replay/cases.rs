@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::StatusCode;
 use http::header::HOST;
 use smallvec::SmallVec;
 
@@ -50,6 +51,8 @@ pub(crate) struct CaseCounts {
     pub(crate) limit: Option<String>,
     /// The requests' route.
     pub(crate) route: String,
+    /// The status of the answer to a request that no route takes.
+    pub(crate) no_route: Option<StatusCode>,
     /// The `retry-after` of the first rejected request, in seconds. `None` where none is rejected, or where it
     /// could never pass.
     pub(crate) retry_after: Option<u64>,
@@ -107,6 +110,7 @@ fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts 
         let plan = judge.plan();
         let route = judged.route.map_or(&plan.no_route, |route| &plan.routes[route]);
         counts.route = route.name.to_string();
+        counts.no_route = judged.no_route;
         if number == 0 {
             counts.left_out = left_out.iter().map(|untold| described(judge, *untold)).collect();
         }

@@ -44,6 +44,8 @@ pub struct JudgedRequest<'p> {
     pub(crate) client: Option<IpAddr>,
     /// The route's place in the plan; `None` without a route.
     pub route: Option<usize>,
+    /// The status of the proxy's own answer to a request that no route takes.
+    pub(crate) no_route: Option<StatusCode>,
     /// The answer of the limits, or why the limits do not decide.
     pub answer: Result<RehearsedRequest<'p>, BadRequest>,
 }
@@ -174,7 +176,7 @@ impl<'p> Judge<'p> {
             .collect();
         let headers = self.forwarded(headers, client.as_ref());
         let client = client.map(|client| client.address);
-        let refused = |why| JudgedRequest { client, route: None, answer: Err(why) };
+        let refused = |why| JudgedRequest { client, route: None, no_route: None, answer: Err(why) };
         let Some(method) = Method::from_bytes(record.method.as_bytes())
             .ok()
             .filter(|method| method::check(method).is_ok() && !proxy::is_never_served(method))
@@ -229,17 +231,18 @@ impl<'p> Judge<'p> {
                 None => plan.limits.get(place),
             }
         });
-        let answer = match (&spec.action, &found) {
-            (_, Err(NoRoute::NotFound)) => RehearsedAnswer::Refusal(StatusCode::NOT_FOUND),
-            (_, Err(NoRoute::MethodNotAllowed(_))) => {
-                RehearsedAnswer::Refusal(StatusCode::METHOD_NOT_ALLOWED)
-            }
-            (Action::Respond { status, body }, Ok(_)) => {
+        let no_route = found.as_ref().err().map(|none| match none {
+            NoRoute::NotFound => StatusCode::NOT_FOUND,
+            NoRoute::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+        });
+        let answer = match (&spec.action, no_route) {
+            (_, Some(status)) => RehearsedAnswer::Refusal(status),
+            (Action::Respond { status, body }, None) => {
                 let bytes = if method == Method::HEAD { 0 } else { body.len() as u64 };
                 let (status, bytes) = (Some(*status), Some(bytes));
                 RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
             }
-            (Action::Forward { .. }, Ok(_)) => {
+            (Action::Forward { .. }, None) => {
                 let LogRecord { status, bytes, .. } = *record;
                 let lasts = record.duration.unwrap_or_default();
                 RehearsedAnswer::Given { status, bytes, lasts }
@@ -250,7 +253,7 @@ impl<'p> Judge<'p> {
             Refused::Cost { .. } => BadRequest::Cost,
             _ => BadRequest::Key,
         });
-        JudgedRequest { client, route, answer }
+        JudgedRequest { client, route, no_route, answer }
     }
 
     /// Gives back the memory of buckets that are like new. To be called now and then.

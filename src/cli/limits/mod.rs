@@ -3,6 +3,8 @@
 
 mod promote;
 
+use std::net::IpAddr;
+
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use super::admin::{AdminClient, AdminOptions};
 use super::span::time;
 use super::{CommandResult, Failure, print};
-use crate::limit::key::Key;
+use crate::limit::key::KeyBuilder;
 use crate::percent::segment;
 use crate::request::key::{KeySource, is_hash};
 use crate::request::overrides::of_alternative;
@@ -144,11 +146,12 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 Value::Null => String::new(),
                 burst => format!(", burst {burst},"),
             };
-            print(format_args!(
-                "{}{burst} for {} until {until}{doubt}",
-                text(&set["rate"]),
-                text(&set["key"])
-            ))
+            let of_key = match text(&set["key"]) {
+                key if key.is_empty() => key,
+                key => format!(" for {key}"),
+            };
+            let rate = text(&set["rate"]);
+            print(format_args!("{rate}{burst}{of_key} until {until}{doubt}"))
         }
         LimitsCommand::Reset(reset) => {
             let client = reset.named.admin.client()?;
@@ -193,24 +196,24 @@ impl NamedKey {
         Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
     }
 
-    /// A line for an operator who may have copied a hash from the log. The value counts as a plain value all the
-    /// same, because some plain values have the form of a hash.
+    /// A line for an operator who may have copied a hash from the log, or may have meant an address. The value
+    /// counts as a plain value all the same, because some plain values have the form of a hash or of an address.
     fn doubt(&self, limit: &Value) -> String {
-        let is_hashed = limit["hashed"] == true;
-        let mut values = list(limit, "key").iter().zip(&self.key);
-        let copied = values.find(|(part, value)| {
-            let Ok(part) = text(part).parse::<KeySource>() else { return false };
-            let named = of_alternative(value, &part);
-            is_hashed
-                && named.is_ok_and(|(_, value, of)| of.is_secret() && is_hash(value.as_bytes()))
+        let mut notes = list(limit, "key").iter().zip(&self.key).filter_map(|(part, value)| {
+            let part: KeySource = text(part).parse().ok()?;
+            let (_, plain, of) = of_alternative(value, &part).ok()?;
+            if limit["hashed"] == true && of.is_secret() && is_hash(plain.as_bytes()) {
+                return Some(format!(
+                    "\nnote: `{value}` was taken as a plain value of `{part}`; if it is a hash from the log, \
+                     this was about no key: give the value itself"
+                ));
+            }
+            value.parse::<IpAddr>().ok().filter(|_| *of != KeySource::Ip)?;
+            let place = part.alternatives().iter().position(|it| *it == KeySource::Ip)?;
+            let of_ip = format!("{}={value}", place + 1);
+            Some(format!("\nnote: `{value}` was taken as a value of `{of}`; of `ip` it is `{of_ip}`"))
         });
-        copied.map_or_else(String::new, |(part, value)| {
-            format!(
-                "\nnote: `{value}` was taken as a plain value of `{}`; if it is a hash from the log, this was \
-                 about no key: give the value itself",
-                text(part)
-            )
-        })
+        notes.next().unwrap_or_default()
     }
 
     /// The path of the key's bucket, with `behind` at its end. The number of values is checked, because an
@@ -224,34 +227,28 @@ impl NamedKey {
                 false => format!("`{name}` counts by {}: give a value for each", parts.join(", ")),
             }));
         }
-        let values = parts.iter().zip(&self.key).map(|(part, value)| key_text(part, value));
+        let values = list(limit, "key").iter().zip(&self.key);
+        let values = values.map(|(part, value)| key_text(part, value));
         let key = values.collect::<Result<Vec<_>, _>>()?.join("|");
         let (limit, key) = (segment(&self.limit), segment(&key));
         Ok(format!("/api/limits/{limit}/keys/{key}{behind}?plain"))
     }
 }
 
-/// The text of one part of a key. `-` is an absent value. For a part with alternatives, the number of an
-/// alternative stands in front of its value, as in `2=192.0.2.1`.
-fn key_text(part: &str, value: &str) -> Result<String, Failure> {
-    let alternatives = part.split(" | ").count();
+/// The text of one part of a key. `-` is an absent value.
+fn key_text(part: &Value, value: &str) -> Result<String, Failure> {
+    let mut key = KeyBuilder::default();
     if value == "-" {
-        return Ok(Key::of([None::<&[u8]>]).as_str().to_owned());
+        key.push_absent();
+    } else {
+        let source: KeySource = text(part).parse().map_err(|_| {
+            Failure::usage(format!("the proxy counts by `{}`, which is unknown here", text(part)))
+        })?;
+        let (place, value, _) = of_alternative(value, &source).map_err(Failure::usage)?;
+        key.alternative(place);
+        key.push(value.as_bytes());
     }
-    if alternatives == 1 {
-        return Ok(Key::of([Some(value.as_bytes())]).as_str().to_owned());
-    }
-    let numbered = value.split_once('=').and_then(|(number, value)| {
-        let number = number.parse::<usize>().ok().filter(|it| (1..=alternatives).contains(it))?;
-        Some((number, Key::of([Some(value.as_bytes())])))
-    });
-    match numbered {
-        Some((1, value)) => Ok(value.as_str().to_owned()),
-        Some((number, value)) => Ok(format!("%{number}={}", value.as_str())),
-        None => Err(Failure::usage(format!(
-            "{part} has alternatives: write which one it is, as in `1={value}` or `2={value}`"
-        ))),
-    }
+    Ok(key.finish().as_str().to_owned())
 }
 
 /// The parts of a limit's key.

@@ -12,7 +12,8 @@ use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, Plan, RouteSpec, ServerTls, StoreLocation, UpstreamSpec,
+    Action, Figures, LimitSpec, NamedLimits, Plan, RouteSpec, ServerTls, StoreLocation,
+    UpstreamSpec,
 };
 use crate::request::key::KeySource;
 use crate::request::overrides::{OverrideKey, PartShape};
@@ -190,15 +191,22 @@ impl Changes {
     }
 
     fn routes(&mut self, old: &Plan, new: &Plan) {
-        let everywhere =
-            |plan: &Plan| listed(plan.limits_of(&plan.no_route).map(|limit| &limit.name));
-        self.value("server.limits", &everywhere(old), &everywhere(new));
+        let (had_limits, has_limits) = (&old.named_limits, &new.named_limits);
+        let everywhere = |named: &NamedLimits| listed(&named.everywhere);
+        self.value("server.limits", &everywhere(had_limits), &everywhere(has_limits));
         let (had, have) = (placed(&old.routes), placed(&new.routes));
         for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
             let title = format!("route {name}");
             let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
             let field = |name: &str| format!("{title} {name}");
-            self.value(&field("limits"), &own_limits(old, was), &own_limits(new, is));
+            let limits = |named: &NamedLimits, place: usize| {
+                listed(named.routes.get(place).into_iter().flatten())
+            };
+            self.value(
+                &field("limits"),
+                &limits(had_limits, *place),
+                &limits(has_limits, *new_place),
+            );
             let (path, new_path) = (old.table.pattern(*place), new.table.pattern(*new_place));
             self.value(&field("path"), &path.as_str(), &new_path.as_str());
             let (had, has) = (old.table.conditions(*place), new.table.conditions(*new_place));
@@ -306,12 +314,6 @@ fn algorithm(figures: &Figures) -> Option<&'static str> {
 /// Routes, each with its index in the plan.
 fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
     routes.iter().enumerate().collect()
-}
-
-/// A route's own limits, without the limits of `[server]`.
-fn own_limits(plan: &Plan, route: &RouteSpec) -> String {
-    let everywhere = plan.no_route.limits.len();
-    listed(plan.limits_of(route).skip(everywhere).map(|limit| &limit.name))
 }
 
 /// Where a route's requests go. The index of an upstream is valid in its own plan only.

@@ -98,10 +98,12 @@ fn says_what_changed() {
             "1000/s\"\ncount_when = { status = [\"401\"] }",
             "limits.total count_when every response -> 401",
         ),
+        ("1000/s\"", "1000/s\"\nmode = \"off\"", "limits.total mode enforce -> off"),
+        ("[server]", "[server]\nlimits = [\"total\"]", "server.limits [] -> [total]"),
         (
-            "1000/s\"",
-            "1000/s\"\nmode = \"off\"",
-            "limits.total mode enforce -> off|route /b limits [per-client, total] -> [per-client]",
+            "\"per-client\", \"total\"",
+            "\"total\"",
+            "route /b limits [per-client, total] -> [total]",
         ),
         (
             "1000/s\"",

@@ -64,6 +64,9 @@ impl Part {
             return Ok(Self::Any);
         }
         let (place, value, source) = of_alternative(text, source)?;
+        if value == "*" {
+            return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
+        }
         let part = Self::of_value(value, source, ipv6_prefix)?;
         Ok(if place == 0 { part } else { Self::Alternative(place, Box::new(part)) })
     }
@@ -94,7 +97,7 @@ impl Part {
 /// The place of the alternative that a text names, its value, and the alternative's source.
 ///
 /// # Errors
-/// Where the text was surely meant for another alternative, or for none.
+/// Where the text was surely meant for another alternative.
 pub(crate) fn of_alternative<'t, 's>(
     text: &'t str,
     source: &'s KeySource,
@@ -109,11 +112,8 @@ pub(crate) fn of_alternative<'t, 's>(
         let place = number.parse::<usize>().ok()?.checked_sub(1)?;
         Some((place, value, alternatives.get(place)?))
     });
-    if let Some(numbered @ (_, value, _)) = numbered {
-        return match value {
-            "*" => Err(format!("`{text}`: expected a value, or \"*\" alone for any")),
-            _ => Ok(numbered),
-        };
+    if let Some(numbered) = numbered {
+        return Ok(numbered);
     }
     let is_network = text.contains('/') && parse(text).is_some();
     match others.iter().position(|other| *other == KeySource::Ip) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{Connection, get};
+use crate::support::client::{Connection, get, raw};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::{Tidegate, program};
@@ -133,13 +133,15 @@ fn access_lines_name_the_server_and_strangers_no_route() {
     for (path, status) in [("/a", 200), ("/b", 404), ("/%00", 400), ("/a", 429)] {
         assert_eq!(get(proxy.address, path, &[("user-agent", "curl")]).status, status);
     }
+    assert!(raw(proxy.address, "GET /b HTTP/1.0\r\n\r\n").contains("404"));
     assert!(proxy.stop().success());
     let lines = proxy.log.with("request");
     let seen: Vec<_> = lines
         .iter()
         .map(|line| (line["status"].as_u64().unwrap(), line["route"].as_str().unwrap()))
         .collect();
-    assert_eq!(seen, [(200, "a"), (404, "none"), (400, "none"), (429, "a")]);
+    assert_eq!(seen, [(200, "a"), (404, "none"), (400, "none"), (429, "a"), (404, "none")]);
+    assert_eq!(lines[4]["host"], "-");
     assert_eq!((&lines[0]["upstream"], lines[0].get("limit")), (&json!(api.url()), None));
     assert_eq!((lines[3].get("upstream"), &lines[3]["limit"]), (None, &json!("one")));
     assert_eq!([&lines[0]["user_agent"], &lines[0]["protocol"]], ["curl", "HTTP/1.1"]);

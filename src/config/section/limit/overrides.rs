@@ -92,7 +92,7 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
         let (_, value, of) = of_alternative(text, source).map_err(Wrong::Because)?;
         let number = text.strip_suffix(value).unwrap_or_default();
         if *of == KeySource::Ip
-            && text != "*"
+            && value != "*"
             && let IpNet::V6(v6) = network(value).map_err(|wrong| behind(number, wrong))?
             && v6.prefix_len() > ipv6_prefix
         {

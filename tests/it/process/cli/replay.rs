@@ -315,6 +315,18 @@ fn check_tries_the_tests_of_a_file() {
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &said["ok"]), (2, &false.into()));
     assert_eq!(said["tests"][1]["differences"][0]["came"], "0");
+    let file = "[[routes]]\npath = \"/a\"\nmethods = [\"GET\"]\nrespond = { status = 200 }\n";
+    for (send, said) in [
+        ("GET /a", None),
+        ("POST /a", Some("no route takes its method: the answer is 405")),
+        ("GET /b", Some("no route takes its requests: the answer is 404")),
+    ] {
+        let test = format!("[[tests]]\nsend = \"{send}\"\nexpect = {{ allowed = 1 }}\n");
+        write(folder.path(), "proxy.toml", &format!("{file}{test}"));
+        let expected = said.map_or(String::new(), |said| format!("    {said}\n"));
+        let expected = format!("test {send} ... ok\n{expected}ok\n");
+        assert_eq!(told(folder.path(), &["check"]).1, expected);
+    }
 }
 
 #[test]

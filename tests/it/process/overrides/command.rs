@@ -1,6 +1,7 @@
 //! `tidegate limits`.
 
 use super::{HASH, by_user, passes};
+use crate::support::client::get;
 use crate::support::proxy::Proxy;
 use crate::support::redis::in_both_stores;
 use crate::support::tidegate::{Tidegate, program};
@@ -70,7 +71,8 @@ fn the_command_sets_shows_and_resets() {
 fn a_key_is_its_values_in_order() {
     let proxy = limited().start();
     assert!(done(&proxy, &["get", "all"]).contains("burst      1000"));
-    done(&proxy, &["set", "all", "--rate", "7/h", "--burst", "9"]);
+    let said = done(&proxy, &["set", "all", "--rate", "7/h", "--burst", "9"]);
+    assert_eq!(said, "7/h, burst 9, until it is reset\n");
     assert!(done(&proxy, &["get", "all"]).contains("remaining  9"));
     let said = done(&proxy, &["set", "twice", "127.0.0.1", "/a|b", "--rate", "unlimited"]);
     assert_eq!(said, "unlimited for 127.0.0.1|/a%257Cb until it is reset\n");
@@ -148,15 +150,23 @@ fn the_token_comes_from_the_file_or_the_environment() {
 }
 
 #[test]
-fn a_value_of_an_alternative_has_its_number() {
-    let limit = "key = [\"header:x-tenant | ip\"]\nrate = \"1/h\"";
+fn a_value_is_one_of_the_first_alternative_unless_a_number_names_another() {
+    let limit = "key = [\"header:x-user | ip\"]\nrate = \"1/h\"";
     let proxy = Proxy::answering().admin().limit("either", limit).start();
-    assert!(passes(&proxy, "a") && !passes(&proxy, "a"));
-    let (code, _, error) = told(&proxy, &["set", "either", "127.0.0.1", "--rate", "50/h"]);
-    assert_eq!(code, 2);
-    assert!(error.contains("alternatives") && error.contains("`2=127.0.0.1`"), "{error}");
-    done(&proxy, &["set", "either", "2=127.0.0.1", "--rate", "50/h"]);
-    assert!(passes(&proxy, "a"));
+    let by_address = || get(proxy.address, "/", &[]).status == 200;
+    assert!(passes(&proxy, "secret-a") && !passes(&proxy, "secret-a"));
+    assert!(by_address() && !by_address());
+    let set = |value| done(&proxy, &["set", "either", value, "--rate", "50/h"]);
+    let said = format!("50/h, burst 50, for {HASH} until it is reset\n");
+    assert_eq!([set("secret-a"), set("1=secret-a")], [said.clone(), said]);
+    assert!(passes(&proxy, "secret-a"));
+    let note =
+        "note: `127.0.0.1` was taken as a value of `header:x-user`; of `ip` it is `2=127.0.0.1`";
+    assert!(set("127.0.0.1").contains(note) && !by_address());
+    set("2=127.0.0.1");
+    assert!(by_address());
+    let (code, _, error) = told(&proxy, &["get", "either", "192.0.2.0/24"]);
+    assert!(code == 2 && error.contains("write \"2=192.0.2.0/24\""), "{error}");
 }
 
 #[test]
