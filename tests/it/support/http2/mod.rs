@@ -90,7 +90,8 @@ impl Client {
     /// Sends a request with a body of a length that is not announced and reads the answer.
     pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let mut exchange = self.upload("POST", path, headers);
-        exchange.send(body);
+        // A server may answer, and end the stream, before it has the body.
+        let _ = exchange.try_send(body);
         exchange.end();
         exchange.reply()
     }
