@@ -60,7 +60,7 @@ pub(crate) struct BodyEnd(Option<Arc<Mutex<Handover>>>);
 struct Handover {
     progress: Progress,
     /// Everything that was handed on. `None` if nothing is kept, or if the body is too long for that.
-    kept: Option<Vec<Bytes>>,
+    kept: Option<BytesMut>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,14 +88,14 @@ impl BodyEnd {
     /// From now on the body's pieces are kept, up to [`MOST_KEPT`] bytes.
     pub(super) fn keep(&self) {
         if let Some(handover) = &self.0 {
-            handover.lock().kept = Some(Vec::new());
+            handover.lock().kept = Some(BytesMut::new());
         }
     }
 
-    /// Nothing is kept any longer. Returns the pieces of the whole body, if all of them were kept.
-    pub(super) fn take_kept(&self) -> Option<Vec<Bytes>> {
-        let pieces = self.0.as_ref()?.lock().kept.take()?;
-        self.is_reached().then_some(pieces)
+    /// Nothing is kept any longer. Returns the whole body, if all of it was kept.
+    pub(super) fn take_kept(&self) -> Option<Bytes> {
+        let kept = self.0.as_ref()?.lock().kept.take()?;
+        self.is_reached().then(|| kept.freeze())
     }
 
     /// A frame was handed on.
@@ -105,11 +105,8 @@ impl BodyEnd {
         handover.progress = now;
         let Some(kept) = &mut handover.kept else { return };
         match frame.data_ref() {
-            Some(piece)
-                if kept.iter().map(Bytes::len).sum::<usize>() + piece.len() <= MOST_KEPT =>
-            {
-                kept.push(piece.clone());
-            }
+            // Copied: a piece would keep the buffer in which it came.
+            Some(piece) if kept.len() + piece.len() <= MOST_KEPT => kept.extend_from_slice(piece),
             // Trailers are not kept.
             Some(_) | None => handover.kept = None,
         }
@@ -191,11 +188,9 @@ impl RequestBody {
     }
 
     /// A whole body that was kept.
-    pub(super) fn again(pieces: &[Bytes]) -> Self {
-        let mut whole = BytesMut::new();
-        pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    pub(super) fn again(whole: Bytes) -> Self {
         Self(Some(Box::new(Streamed {
-            source: Either::Right(Full::new(whole.freeze())),
+            source: Either::Right(Full::new(whole)),
             allowance: u64::MAX,
             time_limit: EventTimeout::new(Duration::MAX),
             trailers: Trailers::new(),

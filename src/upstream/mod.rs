@@ -218,7 +218,7 @@ impl Upstream {
             let kept = kept.filter(|_| repeatable || is_unprocessed);
             let body = match whole {
                 true => Some(RequestBody::empty()),
-                false => body_end.take_kept().map(|pieces| RequestBody::again(&pieces)),
+                false => body_end.take_kept().map(RequestBody::again),
             };
             let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
             let may_retry = retries > 0 && may_pass && (is_unsent || again.is_some());
