@@ -1,7 +1,7 @@
 //! A request's body on its way upstream. Its length and its time are limited. At most its first pieces are
 //! held, for a second try.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
@@ -305,6 +306,38 @@ impl EventTimeout {
         {
             timer.as_mut().reset(deadline);
         }
-        timer.as_mut().poll(cx)
+        // Polled without tokio's budget: a client that sends all the time uses the budget up, and the timer would
+        // never fire.
+        pin!(unconstrained(timer.as_mut())).poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::task::coop::poll_proceed;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_out_fires_though_tokio_s_budget_is_used_up() {
+        let mut silence = EventTimeout::new(Duration::from_secs(1));
+        let waits = poll_fn(|cx| Poll::Ready(silence.poll_over(cx).is_pending())).await;
+        assert!(waits, "it has just begun");
+        advance(Duration::from_secs(2)).await;
+        let is_over = poll_fn(|cx| {
+            let units = (0..1_000).map_while(|_| match poll_proceed(cx) {
+                Poll::Ready(unit) => {
+                    unit.made_progress();
+                    Some(())
+                }
+                Poll::Pending => None,
+            });
+            assert!(units.count() < 1_000, "the budget has an end");
+            Poll::Ready(silence.poll_over(cx).is_ready())
+        });
+        assert!(is_over.await);
     }
 }

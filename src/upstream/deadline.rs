@@ -1,9 +1,10 @@
 //! The time-out for the head of an answer.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::BodyEnd;
@@ -34,7 +35,8 @@ impl Deadline {
         if timer.deadline() > end(sent) && body.is_empty() {
             timer.as_mut().reset(end(sent));
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        // Polled without tokio's budget, which the request's body may have used up.
+        while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
             let now = Instant::now();
             let due = end(body.awaits_server_since(sent).unwrap_or(now));
             if due <= now {
