@@ -112,7 +112,7 @@ async fn serve(
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
                     refuse(reason.to_owned(), peer);
-                    // An HTTP/2 client has sent its preface by then, and has not read the TLS alert.
+                    // The client may have sent more already. To close now could destroy the TLS alert.
                     return stream::linger(socket).await;
                 }
                 Handshake::Left => return note_late(peer),

@@ -26,8 +26,8 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// connection. It is longer than [`LINGER`].
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Waits for what a client sends before HTTP, such as a handshake, for at most `time_limit`. `None` if the time
-/// is over, or if the process drains and the client has had its last call.
+/// Waits for `opening`, such as a TLS handshake, for at most `time_limit`. Returns `None` if the time is over,
+/// or if the process drains and the client has had its last call.
 pub(super) async fn in_time<T>(
     time_limit: Duration,
     mut draining: Receiver<bool>,

@@ -54,7 +54,7 @@ impl fmt::Display for Figures {
 
 impl Figures {
     /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` where
-    /// everything passes. Calendars go by the wall clock, and figures that come down by the steady clock.
+    /// everything passes. Calendars use the wall clock. Ramps use the steady clock.
     pub fn at(&self, now: impl Into<Now>) -> Option<Algorithm> {
         let now = now.into();
         match self {

@@ -48,8 +48,8 @@ pub(super) async fn discard(
     false
 }
 
-/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `time_limit` of the last piece, and
-/// throws it away. Returns whether the body reached its end.
+/// Reads a body and throws it away, up to [`MOST_DISCARDED`] bytes. Each piece must come within `time_limit`.
+/// Returns whether the body reached its end.
 async fn drain(mut body: Incoming, time_limit: Duration) -> bool {
     let mut left = MOST_DISCARDED;
     loop {

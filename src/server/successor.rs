@@ -63,7 +63,7 @@ pub(super) struct Successor {
 }
 
 impl Successor {
-    /// Starts the successor with these sockets, each with its name. It has `time_limit` to be ready.
+    /// Starts the successor. It gets these sockets, each with its name, and must be ready within `time_limit`.
     pub(super) fn start(
         command: &StartCommand,
         sockets: &[(String, Listener)],

@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::gather::cost;
-
-pub use self::gather::largest_cost;
+pub use self::gather::{cost, largest_cost};
 pub(crate) use self::permit::{Permit, most_of};
 pub(crate) use self::queue::Waiting;
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};

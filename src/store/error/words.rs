@@ -19,8 +19,8 @@ const PASSWORD: &str = "give store.url Redis's password and restart";
 pub(super) const CLUSTER: &str =
     "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
 
-/// The codes by which a server says that it cannot decide now, for any key. Behind each code stands its label
-/// in metrics, then what the operator can do. `None` where the error passes by itself.
+/// Redis's error codes with this meaning: the server cannot decide about any key now. Each code has its label in
+/// metrics and its advice for the operator. The advice is `None` where the error passes by itself.
 const REFUSALS: [(&str, &str, Option<&str>); 8] = [
     ("CLUSTERDOWN", "cluster", Some(CLUSTER)),
     ("LOADING", "loading", None),

@@ -4,8 +4,8 @@
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
 //! `call` packs them and reads the answer, `router` finds the server in `nodes`, and `connection` sends the call. In a
 //! cluster a call has the keys of one slot. `pending` is a question whose client may leave before the answer.
-//! `leases` keeps the slots that are held in Redis, `processes` counts the processes that share it, `overrides`
-//! reads and sets what operators change while processes run, and `setbacks` knows which of their failures to log.
+//! `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
+//! `overrides` reads and sets the overrides of operators. `setbacks` decides which failures of these two are logged.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod call;

@@ -169,7 +169,7 @@ fn a_list_is_compact_and_gives_memory_back() {
     assert!(together.bytes() <= 20 * 25 * 32, "of one moment: {}", together.bytes());
 }
 
-/// The requests of a history: for each one the time since the last request, the cost, the longest wait.
+/// A history of requests. Each request has the time since the last request, its cost, and its longest wait.
 fn any_requests() -> impl Strategy<Value = Vec<(i64, u64, u64)>> {
     let gap = prop_oneof![3 => Just(0), 4 => 0_i64..30, 1 => 0_i64..300];
     let max_wait = prop_oneof![3 => Just(0), 2 => 0_u64..200];
