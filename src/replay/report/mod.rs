@@ -5,6 +5,7 @@
 
 pub(crate) mod html;
 pub(crate) mod json;
+mod sentences;
 pub(crate) mod text;
 mod words;
 
