@@ -130,20 +130,14 @@ pub(crate) struct HitEntry {
 /// does not tell a fact.
 #[derive(Clone, Debug)]
 pub(crate) struct LeftOut {
-    /// The limit or the route.
-    pub(crate) what: LeftOutName,
+    /// `limit` or `route`.
+    pub(crate) what: &'static str,
+    pub(crate) name: String,
     /// The fact that the log does not tell.
     pub(crate) fact: String,
     /// Whether `--assume` can say what is true of the fact.
     pub(crate) can_be_assumed: bool,
     pub(crate) requests: u64,
-}
-
-/// The name of what was left out.
-#[derive(Clone, Debug)]
-pub(crate) enum LeftOutName {
-    Limit(String),
-    Route(String),
 }
 
 /// The clients that only one of two files hits.
@@ -178,17 +172,13 @@ impl FileReport {
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {
-            let (what, fact) = match *untold {
-                Untold::Limit(limit, fact) => {
-                    (LeftOutName::Limit(plan.limits[limit].name.to_string()), fact)
-                }
-                Untold::Route(route, fact) => {
-                    (LeftOutName::Route(plan.routes[route].name.to_string()), fact)
-                }
+            let (what, name, fact) = match *untold {
+                Untold::Limit(limit, fact) => ("limit", plan.limits[limit].name.to_string(), fact),
+                Untold::Route(route, fact) => ("route", plan.routes[route].name.to_string(), fact),
             };
             let fact = judge.fact(fact);
-            let (name, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
-            LeftOut { what, fact: name, can_be_assumed, requests: *requests }
+            let (text, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
+            LeftOut { what, name, fact: text, can_be_assumed, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
@@ -223,9 +213,7 @@ impl FileReport {
     /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
     fn unmet(&self) -> Vec<&str> {
         let is_left_out = |limit: &&LimitReport| {
-            let name =
-                |it: &LeftOut| matches!(&it.what, LeftOutName::Limit(name) if *name == limit.name);
-            self.left_out.iter().any(name)
+            self.left_out.iter().any(|it| it.what == "limit" && it.name == limit.name)
         };
         let unmet = self.limits.iter().filter(|limit| limit.counts.requests == 0);
         unmet.filter(|limit| !is_left_out(limit)).map(|limit| limit.name.as_str()).collect()

@@ -2,9 +2,7 @@
 //! them with a full stop.
 
 use super::words::{counted, length, number, percent, time};
-use super::{
-    Comparison, FileReport, Hit, HitEntry, LeftOut, LeftOutName, LimitReport, Report, share,
-};
+use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
 use crate::replay::timeline::Slice;
 
@@ -170,10 +168,7 @@ impl LeftOut {
     /// What was left out, and why.
     pub(super) fn sentence(&self) -> String {
         let (requests, fact) = (counted(self.requests, "request"), &self.fact);
-        let what = match &self.what {
-            LeftOutName::Limit(name) => format!("left out: limit {name}"),
-            LeftOutName::Route(name) => format!("perhaps missed: route {name}"),
-        };
-        format!("{what}, for {requests}. The log does not tell {fact}")
+        let how = if self.what == "limit" { "left out" } else { "perhaps missed" };
+        format!("{how}: {} {}, for {requests}. The log does not tell {fact}", self.what, self.name)
     }
 }
