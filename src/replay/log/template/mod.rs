@@ -34,31 +34,6 @@ struct TemplatePlace {
     meaning: Option<LogPlace<Box<str>>>,
 }
 
-/// Why a text is no template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineTemplateError {
-    /// The template has no word for a value that every record needs.
-    #[error("the template has no {what}: add {how}")]
-    Missing {
-        /// The value.
-        what: &'static str,
-        /// The words for it.
-        how: &'static str,
-    },
-    /// Two values have nothing between them, so nobody can tell where the first ends.
-    #[error(
-        "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
-    )]
-    Adjacent {
-        /// The first of the two, as the template spells it.
-        first: String,
-        second: String,
-    },
-    /// A word that begins and does not end.
-    #[error("`{0}` is no word of a template")]
-    Unreadable(String),
-}
-
 /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front, and with more behind.
 pub(super) static COMBINED: LazyLock<LineTemplate> = LazyLock::new(|| {
     let text = r#"$combined_head [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
@@ -107,35 +82,34 @@ impl LineTemplate {
         Self { places, tail: before.into(), needed }
     }
 
-    fn check(&self) -> Result<(), LineTemplateError> {
+    /// Checks that a reader can tell where each value ends, and finds what every record needs.
+    fn check(&self) -> Result<(), String> {
         let pairs = self.places.iter().zip(self.places.iter().skip(1));
         for (first, second) in pairs {
             if second.before.is_empty() && !second.begins_with_slash() {
-                return Err(LineTemplateError::Adjacent {
-                    first: first.spelling.to_string(),
-                    second: second.spelling.to_string(),
-                });
+                let (first, second) = (&first.spelling, &second.spelling);
+                return Err(format!(
+                    "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
+                ));
             }
         }
-        let has = |wanted: &dyn Fn(LogField) -> bool| {
-            let fields = self.places.iter().filter_map(|place| match place.meaning {
-                Some(LogPlace::Field(field)) => Some(field),
-                _ => None,
-            });
-            fields.into_iter().any(wanted)
+        let has = |wanted: fn(LogField) -> bool| {
+            let field = |place: &TemplatePlace| match place.meaning {
+                Some(LogPlace::Field(field)) => wanted(field),
+                _ => false,
+            };
+            self.places.iter().any(field)
         };
-        if !has(&|field| matches!(field, LogField::Time(_))) {
-            let how = "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)";
-            return Err(LineTemplateError::Missing { what: "time", how });
+        let missing = |what, how| Err(format!("the template has no {what}: add {how}"));
+        if !has(|field| matches!(field, LogField::Time(_))) {
+            return missing("time", "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)");
         }
-        let has_request = has(&|field| field == LogField::Request);
-        if !has_request && !has(&|field| field == LogField::Method) {
-            let how = "`$request` or `$request_method` (Apache: `%r` or `%m`)";
-            return Err(LineTemplateError::Missing { what: "method", how });
+        let has_request = has(|field| field == LogField::Request);
+        if !has_request && !has(|field| field == LogField::Method) {
+            return missing("method", "`$request` or `$request_method` (Apache: `%r` or `%m`)");
         }
-        if !has_request && !has(&|field| matches!(field, LogField::Target | LogField::Path)) {
-            let how = "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)";
-            return Err(LineTemplateError::Missing { what: "path", how });
+        if !has_request && !has(|field| matches!(field, LogField::Target | LogField::Path)) {
+            return missing("path", "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)");
         }
         Ok(())
     }
@@ -225,10 +199,10 @@ impl TemplatePlace {
 }
 
 impl FromStr for LineTemplate {
-    type Err = LineTemplateError;
+    type Err = String;
 
-    /// A template with `$` is nginx's, others are Apache's.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    /// A template with `$` is nginx's, others are Apache's. The error says what is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
         let words = if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
         let template = Self::of_words(words);
         template.check()?;

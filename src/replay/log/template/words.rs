@@ -1,6 +1,6 @@
 //! The words of templates: nginx's variables, and Apache's directives.
 
-use super::{ClientOrigin, LineTemplateError, LogField, LogPlace, TimeRank};
+use super::{ClientOrigin, LogField, LogPlace, TimeRank};
 use crate::replay::log::field::{self, DurationUnit};
 
 /// A part of a template.
@@ -21,15 +21,13 @@ pub(super) fn is_nginx(text: &str) -> bool {
 }
 
 /// Splits a template of nginx at `$name` and `${name}`. An unknown name is a place whose value is skipped.
-pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
+pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, String> {
     let mut words = Vec::new();
     let mut rest = text;
     while let Some((literal, behind)) = rest.split_once('$') {
         words.push(TemplateWord::Literal(literal.to_owned()));
         let (name, after) = match behind.strip_prefix('{') {
-            Some(braced) => braced
-                .split_once('}')
-                .ok_or_else(|| LineTemplateError::Unreadable(format!("${behind}")))?,
+            Some(braced) => braced.split_once('}').ok_or_else(|| no_word(&format!("${behind}")))?,
             None => {
                 let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
                 let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
@@ -37,7 +35,7 @@ pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> 
             }
         };
         if name.is_empty() {
-            return Err(LineTemplateError::Unreadable("$".to_owned()));
+            return Err(no_word("$"));
         }
         let whole = after.strip_prefix("$is_args$args").filter(|_| name.ends_with("uri"));
         let meaning = match whole {
@@ -51,9 +49,14 @@ pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> 
     Ok(words)
 }
 
+/// The error for a word that begins and does not end.
+fn no_word(text: &str) -> String {
+    format!("`{text}` is no word of a template")
+}
+
 /// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
 /// escapes. An unknown directive is a place whose value is skipped.
-pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
+pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, String> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
     let mut words = Vec::new();
     let mut rest = &*text;
@@ -64,8 +67,7 @@ pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError>
             rest = after;
             continue;
         }
-        let (directive, after) =
-            directive(behind).ok_or_else(|| LineTemplateError::Unreadable(format!("%{behind}")))?;
+        let (directive, after) = directive(behind).ok_or_else(|| no_word(&format!("%{behind}")))?;
         let spelling = format!("%{}", &behind[..behind.len() - after.len()]);
         rest = after;
         if directive == (Directive { argument: None, letter: 'U' }) && after.starts_with("%q") {
