@@ -95,9 +95,9 @@ impl LogReader {
     /// # Errors
     /// If a file cannot be read to its end. Nothing is read after that.
     pub fn next_record(&mut self) -> Result<Option<Result<LogRecord<'_>, LineFault>>, ReadError> {
-        let place = loop {
+        loop {
             match self.next_line()? {
-                Some(NextLine::Line(place)) => break place,
+                Some(NextLine::Line) => break,
                 Some(NextLine::TooLong) => {
                     self.line_number += 1;
                     return Ok(Some(Err(LineFault::Broken("it is longer than 1 MiB"))));
@@ -105,10 +105,10 @@ impl LogReader {
                 Some(NextLine::End) => self.current = None,
                 None => return Ok(None),
             }
-        };
+        }
         self.line_number += 1;
         let Some(stream) = &self.current else { return Ok(None) };
-        let bytes = &stream.bytes()[place];
+        let bytes = stream.line();
         let line = match std::str::from_utf8(bytes) {
             Ok(line) => line,
             Err(_) => {
