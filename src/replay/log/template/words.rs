@@ -1,18 +1,7 @@
 //! The words of templates: nginx's variables, and Apache's directives.
 
-use super::{ClientOrigin, LogField, LogPlace, TimeRank};
+use super::{ClientOrigin, LineTemplate, LogField, LogPlace, TimeRank};
 use crate::replay::log::field::{self, DurationUnit};
-
-/// A part of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TemplateWord {
-    Literal(String),
-    Place {
-        spelling: String,
-        /// `None` if no record has such a value.
-        meaning: Option<LogPlace<Box<str>>>,
-    },
-}
 
 /// Whether a template has variables of nginx.
 pub(super) fn is_nginx(text: &str) -> bool {
@@ -21,11 +10,11 @@ pub(super) fn is_nginx(text: &str) -> bool {
 }
 
 /// Splits a template of nginx at `$name` and `${name}`. An unknown name is a place whose value is skipped.
-pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, String> {
-    let mut words = Vec::new();
+pub(super) fn nginx(text: &str) -> Result<LineTemplate, String> {
+    let mut template = LineTemplate::default();
     let mut rest = text;
     while let Some((literal, behind)) = rest.split_once('$') {
-        words.push(TemplateWord::Literal(literal.to_owned()));
+        template.literal(literal);
         let (name, after) = match behind.strip_prefix('{') {
             Some(braced) => braced.split_once('}').ok_or_else(|| no_word(&format!("${behind}")))?,
             None => {
@@ -42,11 +31,11 @@ pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, String> {
             Some(_) => Some(LogPlace::Field(LogField::Target)),
             None => field::named(name).map(LogPlace::to_boxed),
         };
-        words.push(TemplateWord::Place { spelling: format!("${name}"), meaning });
+        template.place(&format!("${name}"), meaning);
         rest = whole.unwrap_or(after);
     }
-    words.push(TemplateWord::Literal(rest.to_owned()));
-    Ok(words)
+    template.literal(rest);
+    Ok(template)
 }
 
 /// The error for a word that begins and does not end.
@@ -56,14 +45,14 @@ fn no_word(text: &str) -> String {
 
 /// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
 /// escapes. An unknown directive is a place whose value is skipped.
-pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, String> {
+pub(super) fn apache(text: &str) -> Result<LineTemplate, String> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
-    let mut words = Vec::new();
+    let mut template = LineTemplate::default();
     let mut rest = &*text;
     while let Some((literal, behind)) = rest.split_once('%') {
-        words.push(TemplateWord::Literal(literal.to_owned()));
+        template.literal(literal);
         if let Some(after) = behind.strip_prefix('%') {
-            words.push(TemplateWord::Literal("%".to_owned()));
+            template.literal("%");
             rest = after;
             continue;
         }
@@ -72,20 +61,17 @@ pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, String> {
         rest = after;
         if directive == (Directive { argument: None, letter: 'U' }) && after.starts_with("%q") {
             rest = &after[2..];
-            let meaning = Some(LogPlace::Field(LogField::Target));
-            words.push(TemplateWord::Place { spelling, meaning });
+            template.place(&spelling, Some(LogPlace::Field(LogField::Target)));
             continue;
         }
         // The value of this directive has its own brackets.
         let is_clock = directive == (Directive { argument: None, letter: 't' });
-        let meaning = directive.meaning();
-        let bracket = |text: &str| TemplateWord::Literal(text.to_owned());
-        words.extend(is_clock.then(|| bracket("[")));
-        words.push(TemplateWord::Place { spelling, meaning });
-        words.extend(is_clock.then(|| bracket("]")));
+        template.literal(if is_clock { "[" } else { "" });
+        template.place(&spelling, directive.meaning());
+        template.literal(if is_clock { "]" } else { "" });
     }
-    words.push(TemplateWord::Literal(rest.to_owned()));
-    Ok(words)
+    template.literal(rest);
+    Ok(template)
 }
 
 /// A directive of Apache's `LogFormat`, without its conditions.
