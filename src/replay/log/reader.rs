@@ -43,16 +43,6 @@ pub struct LogReader {
     unwrapped: String,
 }
 
-impl std::fmt::Debug for LogReader {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = formatter.debug_struct("LogReader");
-        shown
-            .field("file", &self.file)
-            .field("line_number", &self.line_number)
-            .finish_non_exhaustive()
-    }
-}
-
 impl LogReader {
     /// A reader of these inputs, in this order.
     ///

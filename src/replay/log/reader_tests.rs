@@ -170,7 +170,7 @@ fn a_file_that_cannot_be_read_is_named_before_the_first_line() {
         (folder.path().to_owned(), format!("cannot read {name}")),
     ] {
         let inputs = [good.clone(), LogInput::File(path)];
-        let error = LogReader::open(&inputs, Format::Auto).unwrap_err();
+        let error = LogReader::open(&inputs, Format::Auto).err().unwrap();
         assert_eq!(error.to_string(), message);
     }
 }

@@ -16,7 +16,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::judge::{BadRequest, Untold};
+use super::judge::BadRequest;
 use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
@@ -172,11 +172,7 @@ impl FileReport {
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {
-            let (what, name, fact) = match *untold {
-                Untold::Limit(limit, fact) => ("limit", plan.limits[limit].name.to_string(), fact),
-                Untold::Route(route, fact) => ("route", plan.routes[route].name.to_string(), fact),
-            };
-            let fact = judge.fact(fact);
+            let (what, name, fact) = judge.described(*untold);
             let (text, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
             LeftOut { what, name, fact: text, can_be_assumed, requests: *requests }
         });
