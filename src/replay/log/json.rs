@@ -90,7 +90,7 @@ type JsonFields<'l> = Vec<(Cow<'l, str>, JsonValue<'l>)>;
 /// A value of a line. Unlike [`serde_json::Value`], it borrows the texts of the line.
 enum JsonValue<'l> {
     Place(PlaceValue<'l>),
-    List(Vec<JsonValue<'l>>),
+    List(Vec<Self>),
     Object(JsonFields<'l>),
 }
 

@@ -41,13 +41,12 @@ impl<R: Read> LineStream<R> {
         line.clear();
         let read = source.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', line)?;
         Ok(match line.pop_if(|last| *last == b'\n') {
-            Some(_) => NextLine::Line,
             None if read == 0 => NextLine::End,
             None if line.len() as u64 > LONGEST_LINE => {
                 source.skip_until(b'\n')?;
                 NextLine::TooLong
             }
-            None => NextLine::Line,
+            Some(_) | None => NextLine::Line,
         })
     }
 }
