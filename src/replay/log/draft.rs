@@ -47,7 +47,7 @@ impl<'l> PlaceValue<'l> {
         }
     }
 
-    fn text(self) -> Option<Cow<'l, str>> {
+    pub(super) fn text(self) -> Option<Cow<'l, str>> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,

@@ -1,9 +1,10 @@
-//! Reads log lines that are JSON objects.
+//! Reads log lines that are JSON objects, in one pass. No tree is built.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::{SmallVec, smallvec};
 
 use super::draft::{LineShape, PlaceValue, RecordDraft};
 use super::field::{self, LogField, LogPlace};
@@ -14,117 +15,85 @@ use super::record::LineFault;
 /// # Errors
 /// If the line is not one JSON object.
 pub(super) fn read<'l>(line: &'l str, draft: &mut RecordDraft<'l>) -> Result<(), LineFault> {
-    match serde_json::from_str(line) {
-        Ok(JsonValue::Object(fields)) => note(fields, ObjectPart::Line, draft),
-        _ => Err(NO_OBJECT),
+    let mut deserializer = serde_json::Deserializer::from_str(line);
+    let read = ValueReader { draft, part: ObjectPart::Line }.deserialize(&mut deserializer);
+    match read.and_then(|value| deserializer.end().map(|()| value)) {
+        Ok(JsonValue::Object) => Ok(()),
+        _ => Err(LineFault::Broken("it is not one JSON object")),
     }
 }
 
-const NO_OBJECT: LineFault = LineFault::Broken("it is not one JSON object");
-
-/// Which object is read.
+/// Which object a value is, if it is one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ObjectPart {
     Line,
     /// Caddy's `request`.
     Request,
+    /// All headers of Caddy's `request`.
+    Headers,
+    /// An object in which nothing is looked for.
+    Other,
 }
 
-/// Notes the fields of an object.
-fn note<'l>(
-    fields: JsonFields<'l>,
-    part: ObjectPart,
-    draft: &mut RecordDraft<'l>,
-) -> Result<(), LineFault> {
-    for (key, value) in fields {
-        // A key with escapes is owned. No name of the table has any.
-        let Cow::Borrowed(key) = key else { continue };
-        let place = match (part, key) {
-            (ObjectPart::Request, "headers") => {
-                note_headers(value, draft);
-                continue;
-            }
-            // Caddy's `uri` has the query, and nginx's does not.
-            (ObjectPart::Request, "uri") => Some(LogPlace::Field(LogField::Target)),
-            _ => field::named(key),
-        };
-        match (place, value) {
-            (Some(LogPlace::Field(LogField::Request)), JsonValue::Object(fields)) => {
-                draft.shape = LineShape::Nested;
-                note(fields, ObjectPart::Request, draft)?;
-            }
-            (Some(LogPlace::Field(LogField::Request)), JsonValue::List(_)) => {
-                return Err(NO_OBJECT);
-            }
-            (Some(place), value) => {
-                if let Some(value) = value.place() {
-                    draft.set(place, value);
-                }
-            }
-            (None, _) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Caddy's `headers`: a list of values for each name. A header that comes twice is not the same as a header with a
-/// list.
-fn note_headers<'l>(headers: JsonValue<'l>, draft: &mut RecordDraft<'l>) {
-    let JsonValue::Object(headers) = headers else { return };
-    for (name, values) in headers {
-        let values = match values {
-            JsonValue::List(values) => values,
-            text @ JsonValue::Place(PlaceValue::Text(_)) => vec![text],
-            JsonValue::Place(_) | JsonValue::Object(_) => Vec::new(),
-        };
-        for value in values.into_iter().filter_map(JsonValue::place) {
-            draft.set_header(name.clone(), value);
-        }
-    }
-    draft.has_all_headers();
-}
-
-/// The names and values of an object, in their order.
-type JsonFields<'l> = Vec<(Cow<'l, str>, JsonValue<'l>)>;
-
-/// A value of a line. Unlike [`serde_json::Value`], it borrows the texts of the line.
+/// A value of a line.
 enum JsonValue<'l> {
-    Place(PlaceValue<'l>),
-    List(Vec<Self>),
-    Object(JsonFields<'l>),
+    One(PlaceValue<'l>),
+    List(SmallVec<[PlaceValue<'l>; 1]>),
+    /// An object, which the draft has.
+    Object,
 }
 
 impl<'l> JsonValue<'l> {
     /// The value for one place. Several headers of one name mean the same as one with a list (RFC 9110, section
-    /// 5.3). `None` for an object.
+    /// 5.3).
     fn place(self) -> Option<PlaceValue<'l>> {
         let values = match self {
-            Self::Place(value) => return Some(value),
-            Self::Object(_) => return None,
+            Self::One(value) => return Some(value),
             Self::List(values) => values,
+            Self::Object => return None,
         };
-        let mut values = values.into_iter().map(Self::place);
-        let mut all = values.next()??;
-        for next in values {
-            if let (PlaceValue::Text(all), Some(PlaceValue::Text(next))) = (&mut all, next) {
+        values.into_iter().reduce(|mut all, next| {
+            if let (PlaceValue::Text(all), PlaceValue::Text(next)) = (&mut all, next) {
                 let all = all.to_mut();
                 all.push_str(", ");
                 all.push_str(&next);
             }
+            all
+        })
+    }
+
+    /// The values of a header, one by one. A header that comes twice is not the same as a header with a list.
+    fn of_header(self) -> SmallVec<[PlaceValue<'l>; 1]> {
+        match self {
+            Self::One(text @ PlaceValue::Text(_)) => smallvec![text],
+            Self::List(values) => values,
+            Self::One(_) | Self::Object => SmallVec::new(),
         }
-        Some(all)
     }
 }
 
-impl<'l> Deserialize<'l> for JsonValue<'l> {
-    fn deserialize<D: Deserializer<'l>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
+/// Reads a value. What an object has is set in the draft.
+struct ValueReader<'d, 'l> {
+    draft: &'d mut RecordDraft<'l>,
+    part: ObjectPart,
+}
+
+impl<'l> ValueReader<'_, 'l> {
+    /// A reader of a value in this object.
+    fn inner(&mut self, part: ObjectPart) -> ValueReader<'_, 'l> {
+        ValueReader { draft: self.draft, part }
     }
 }
 
-struct ValueVisitor;
+impl<'l> DeserializeSeed<'l> for ValueReader<'_, 'l> {
+    type Value = JsonValue<'l>;
 
-impl<'l> Visitor<'l> for ValueVisitor {
+    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'l> Visitor<'l> for ValueReader<'_, 'l> {
     type Value = JsonValue<'l>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,11 +101,11 @@ impl<'l> Visitor<'l> for ValueVisitor {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(JsonValue::Place(PlaceValue::Text(Cow::Borrowed(text))))
+        Ok(JsonValue::One(PlaceValue::Text(Cow::Borrowed(text))))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(JsonValue::Place(PlaceValue::Text(Cow::Owned(text.to_owned()))))
+        Ok(JsonValue::One(PlaceValue::Text(Cow::Owned(text.to_owned()))))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
@@ -154,28 +123,63 @@ impl<'l> Visitor<'l> for ValueVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(JsonValue::Place(PlaceValue::Number(number)))
+        Ok(JsonValue::One(PlaceValue::Number(number)))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(JsonValue::Place(PlaceValue::Nothing))
+        Ok(JsonValue::One(PlaceValue::Nothing))
     }
 
-    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = list.next_element()? {
-            values.push(value);
+    fn visit_seq<A: SeqAccess<'l>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut values = SmallVec::new();
+        while let Some(value) = list.next_element_seed(self.inner(ObjectPart::Other))? {
+            values.extend(value.place());
         }
         Ok(JsonValue::List(values))
     }
 
-    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Vec::new();
-        while let Some((name, value)) = map.next_entry()? {
-            if let JsonValue::Place(PlaceValue::Text(name)) = name {
-                fields.push((name, value));
+    fn visit_map<A: MapAccess<'l>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        while let Some(key) = map.next_key_seed(self.inner(ObjectPart::Other))? {
+            let key = key.place().and_then(PlaceValue::text).unwrap_or_default();
+            let place = match (self.part, &key) {
+                (ObjectPart::Headers, _) => {
+                    let values = map.next_value_seed(self.inner(ObjectPart::Other))?;
+                    for value in values.of_header() {
+                        self.draft.set_header(key.clone(), value);
+                    }
+                    continue;
+                }
+                (ObjectPart::Request, Cow::Borrowed("headers")) => {
+                    map.next_value_seed(self.inner(ObjectPart::Headers))?;
+                    continue;
+                }
+                // Caddy's `uri` has the query, and nginx's does not.
+                (ObjectPart::Request, Cow::Borrowed("uri")) => {
+                    Some(LogPlace::Field(LogField::Target))
+                }
+                (ObjectPart::Line | ObjectPart::Request, Cow::Borrowed(key)) => field::named(key),
+                // A key with escapes is owned. No name of the table has any.
+                (ObjectPart::Other, _) | (_, Cow::Owned(_)) => None,
+            };
+            let Some(place) = place else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let is_request = place == LogPlace::Field(LogField::Request);
+            let part = if is_request { ObjectPart::Request } else { ObjectPart::Other };
+            let value = map.next_value_seed(self.inner(part))?;
+            if is_request && matches!(value, JsonValue::List(_)) {
+                return Err(A::Error::custom("a request is a line or an object"));
+            }
+            if let Some(value) = value.place() {
+                self.draft.set(place, value);
             }
         }
-        Ok(JsonValue::Object(fields))
+        match self.part {
+            ObjectPart::Request => self.draft.shape = LineShape::Nested,
+            ObjectPart::Headers => self.draft.has_all_headers(),
+            ObjectPart::Line | ObjectPart::Other => {}
+        }
+        Ok(JsonValue::Object)
     }
 }

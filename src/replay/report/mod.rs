@@ -1,7 +1,7 @@
 //! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
 //! [`Report::of`] makes the report from the counts. `text` writes it for a terminal, `json` for programs, `html` as a
-//! page. `words` has the numbers and times as people read them.
+//! page. `sentences` has what the terminal and the page both say, `words` the numbers and times as people read them.
 
 pub(crate) mod html;
 pub(crate) mod json;
