@@ -53,7 +53,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("counter", "tidegate_decisions_total", "What limits said to requests.", |scrape, page| {
-        for (limit, counts) in &scrape.total.decisions {
+        for (limit, counts) in &scrape.total.reading.limits {
             for (decision, count) in DECISIONS.iter().zip(counts) {
                 page.sample(&[("limit", limit.as_str()), ("decision", decision)], count);
             }
@@ -65,12 +65,12 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("histogram", "tidegate_upstream_duration_seconds", "Time from sending a request upstream to the head of the response.", |scrape, page| {
-        for (upstream, counts) in &scrape.total.upstreams {
+        for (upstream, counts) in &scrape.total.reading.upstreams {
             page.histogram(&[("upstream", upstream.as_str())], &counts.seconds);
         }
     }),
     ("counter", "tidegate_upstream_errors_total", "Exchanges that failed.", |scrape, page| {
-        for (upstream, counts) in &scrape.total.upstreams {
+        for (upstream, counts) in &scrape.total.reading.upstreams {
             for (failure, count) in &counts.failures {
                 page.sample(&[("upstream", upstream.as_str()), ("reason", failure.reason())], count);
             }
@@ -81,16 +81,16 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.histogram(&[("server", &server.name)], &server.seconds);
         }
         if scrape.servers.is_empty() {
-            page.histogram(&[], &scrape.total.store_seconds);
+            page.histogram(&[], &scrape.total.reading.store_seconds);
         }
     }),
     ("gauge", "tidegate_connections", "Client connections.", |scrape, page| {
-        let http2 = scrape.total.http2;
+        let http2 = scrape.total.reading.http2;
         page.sample(&[("protocol", "http1")], &(scrape.process.slots.open() as u64).saturating_sub(http2));
         page.sample(&[("protocol", "http2")], &http2);
     }),
-    ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.received)),
-    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.sent)),
+    ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.reading.received)),
+    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.reading.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
             if let Some(rate) = rate(of_file(limit, scrape.now)) {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::status::ProcessReading;
-use super::{Admin, status, stream};
+use super::{Admin, stream};
 use crate::clock::every;
 use crate::observe::history::{History, STEP};
 use crate::worker::Process;
@@ -26,9 +26,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The readings of a process.
 pub(super) struct Pulse {
     readings: Mutex<Readings>,
-    /// The last event of the streams, and when it was made. A reader that is too slow for an event gets
-    /// the next one.
-    pub(super) event: watch::Sender<Option<(Instant, Bytes)>>,
+    /// The last event of the streams. A reader that is too slow for an event gets the next one.
+    pub(super) event: watch::Sender<Bytes>,
     /// A permit for each further stream.
     pub(super) streams: Arc<Semaphore>,
     /// Whether the streams and the connections end.
@@ -51,7 +50,7 @@ impl Pulse {
         let readings = Readings { last: first, before, point, history: History::default() };
         Self {
             readings: Mutex::new(readings),
-            event: watch::Sender::new(None),
+            event: watch::Sender::new(Bytes::new()),
             streams: Arc::new(Semaphore::new(stream::MOST)),
             ending: watch::Sender::new(false),
         }
@@ -90,31 +89,10 @@ impl Admin {
             tick.tick().await;
             self.pulse.read(ProcessReading::now(&self.process));
             if self.pulse.streams.available_permits() < stream::MOST {
-                self.pulse.event.send_replace(Some((Instant::now(), self.event())));
+                let [_, last] = self.pulse.readings();
+                self.pulse.event.send_replace(stream::event(&self, &last));
             }
         }
-    }
-
-    /// The last event of the streams, where it is fresh, and otherwise a new one.
-    pub(super) fn first_event(&self) -> Bytes {
-        if let Some((at, event)) = &*self.pulse.event.borrow()
-            && at.elapsed() < PERIOD
-        {
-            return event.clone();
-        }
-        let event = self.event();
-        let made = Some((Instant::now(), event.clone()));
-        // Those who listen already get the next one.
-        self.pulse.event.send_if_modified(|last| {
-            *last = made;
-            false
-        });
-        event
-    }
-
-    fn event(&self) -> Bytes {
-        let [_, last] = self.pulse.readings();
-        stream::event(&status::build(self, &last))
     }
 
     /// Ends the streams, and closes connections that are idle. Their clients come again, and meet the process

@@ -10,12 +10,11 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::Instant;
 
 use super::Admin;
 use super::answer::{AdminResponse, answer, problem};
+use super::status::{self, ProcessReading};
 
 /// The most streams at once.
 pub(super) const MOST: usize = 64;
@@ -28,14 +27,14 @@ const RETRY: &str = "retry: 2000\n";
 /// What a stream holds while it lives.
 struct StreamReader {
     first: Option<Bytes>,
-    event: watch::Receiver<Option<(Instant, Bytes)>>,
+    event: watch::Receiver<Bytes>,
     ending: watch::Receiver<bool>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The text of an event.
-pub(super) fn event(status: &Value) -> Bytes {
-    format!("data: {status}\n\n").into()
+/// The event that tells the status at a moment.
+pub(super) fn event(admin: &Admin, now: &ProcessReading) -> Bytes {
+    format!("data: {}\n\n", status::build(admin, now)).into()
 }
 
 impl Admin {
@@ -47,12 +46,11 @@ impl Admin {
             let why = format!("there are {MOST} streams already; close one of them");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let mut event = self.pulse.event.subscribe();
-        let first = [RETRY.as_bytes(), &self.first_event()].concat();
-        event.mark_unchanged();
+        let [_, last] = self.pulse.readings();
+        let first = [RETRY.as_bytes(), &event(self, &last)].concat();
         let listener = StreamReader {
             first: Some(first.into()),
-            event,
+            event: self.pulse.event.subscribe(),
             ending: self.pulse.ending.subscribe(),
             _permit: permit,
         };
@@ -84,8 +82,7 @@ impl StreamReader {
             _ = self.ending.wait_for(|ending| *ending) => None,
             changed = self.event.changed() => {
                 changed.ok()?;
-                let last = self.event.borrow_and_update();
-                last.as_ref().map(|(_, event)| event.clone())
+                Some(self.event.borrow_and_update().clone())
             }
         }
     }

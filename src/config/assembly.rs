@@ -43,9 +43,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let reject = table(&mut root, "reject", &REJECT);
     let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
     let log = read(log::SETTINGS, table(&mut root, "log", &LOG), LogSpec::default());
-    let admin = table(&mut root, "admin", &ADMIN);
-    let admin_listen = admin.item("listen").map(|item| item.span);
-    let admin = admin::build(admin);
+    let admin = admin::build(table(&mut root, "admin", &ADMIN));
     let trace = trace::build(table(&mut root, "trace", &TRACE));
     let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
     let limits = limit::build(
@@ -88,7 +86,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let whole = Whole {
         cx,
         server: &server,
-        admin: admin.listen.zip(admin_listen),
         upstreams: &upstreams,
         limits: &limits,
         everywhere: &everywhere,

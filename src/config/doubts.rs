@@ -18,8 +18,6 @@ use crate::request::route::{Pattern, Table};
 pub(super) struct Whole<'w> {
     pub(super) cx: &'w Context<'w>,
     pub(super) server: &'w ServerSpec,
-    /// Where the admin endpoint listens, and the place of that setting.
-    pub(super) admin: Option<(SocketAddr, Span)>,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
     /// The limits of `[server]`, which every request meets.
@@ -41,7 +39,6 @@ impl Whole<'_> {
             self.unused();
             self.sources_without_values();
             self.hidden_alternatives();
-            self.admin_address();
         }
     }
 
@@ -192,20 +189,6 @@ impl Whole<'_> {
         }
     }
 
-    /// An admin endpoint at an address where the server listens.
-    fn admin_address(&self) {
-        let Some((address, span)) = &self.admin else { return };
-        let clashes = |other: &&SocketAddr| {
-            let same =
-                address.ip() == other.ip() || covers(address, other) || covers(other, address);
-            address.port() != 0 && address.port() == other.port() && same
-        };
-        if let Some(other) = self.listened().find(clashes) {
-            let title = format!("[server] listens on {other} already");
-            self.cx.warning(span, title, "expected another port");
-        }
-    }
-
     /// An upstream that is tidegate itself.
     fn loops(&self) {
         for Named { name, span, value } in self.upstreams {
@@ -287,11 +270,6 @@ impl Whole<'_> {
             }
         }
     }
-}
-
-/// Whether this is a wildcard that takes the other address too: `0.0.0.0` is for IPv4, `[::]` for both.
-fn covers(any: &SocketAddr, other: &SocketAddr) -> bool {
-    any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
 }
 
 /// The private network around an address, in quotes. `None` for an address that is not private.

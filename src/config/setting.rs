@@ -111,8 +111,6 @@ pub(super) const fn plain<S, T: PlainValue>(
     default: Fallback,
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
-    // Checked when the program is compiled, since all settings are constants.
-    assert!(T::GROUP.fits(&kind), "the type cannot hold values of this kind");
     let field = field(place.name, kind, default, meaning);
     PlacedSetting {
         field,
@@ -212,37 +210,13 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
 
 /// A type of value that [`plain`] settings can have.
 pub(super) trait PlainValue: PartialEq + Sized + 'static {
-    /// Which kinds the type can hold.
-    const GROUP: KindGroup;
     /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
     /// The value as the report of a reload shows it.
     fn show(&self, kind: &Kind) -> String;
 }
 
-/// Kinds that one type of value can hold.
-pub(super) enum KindGroup {
-    Flag,
-    Number,
-    Time,
-    Word,
-}
-
-impl KindGroup {
-    const fn fits(&self, kind: &Kind) -> bool {
-        matches!(
-            (self, kind),
-            (Self::Flag, Kind::Flag)
-                | (Self::Number, Kind::Whole(..) | Kind::Size(..))
-                | (Self::Time, Kind::Duration(_))
-                | (Self::Word, Kind::Word(_))
-        )
-    }
-}
-
 impl PlainValue for bool {
-    const GROUP: KindGroup = KindGroup::Flag;
-
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.flag()
     }
@@ -253,8 +227,6 @@ impl PlainValue for bool {
 }
 
 impl PlainValue for Duration {
-    const GROUP: KindGroup = KindGroup::Time;
-
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         item.duration(if let Kind::Duration(zero) = kind { *zero } else { Zero::Allowed })
     }
@@ -267,8 +239,6 @@ impl PlainValue for Duration {
 macro_rules! number {
     ($($type:ty),+) => {
         $(impl PlainValue for $type {
-            const GROUP: KindGroup = KindGroup::Number;
-
             fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
                 let number = match *kind {
                     Kind::Whole(min, max) => item.whole(min..=max),
@@ -292,8 +262,6 @@ macro_rules! number {
 number!(u8, u16, u32, u64, usize);
 
 impl PlainValue for StatusCode {
-    const GROUP: KindGroup = KindGroup::Number;
-
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         u16::read(item, kind).and_then(|number| Self::from_u16(number).ok())
     }
@@ -304,8 +272,6 @@ impl PlainValue for StatusCode {
 }
 
 impl<T: PlainValue> PlainValue for Option<T> {
-    const GROUP: KindGroup = T::GROUP;
-
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         T::read(item, kind).map(Some)
     }
@@ -353,8 +319,6 @@ pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
 }
 
 impl<T: Spelled> PlainValue for T {
-    const GROUP: KindGroup = KindGroup::Word;
-
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         one_word(item)
     }

@@ -236,7 +236,8 @@ pub(crate) fn override_ended(set: &OverrideEvent<'_>, why: OverrideEnd) {
     info!(target: TARGET, limit, key = shown(key), rate, ended, "override ended");
 }
 
-fn shown(key: &str) -> String {
+/// A key's text as the log shows it.
+pub(crate) fn shown(key: &str) -> String {
     let mut text = String::new();
     // Writing into a string never fails.
     let _ = write_shown(key, &mut text);

@@ -7,7 +7,7 @@
 //! A reload may bring new limits and routes. If there is no room for a new one, it takes the place of the one that was
 //! unused for the longest time. The history of the old one is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,12 +49,7 @@ pub(crate) struct StoreLatency {
 }
 
 /// The last values of a series, the oldest first. A series that began later than others has fewer values.
-#[derive(Clone, Debug)]
-pub(crate) struct Ring<T> {
-    values: Vec<T>,
-    /// The place of the oldest value, once there are [`POINTS`] values.
-    oldest: usize,
-}
+pub(crate) type Ring<T> = VecDeque<T>;
 
 /// The series of the limits, or of the routes.
 #[derive(Debug)]
@@ -71,7 +66,7 @@ struct Series<N, T> {
 impl History {
     /// Adds a point: what was counted between two readings. `end` is the time of the second one.
     pub(crate) fn add(&mut self, before: &Reading, now: &Reading, end: Timestamp) {
-        self.ends.push(end);
+        push(&mut self.ends, end);
         let limits = now.limits.iter().map(|(name, later)| {
             let earlier = before.limits.get(name).copied().unwrap_or_default();
             (name, std::array::from_fn(|place| difference(earlier[place], later[place])))
@@ -87,11 +82,11 @@ impl History {
         let others = own.fold(difference(before.requests(), now.requests()), |rest, own| {
             rest.saturating_sub(*own)
         });
-        self.others.push(others);
+        push(&mut self.others, others);
         let store = now.store_seconds.since(&before.store_seconds);
         #[allow(clippy::cast_possible_truncation, reason = "milliseconds need no more digits")]
         let quantile = |share| store.quantile_ms(share).map(|millis| millis as f32);
-        self.store.push(StoreLatency { p50: quantile(0.5), p99: quantile(0.99) });
+        push(&mut self.store, StoreLatency { p50: quantile(0.5), p99: quantile(0.99) });
     }
 
     /// The end of each point.
@@ -141,7 +136,7 @@ impl<N: Clone + Ord, T: Copy + Default + PartialEq> SeriesTable<N, T> {
             if is_used(&value) {
                 series.used = end;
             }
-            series.values.push(value);
+            push(&mut series.values, value);
         }
     }
 
@@ -164,27 +159,12 @@ impl<N: Clone + Ord, T: Copy + Default + PartialEq> SeriesTable<N, T> {
     }
 }
 
-impl<T> Default for Ring<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), oldest: 0 }
+/// Adds a value, in place of the oldest one where the hour is full.
+fn push<T>(ring: &mut Ring<T>, value: T) {
+    if ring.len() >= POINTS {
+        ring.pop_front();
     }
-}
-
-impl<T> Ring<T> {
-    fn push(&mut self, value: T) {
-        if self.values.len() < POINTS {
-            self.values.push(value);
-        } else if let Some(oldest) = self.values.get_mut(self.oldest) {
-            *oldest = value;
-            self.oldest = (self.oldest + 1) % POINTS;
-        }
-    }
-
-    /// The values, the oldest first.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
-        let len = self.values.len();
-        (0..len).map(move |place| &self.values[(self.oldest + place) % len])
-    }
+    ring.push_back(value);
 }
 
 fn difference(earlier: u64, later: u64) -> u32 {

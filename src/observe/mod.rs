@@ -18,3 +18,12 @@ pub(crate) mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;
+
+/// The first `most` bytes of a text that a client chose, or a few bytes less where a character would be cut.
+fn start(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or(text)
+}

@@ -112,7 +112,8 @@ fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts 
         counts.route = route.name.to_string();
         counts.no_route = judged.no_route;
         if number == 0 {
-            counts.left_out = left_out.iter().map(|untold| described(judge, *untold)).collect();
+            let described = left_out.iter().map(|untold| judge.described(*untold));
+            counts.left_out = described.map(|(_, name, fact)| (name, fact.to_string())).collect();
         }
         let answer = match judged.answer {
             Ok(answer) => answer,
@@ -171,15 +172,6 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
         bytes: None,
         duration: Some(ANSWER),
     }
-}
-
-fn described(judge: &Judge<'_>, untold: Untold) -> (String, String) {
-    let plan = judge.plan();
-    let (name, fact) = match untold {
-        Untold::Limit(limit, fact) => (plan.limits[limit].name.to_string(), fact),
-        Untold::Route(route, fact) => (plan.routes[route].name.to_string(), fact),
-    };
-    (name, judge.fact(fact).to_string())
 }
 
 fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {

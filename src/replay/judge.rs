@@ -149,9 +149,13 @@ impl<'p> Judge<'p> {
         self.facts.contains(fact)
     }
 
-    /// A fact by its place, as `untold` of [`Judge::judge`] gets it.
-    pub(crate) fn fact(&self, place: usize) -> &Fact {
-        &self.facts[place]
+    /// What is left out or may be missed, its name, and the fact that the log does not tell.
+    pub(crate) fn described(&self, untold: Untold) -> (&'static str, String, &Fact) {
+        let (what, name, fact) = match untold {
+            Untold::Limit(limit, fact) => ("limit", self.plan.limits[limit].name.to_string(), fact),
+            Untold::Route(route, fact) => ("route", self.plan.routes[route].name.to_string(), fact),
+        };
+        (what, name, &self.facts[fact])
     }
 
     /// Decides about a request at the time `now`, which must not be before the time of the last call. Calls

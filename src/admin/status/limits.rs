@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Listed, Scene, listed, millis, rounded};
 use crate::admin::families;
 use crate::limit::Mode;
-use crate::limit::key::write_shown;
 use crate::observe::candidates::CandidateTally;
+use crate::observe::events::shown;
 use crate::observe::metrics::{DECISIONS, DecisionKind, Reading};
 use crate::observe::top_keys::{self, KeyCount, NearKey};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
@@ -144,12 +144,4 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Shadow => "shadow",
         Mode::Candidate => "candidate",
     }
-}
-
-/// A key's text as the log shows it.
-fn shown(text: &str) -> String {
-    let mut shown = String::new();
-    // Writing into a string never fails.
-    let _ = write_shown(text, &mut shown);
-    shown
 }

@@ -37,6 +37,11 @@ impl ScreenLine {
         self
     }
 
+    /// The same line with a value and its name.
+    pub(super) fn value(self, name: &str, value: &str) -> Self {
+        self.and(Style::Faint, &format!("  {name} ")).and(Style::Text, value)
+    }
+
     /// The same line with another one behind it.
     pub(super) fn then(mut self, line: Self) -> Self {
         self.0.extend(line.0);

@@ -299,37 +299,21 @@ pub(crate) struct Total {
     pub(crate) requests: BTreeMap<(Arc<str>, u16), u64>,
     /// By route.
     pub(crate) request_seconds: BTreeMap<Arc<str>, Histogram>,
-    pub(crate) decisions: BTreeMap<Name, [u64; 5]>,
-    pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
-    pub(crate) store_seconds: Histogram,
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
-    pub(crate) http2: u64,
+    /// All else.
+    pub(crate) reading: Reading,
 }
 
 impl Total {
     fn add(&mut self, worker: &WorkerMetrics) {
-        let counts = &*worker.counts.lock();
-        for (route, number) in &counts.routes {
-            let place = usize::try_from(number.0).ok();
-            let Some(requests) = place.and_then(|at| counts.requests.get(at)) else { continue };
-            self.request_seconds.entry(route.clone()).or_default().add(&requests.seconds);
-            for answered in &requests.statuses {
+        self.reading.add(worker);
+        let counts = worker.counts.lock();
+        for Requests { route, statuses, seconds } in &counts.requests {
+            self.request_seconds.entry(route.clone()).or_default().add(seconds);
+            for answered in statuses {
                 let total = self.requests.entry((route.clone(), answered.status())).or_default();
                 *total += answered.count();
             }
         }
-        for (limit, decisions) in counts.decisions.values() {
-            let total = self.decisions.entry(limit.clone()).or_default();
-            total.iter_mut().zip(decisions).for_each(|(total, count)| *total += count);
-        }
-        for (name, upstream) in counts.upstreams.values() {
-            self.upstreams.entry(name.clone()).or_default().add(upstream);
-        }
-        self.store_seconds.add(&counts.store_seconds);
-        self.received += worker.received.load(Ordering::Relaxed);
-        self.sent += worker.sent.load(Ordering::Relaxed);
-        self.http2 += worker.http2.load(Ordering::Relaxed);
     }
 }
 

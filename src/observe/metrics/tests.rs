@@ -57,7 +57,7 @@ fn workers_add_up_while_a_scrape_reads() {
     }
     let total = metrics.total();
     assert_eq!(total.requests[&("/".into(), 200)], 60_000);
-    assert_eq!(total.decisions[&name("all")][DecisionKind::Allowed as usize], 60_000);
+    assert_eq!(total.reading.limits[&name("all")][DecisionKind::Allowed as usize], 60_000);
     let below = total.request_seconds["/"].cumulative().find(|(bound, _)| *bound == 0.001);
     assert_eq!(below, Some((0.001, 60_000)));
 }

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::{LINES, Shown, ThrottleEvent};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::observe::start;
 use crate::plan::ThrottleLog;
 
 /// The most bytes of a path, key or method that an entry keeps. Clients choose these texts, but an entry
@@ -118,11 +119,11 @@ impl PastEvent {
     fn of(event: &ThrottleEvent<'_>) -> Self {
         Self {
             limit: event.limit.clone(),
-            key: start(&event.shown.to_string()).into(),
+            key: start(&event.shown.to_string(), TEXT).into(),
             route: event.route.into(),
             client: event.client,
-            method: start(event.method).into(),
-            path: start(event.path).into(),
+            method: start(event.method, TEXT).into(),
+            path: start(event.path, TEXT).into(),
             decision: event.decision,
         }
     }
@@ -131,8 +132,8 @@ impl PastEvent {
     fn update(&mut self, event: &ThrottleEvent<'_>) {
         event.route.clone_into(&mut self.route);
         self.client = event.client;
-        start(event.method).clone_into(&mut self.method);
-        start(event.path).clone_into(&mut self.path);
+        start(event.method, TEXT).clone_into(&mut self.method);
+        start(event.path, TEXT).clone_into(&mut self.path);
         self.decision = event.decision;
     }
 
@@ -149,15 +150,6 @@ impl PastEvent {
             decision: self.decision,
         }
     }
-}
-
-/// The first [`TEXT`] bytes, or a few bytes less where a character would be cut.
-fn start(text: &str) -> &str {
-    let mut end = text.len().min(TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or(text)
 }
 
 /// The running interval, and how many lines it has left.

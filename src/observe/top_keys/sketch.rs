@@ -8,6 +8,8 @@ use std::cmp::Reverse;
 
 use hashbrown::HashMap;
 
+use crate::observe::start;
+
 /// The keys that a sketch counts. Of `n` events, each key with more than `n / KEYS` of them is among these.
 pub(crate) const KEYS: usize = 64;
 
@@ -105,14 +107,8 @@ pub(super) fn merged<'s>(sketches: impl IntoIterator<Item = &'s KeySketch>) -> V
 pub(super) fn write_text(text: &mut String, write: impl FnOnce(&mut String)) {
     text.clear();
     write(text);
-    if text.len() > TEXT {
-        let mut end = TEXT;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.shrink_to(TEXT);
-    }
+    text.truncate(start(text, TEXT).len());
+    text.shrink_to(TEXT);
 }
 
 #[cfg(test)]

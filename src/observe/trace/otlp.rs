@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::limit::Mode;
 use crate::limit::decision::Outcome;
 use crate::observe::metrics::DECISIONS;
+use crate::observe::start;
 use crate::request::trace::TraceParent;
 
 /// The most bytes of a text that a client chose.
@@ -198,8 +199,7 @@ fn version(version: Version) -> &'static str {
 
 /// The beginning of a text that a client chose.
 pub(crate) fn cut(text: &str) -> &str {
-    let ends = text.char_indices().map(|(start, character)| start + character.len_utf8());
-    &text[..ends.take_while(|end| *end <= LONGEST).last().unwrap_or_default()]
+    start(text, LONGEST)
 }
 
 fn text(name: &str, value: &str) -> KeyValue {

@@ -47,7 +47,7 @@ impl<'l> PlaceValue<'l> {
         }
     }
 
-    fn text(self) -> Option<Cow<'l, str>> {
+    pub(super) fn text(self) -> Option<Cow<'l, str>> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -302,11 +302,8 @@ fn set_first<'l>(place: &mut Option<Cow<'l, str>>, value: PlaceValue<'l>) {
 /// A query of its own place. Apache writes it with its `?`.
 fn query<'l>(value: PlaceValue<'l>) -> Logged<'l> {
     match value.logged() {
-        Logged::Value(Cow::Borrowed(text)) => {
-            Logged::Value(Cow::Borrowed(text.strip_prefix('?').unwrap_or(text)))
-        }
-        Logged::Value(Cow::Owned(text)) if text.starts_with('?') => {
-            Logged::Value(Cow::Owned(text.trim_start_matches('?').to_owned()))
+        Logged::Value(text) if text.starts_with('?') => {
+            Logged::Value(Cow::Owned(text[1..].to_owned()))
         }
         other => other,
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::draft::RecordDraft;
 use super::json;
 use super::record::{LineFault, LogRecord};
-use super::template::{ALB, COMBINED, LineTemplate, LineTemplateError};
+use super::template::{ALB, COMBINED, LineTemplate};
 
 /// How the lines of a log are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,31 +23,23 @@ pub enum Format {
     Template(LineTemplate),
 }
 
-/// Why a text is not the name of a format.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    /// It is neither the name of a format nor a template.
-    #[error(
-        "`{0}` is no format: use `auto`, `combined`, `json`, `alb`, or a template such as \
-         '$remote_addr [$time_local] \"$request\" $status'"
-    )]
-    Unknown(String),
-    /// The template cannot be used.
-    #[error(transparent)]
-    Template(#[from] LineTemplateError),
-}
-
 impl FromStr for Format {
-    type Err = FormatError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    /// The error says what is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
             "auto" => Self::Auto,
             "combined" => Self::Combined,
             "json" => Self::Json,
             "alb" => Self::Alb,
             _ if text.contains(['$', '%']) => Self::Template(text.parse()?),
-            _ => return Err(FormatError::Unknown(text.to_owned())),
+            _ => {
+                return Err(format!(
+                    "`{text}` is no format: use `auto`, `combined`, `json`, `alb`, or a template such as \
+                     '$remote_addr [$time_local] \"$request\" $status'"
+                ));
+            }
         })
     }
 }

@@ -16,292 +16,170 @@ use super::record::LineFault;
 /// If the line is not one JSON object.
 pub(super) fn read<'l>(line: &'l str, draft: &mut RecordDraft<'l>) -> Result<(), LineFault> {
     let mut deserializer = serde_json::Deserializer::from_str(line);
-    let read = deserializer.deserialize_map(ObjectVisitor { draft, part: ObjectPart::Line });
-    read.and_then(|()| deserializer.end())
-        .map_err(|_| LineFault::Broken("it is not one JSON object"))
+    let read = ValueReader { draft, part: ObjectPart::Line }.deserialize(&mut deserializer);
+    match read.and_then(|value| deserializer.end().map(|()| value)) {
+        Ok(JsonValue::Object) => Ok(()),
+        _ => Err(LineFault::Broken("it is not one JSON object")),
+    }
 }
 
-/// Which object is read.
+/// Which object a value is, if it is one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ObjectPart {
     Line,
     /// Caddy's `request`.
     Request,
-}
-
-/// What a key says about its value.
-enum KeyMeaning<'l> {
-    Place(LogPlace<&'l str>),
     /// All headers of Caddy's `request`.
     Headers,
+    /// An object in which nothing is looked for.
     Other,
 }
 
-struct ObjectVisitor<'d, 'l> {
-    draft: &'d mut RecordDraft<'l>,
-    part: ObjectPart,
+/// A value of a line.
+enum JsonValue<'l> {
+    One(PlaceValue<'l>),
+    List(SmallVec<[PlaceValue<'l>; 1]>),
+    /// An object, which the draft has.
+    Object,
 }
 
-impl<'l> Visitor<'l> for ObjectVisitor<'_, 'l> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(meaning) = map.next_key_seed(KeySeed { part: self.part })? {
-            match meaning {
-                KeyMeaning::Place(LogPlace::Field(LogField::Request)) => {
-                    map.next_value_seed(RequestSeed { draft: self.draft })?;
-                }
-                KeyMeaning::Place(place) => {
-                    if let Some(value) = map.next_value_seed(ValueSeed)? {
-                        self.draft.set(place, value);
-                    }
-                }
-                KeyMeaning::Headers => map.next_value_seed(HeadersSeed { draft: self.draft })?,
-                KeyMeaning::Other => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+impl<'l> JsonValue<'l> {
+    /// The value for one place. Several headers of one name mean the same as one with a list (RFC 9110, section
+    /// 5.3).
+    fn place(self) -> Option<PlaceValue<'l>> {
+        let values = match self {
+            Self::One(value) => return Some(value),
+            Self::List(values) => values,
+            Self::Object => return None,
+        };
+        values.into_iter().reduce(|mut all, next| {
+            if let (PlaceValue::Text(all), PlaceValue::Text(next)) = (&mut all, next) {
+                let all = all.to_mut();
+                all.push_str(", ");
+                all.push_str(&next);
             }
-        }
-        Ok(())
-    }
-}
-
-struct KeySeed {
-    part: ObjectPart,
-}
-
-impl<'l> DeserializeSeed<'l> for KeySeed {
-    type Value = KeyMeaning<'l>;
-
-    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'l> Visitor<'l> for KeySeed {
-    type Value = KeyMeaning<'l>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a key")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, key: &'l str) -> Result<Self::Value, E> {
-        Ok(match (self.part, key) {
-            (ObjectPart::Request, "headers") => KeyMeaning::Headers,
-            // Caddy's `uri` has the query, and nginx's does not.
-            (ObjectPart::Request, "uri") => KeyMeaning::Place(LogPlace::Field(LogField::Target)),
-            _ => field::named(key).map_or(KeyMeaning::Other, KeyMeaning::Place),
+            all
         })
     }
 
-    /// A key with escapes. No name of the table has any.
-    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(KeyMeaning::Other)
-    }
-}
-
-/// Caddy's `request`, an object, or the request line of others.
-struct RequestSeed<'d, 'l> {
-    draft: &'d mut RecordDraft<'l>,
-}
-
-impl<'l> DeserializeSeed<'l> for RequestSeed<'_, 'l> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'l> Visitor<'l> for RequestSeed<'_, 'l> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a request line or an object")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, line: &'l str) -> Result<(), E> {
-        let place = LogPlace::Field(LogField::Request);
-        self.draft.set(place, PlaceValue::Text(Cow::Borrowed(line)));
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, line: &str) -> Result<(), E> {
-        let place = LogPlace::Field(LogField::Request);
-        self.draft.set(place, PlaceValue::Text(Cow::Owned(line.to_owned())));
-        Ok(())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'l>>(self, map: A) -> Result<(), A::Error> {
-        self.draft.shape = LineShape::Nested;
-        ObjectVisitor { draft: self.draft, part: ObjectPart::Request }.visit_map(map)
-    }
-}
-
-/// Caddy's `headers`: a list of values for each name.
-struct HeadersSeed<'d, 'l> {
-    draft: &'d mut RecordDraft<'l>,
-}
-
-impl<'l> DeserializeSeed<'l> for HeadersSeed<'_, 'l> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'l> Visitor<'l> for HeadersSeed<'_, 'l> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("headers")
-    }
-
-    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key_seed(ValueSeed)? {
-            let values = map.next_value_seed(HeaderValuesSeed)?;
-            let Some(PlaceValue::Text(name)) = name else { continue };
-            for value in values {
-                self.draft.set_header(name.clone(), value);
-            }
+    /// The values of a header, one by one. A header that comes twice is not the same as a header with a list.
+    fn of_header(self) -> SmallVec<[PlaceValue<'l>; 1]> {
+        match self {
+            Self::One(text @ PlaceValue::Text(_)) => smallvec![text],
+            Self::List(values) => values,
+            Self::One(_) | Self::Object => SmallVec::new(),
         }
-        self.draft.has_all_headers();
-        Ok(())
     }
 }
 
-/// The values of a header, one by one. A header that comes twice is not the same as a header with a list.
-struct HeaderValuesSeed;
+/// Reads a value. What an object has is set in the draft.
+struct ValueReader<'d, 'l> {
+    draft: &'d mut RecordDraft<'l>,
+    part: ObjectPart,
+}
 
-impl<'l> DeserializeSeed<'l> for HeaderValuesSeed {
-    type Value = SmallVec<[PlaceValue<'l>; 1]>;
+impl<'l> ValueReader<'_, 'l> {
+    /// A reader of a value in this object.
+    fn inner(&mut self, part: ObjectPart) -> ValueReader<'_, 'l> {
+        ValueReader { draft: self.draft, part }
+    }
+}
+
+impl<'l> DeserializeSeed<'l> for ValueReader<'_, 'l> {
+    type Value = JsonValue<'l>;
 
     fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'l> Visitor<'l> for HeaderValuesSeed {
-    type Value = SmallVec<[PlaceValue<'l>; 1]>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of values")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(smallvec![PlaceValue::Text(Cow::Borrowed(text))])
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(smallvec![PlaceValue::Text(Cow::Owned(text.to_owned()))])
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(SmallVec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut values = SmallVec::new();
-        while let Some(value) = list.next_element_seed(ValueSeed)? {
-            values.extend(value);
-        }
-        Ok(values)
-    }
-
-    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(SmallVec::new())
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(SmallVec::new())
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(SmallVec::new())
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(SmallVec::new())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(SmallVec::new())
-    }
-}
-
-/// One value. `None` for an object.
-struct ValueSeed;
-
-impl<'l> DeserializeSeed<'l> for ValueSeed {
-    type Value = Option<PlaceValue<'l>>;
-
-    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'l> Visitor<'l> for ValueSeed {
-    type Value = Option<PlaceValue<'l>>;
+impl<'l> Visitor<'l> for ValueReader<'_, 'l> {
+    type Value = JsonValue<'l>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a value")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(Some(PlaceValue::Text(Cow::Borrowed(text))))
+        Ok(JsonValue::One(PlaceValue::Text(Cow::Borrowed(text))))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(PlaceValue::Text(Cow::Owned(text.to_owned()))))
+        Ok(JsonValue::One(PlaceValue::Text(Cow::Owned(text.to_owned()))))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(Some(PlaceValue::Text(Cow::Borrowed(if value { "true" } else { "false" }))))
+        self.visit_borrowed_str(if value { "true" } else { "false" })
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
         #[allow(clippy::cast_precision_loss, reason = "53 bits are enough for every place")]
-        Ok(Some(PlaceValue::Number(number as f64)))
+        self.visit_f64(number as f64)
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
         #[allow(clippy::cast_precision_loss, reason = "53 bits are enough for every place")]
-        Ok(Some(PlaceValue::Number(number as f64)))
+        self.visit_f64(number as f64)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Some(PlaceValue::Number(number)))
+        Ok(JsonValue::One(PlaceValue::Number(number)))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Some(PlaceValue::Nothing))
+        Ok(JsonValue::One(PlaceValue::Nothing))
     }
 
-    /// Several headers of one name mean the same as one with a list (RFC 9110, section 5.3).
-    fn visit_seq<A: SeqAccess<'l>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut all = list.next_element_seed(Self)?.flatten();
-        while let Some(next) = list.next_element_seed(Self)? {
-            if let (Some(PlaceValue::Text(all)), Some(PlaceValue::Text(next))) = (&mut all, next) {
-                let all = all.to_mut();
-                all.push_str(", ");
-                all.push_str(&next);
+    fn visit_seq<A: SeqAccess<'l>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut values = SmallVec::new();
+        while let Some(value) = list.next_element_seed(self.inner(ObjectPart::Other))? {
+            values.extend(value.place());
+        }
+        Ok(JsonValue::List(values))
+    }
+
+    fn visit_map<A: MapAccess<'l>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        while let Some(key) = map.next_key_seed(self.inner(ObjectPart::Other))? {
+            let key = key.place().and_then(PlaceValue::text).unwrap_or_default();
+            let place = match (self.part, &key) {
+                (ObjectPart::Headers, _) => {
+                    let values = map.next_value_seed(self.inner(ObjectPart::Other))?;
+                    for value in values.of_header() {
+                        self.draft.set_header(key.clone(), value);
+                    }
+                    continue;
+                }
+                (ObjectPart::Request, Cow::Borrowed("headers")) => {
+                    map.next_value_seed(self.inner(ObjectPart::Headers))?;
+                    continue;
+                }
+                // Caddy's `uri` has the query, and nginx's does not.
+                (ObjectPart::Request, Cow::Borrowed("uri")) => {
+                    Some(LogPlace::Field(LogField::Target))
+                }
+                (ObjectPart::Line | ObjectPart::Request, Cow::Borrowed(key)) => field::named(key),
+                // A key with escapes is owned. No name of the table has any.
+                (ObjectPart::Other, _) | (_, Cow::Owned(_)) => None,
+            };
+            let Some(place) = place else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let is_request = place == LogPlace::Field(LogField::Request);
+            let part = if is_request { ObjectPart::Request } else { ObjectPart::Other };
+            let value = map.next_value_seed(self.inner(part))?;
+            if is_request && matches!(value, JsonValue::List(_)) {
+                return Err(A::Error::custom("a request is a line or an object"));
+            }
+            if let Some(value) = value.place() {
+                self.draft.set(place, value);
             }
         }
-        Ok(all)
-    }
-
-    fn visit_map<A: MapAccess<'l>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(None)
+        match self.part {
+            ObjectPart::Request => self.draft.shape = LineShape::Nested,
+            ObjectPart::Headers => self.draft.has_all_headers(),
+            ObjectPart::Line | ObjectPart::Other => {}
+        }
+        Ok(JsonValue::Object)
     }
 }

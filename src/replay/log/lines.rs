@@ -1,19 +1,18 @@
 //! Splits a stream into lines. The length of a line and the memory are bounded.
 
-use std::io::{self, Read};
-use std::ops::Range;
+use std::io::{self, BufRead, BufReader, Read};
 
 /// The longest line in bytes. Longer lines are not kept.
-pub(super) const LONGEST_LINE: usize = 1 << 20;
+pub(super) const LONGEST_LINE: u64 = 1 << 20;
 
 /// This many bytes are asked for at once.
 const CHUNK: usize = 1 << 16;
 
 /// What a stream has next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
-    /// A line. Its place in [`LineStream::bytes`], without the line feed.
-    Line(Range<usize>),
+    /// A line. [`LineStream::line`] has it.
+    Line,
     /// A line that is longer than [`LONGEST_LINE`] and was skipped.
     TooLong,
     /// The stream has ended.
@@ -23,75 +22,32 @@ pub(super) enum NextLine {
 /// Splits a stream at its line feeds. The last line may be without one.
 #[derive(Debug)]
 pub(super) struct LineStream<R> {
-    source: R,
-    buffer: Vec<u8>,
-    /// Where the next line begins.
-    begin: usize,
-    /// How far the buffer has been searched for a line feed.
-    searched: usize,
-    /// How far the buffer is filled.
-    filled: usize,
+    source: BufReader<R>,
+    line: Vec<u8>,
 }
 
 impl<R: Read> LineStream<R> {
     pub(super) fn new(source: R) -> Self {
-        Self { source, buffer: vec![0; CHUNK], begin: 0, searched: 0, filled: 0 }
+        Self { source: BufReader::with_capacity(CHUNK, source), line: Vec::new() }
     }
 
-    /// The bytes in which the last line is.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.buffer
+    /// The last line, without its line feed.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
     }
 
     pub(super) fn next_line(&mut self) -> io::Result<NextLine> {
-        let mut is_too_long = false;
-        loop {
-            let new = &self.buffer[self.searched..self.filled];
-            let end = memchr::memchr(b'\n', new).map(|at| self.searched + at);
-            let line = self.begin..end.unwrap_or(self.filled);
-            is_too_long |= line.len() > LONGEST_LINE;
-            if let Some(end) = end {
-                self.begin = end + 1;
-                self.searched = self.begin;
-                return Ok(if is_too_long { NextLine::TooLong } else { NextLine::Line(line) });
+        let Self { source, line } = self;
+        line.clear();
+        let read = source.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', line)?;
+        Ok(match line.pop_if(|last| *last == b'\n') {
+            None if read == 0 => NextLine::End,
+            None if line.len() as u64 > LONGEST_LINE => {
+                source.skip_until(b'\n')?;
+                NextLine::TooLong
             }
-            self.searched = self.filled;
-            if is_too_long {
-                // Only the end of a long line is looked for. Its bytes are not kept.
-                self.begin = self.filled;
-            }
-            if self.fill()? == 0 {
-                let line = self.begin..self.filled;
-                self.begin = self.filled;
-                return Ok(match is_too_long {
-                    true => NextLine::TooLong,
-                    false if line.is_empty() => NextLine::End,
-                    false => NextLine::Line(line),
-                });
-            }
-        }
-    }
-
-    /// Reads more bytes of the present line. Returns their number, which is 0 at the stream's end.
-    fn fill(&mut self) -> io::Result<usize> {
-        if self.begin > 0 {
-            self.buffer.copy_within(self.begin..self.filled, 0);
-            self.filled -= self.begin;
-            self.searched -= self.begin;
-            self.begin = 0;
-        }
-        // This is at most the longest line and one chunk, because longer lines are not kept.
-        self.buffer.resize(self.buffer.len().max(self.filled + CHUNK), 0);
-        loop {
-            match self.source.read(&mut self.buffer[self.filled..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => {
-                    let read = read?;
-                    self.filled += read;
-                    return Ok(read);
-                }
-            }
-        }
+            Some(_) | None => NextLine::Line,
+        })
     }
 }
 
@@ -120,23 +76,24 @@ mod tests {
         let mut lines = Vec::new();
         loop {
             match stream.next_line().unwrap() {
-                NextLine::Line(range) => lines.push(Some(stream.bytes()[range].to_vec())),
+                NextLine::Line => lines.push(Some(stream.line().to_vec())),
                 NextLine::TooLong => lines.push(None),
-                NextLine::End => return (lines, stream.buffer.len()),
+                NextLine::End => return (lines, stream.line.capacity()),
             }
         }
     }
 
     #[test]
     fn a_long_line_is_skipped_without_keeping_it() {
-        for (length, kept) in [(LONGEST_LINE, true), (LONGEST_LINE + 1, false), (40 << 20, false)] {
+        let longest = usize::try_from(LONGEST_LINE).unwrap();
+        for (length, kept) in [(longest, true), (longest + 1, false), (40 << 20, false)] {
             for piece in [CHUNK, 100_000] {
                 let bytes = [&vec![b'x'; length][..], b"\nnext\n"].concat();
                 let (lines, memory) = lines(&bytes, piece);
                 assert_eq!(lines.len(), 2);
                 assert_eq!(lines[0].is_some(), kept, "{length}");
                 assert_eq!(lines[1].as_deref(), Some(&b"next"[..]));
-                assert!(memory <= LONGEST_LINE + 2 * CHUNK, "{memory}");
+                assert!(memory <= 2 * longest, "{memory}");
             }
         }
     }
@@ -160,7 +117,7 @@ mod tests {
             }
         }
         let mut stream = LineStream::new(Interrupted(false));
-        assert_eq!(stream.next_line().unwrap(), NextLine::Line(0..0));
+        assert_eq!((stream.next_line().unwrap(), stream.line()), (NextLine::Line, &b""[..]));
     }
 
     proptest! {

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::container;
 use super::format::Format;
@@ -30,15 +28,6 @@ fn behind(lines: u64) -> String {
     if lines == 0 { String::new() } else { format!(" behind line {lines}") }
 }
 
-/// How far a log has been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogProgress {
-    /// Bytes that were read, of compressed files as they are stored.
-    pub(crate) read: u64,
-    /// Bytes of all files. `None` if a pipe is among them.
-    pub(crate) total: Option<u64>,
-}
-
 /// Reads logs record by record, one file after the other. The memory is bounded: only one line is kept, and lines of
 /// more than 1 MiB are skipped.
 pub struct LogReader {
@@ -52,18 +41,6 @@ pub struct LogReader {
     mended: String,
     /// The present line without the object that Docker had put around it.
     unwrapped: String,
-    read: Arc<AtomicU64>,
-    total: Option<u64>,
-}
-
-impl std::fmt::Debug for LogReader {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = formatter.debug_struct("LogReader");
-        shown
-            .field("file", &self.file)
-            .field("line_number", &self.line_number)
-            .finish_non_exhaustive()
-    }
 }
 
 impl LogReader {
@@ -72,11 +49,9 @@ impl LogReader {
     /// # Errors
     /// If one of the files is not there or may not be read.
     pub fn open(inputs: &[LogInput], format: Format) -> Result<Self, ReadError> {
-        let mut total = Some(0);
         for input in inputs {
-            let size = input.size();
-            let size = size.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
-            total = total.zip(size).map(|(total, size): (u64, u64)| total.saturating_add(size));
+            let checked = input.check();
+            checked.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
         }
         Ok(Self {
             format,
@@ -86,8 +61,6 @@ impl LogReader {
             line_number: 0,
             mended: String::new(),
             unwrapped: String::new(),
-            read: Arc::default(),
-            total,
         })
     }
 
@@ -102,8 +75,7 @@ impl LogReader {
     ) -> Result<Self, ReadError> {
         let mut reader = Self::open(&[], format)?;
         reader.file = name.to_owned();
-        reader.total = None;
-        let opened = input::plain(stream, &reader.read);
+        let opened = input::plain(stream);
         reader.current = Some(LineStream::new(opened.map_err(|source| reader.error(source))?));
         Ok(reader)
     }
@@ -113,9 +85,9 @@ impl LogReader {
     /// # Errors
     /// If a file cannot be read to its end. Nothing is read after that.
     pub fn next_record(&mut self) -> Result<Option<Result<LogRecord<'_>, LineFault>>, ReadError> {
-        let place = loop {
+        loop {
             match self.next_line()? {
-                Some(NextLine::Line(place)) => break place,
+                Some(NextLine::Line) => break,
                 Some(NextLine::TooLong) => {
                     self.line_number += 1;
                     return Ok(Some(Err(LineFault::Broken("it is longer than 1 MiB"))));
@@ -123,10 +95,10 @@ impl LogReader {
                 Some(NextLine::End) => self.current = None,
                 None => return Ok(None),
             }
-        };
+        }
         self.line_number += 1;
         let Some(stream) = &self.current else { return Ok(None) };
-        let bytes = &stream.bytes()[place];
+        let bytes = stream.line();
         let line = match std::str::from_utf8(bytes) {
             Ok(line) => line,
             Err(_) => {
@@ -150,7 +122,7 @@ impl LogReader {
             let Some(input) = self.inputs.pop_front() else { return Ok(None) };
             self.file = input.name();
             self.line_number = 0;
-            let opened = input.open(&self.read).map_err(|source| self.error(source))?;
+            let opened = input.open().map_err(|source| self.error(source))?;
             self.current = Some(LineStream::new(opened));
         }
         let next = self.current.as_mut().map(LineStream::next_line).transpose();
@@ -172,10 +144,5 @@ impl LogReader {
     /// The number of the last line in its file, from 1.
     pub(crate) fn line_number(&self) -> u64 {
         self.line_number
-    }
-
-    /// How far the files have been read.
-    pub(crate) fn progress(&self) -> LogProgress {
-        LogProgress { read: self.read.load(Ordering::Relaxed), total: self.total }
     }
 }

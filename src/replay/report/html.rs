@@ -2,10 +2,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::text::FAR_BACK;
 use super::words::{counted, length, number, percent, printable, time};
-use super::{Comparison, FileReport, Hit, HitEntry, LeftOutName, LimitReport, Report, share};
-use crate::limit::Mode;
+use super::{Comparison, FileReport, HitEntry, LimitReport, Report, share};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The units of a plot's height.
@@ -19,7 +17,7 @@ pub(crate) fn page(report: &Report) -> String {
 }
 
 fn write_page(page: &mut String, report: &Report) -> fmt::Result {
-    let Report { lines, clock, now, against } = report;
+    let Report { lines, now, against, .. } = report;
     write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -29,37 +27,17 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
         HtmlText(&now.file),
         include_str!("page.css")
     )?;
-    let mut read = counted(now.all.requests, "request");
-    if let Some((from, to)) = clock.span {
-        let span = length(to.micros_since(from));
-        write!(read, ", from {} to {} UTC ({span})", time(from), time(to))?;
-    }
-    writeln!(page, "<p class=\"soft\">{read}</p>")?;
-    if clock.steps_back > 0 {
-        let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
-        let late = counted(clock.late, "request");
+    soft(page, &report.read())?;
+    report.oddities().iter().try_for_each(|oddity| soft(page, oddity))?;
+    note(page, report.disorder())?;
+    note(page, report.broken())?;
+    for (file, line, why) in &lines.examples {
         writeln!(
             page,
-            "<p class=\"soft\">Time steps back in the log {steps}, by at most {most}. {late} count at the time of an \
-             earlier line.</p>"
+            "<p class=\"note\"><code>{}:{line}</code> {}</p>",
+            HtmlText(file),
+            HtmlText(why)
         )?;
-    }
-    if clock.furthest_back > FAR_BACK {
-        page.push_str(
-            "<p class=\"note\">The log is not in order of time, so some requests count too late. Give the oldest \
-             file first, and look for a line with a wrong date.</p>\n",
-        );
-    }
-    if lines.no_request > 0 {
-        let skipped = counted(lines.no_request, "line");
-        writeln!(page, "<p class=\"soft\">{skipped} without an HTTP request.</p>")?;
-    }
-    if lines.broken > 0 {
-        writeln!(page, "<p class=\"note\">{} that cannot be read", counted(lines.broken, "line"))?;
-        for (file, line, why) in &lines.examples {
-            writeln!(page, "<br><code>{}:{line}</code> {}", HtmlText(file), HtmlText(why))?;
-        }
-        page.push_str("</p>\n");
     }
     match against {
         None => file(page, now),
@@ -75,7 +53,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 
 /// What one file's limits would have done.
 fn file(page: &mut String, report: &FileReport) -> fmt::Result {
-    let FileReport { file, all, bad, timeline, clients, routes, left_out, .. } = report;
+    let FileReport { file, all, timeline, clients, routes, left_out, .. } = report;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
@@ -88,46 +66,18 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     let told = format!("held: {}, {}", number(all.delayed), of_clients(clients.delayed));
     tile(page, "held", &held, "", &told)?;
     page.push_str("</div>\n");
-    untracked(page, clients, "client")?;
-    for left in left_out {
-        let requests = counted(left.requests, "request");
-        let what = match &left.what {
-            LeftOutName::Limit(name) => format!("The limit {name} is left out for {requests}"),
-            LeftOutName::Route(name) => format!("The route {name} may be missed for {requests}"),
-        };
-        let fact = HtmlText(&left.fact);
-        writeln!(page, "<p class=\"note\">{}: the log does not tell {fact}.</p>", HtmlText(&what))?;
-    }
-    if !bad.is_empty() {
-        let bad = bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
-        let bad = bad.collect::<Vec<_>>().join(", ");
-        writeln!(
-            page,
-            "<p class=\"note\">Not decided are requests that the proxy answers with an error. What is wrong with \
-             them: {bad}.</p>"
-        )?;
-    }
+    note(page, clients.not_tracked("client"))?;
+    left_out.iter().try_for_each(|left| note(page, Some(left.sentence())))?;
+    note(page, report.undecided_requests())?;
     page.push_str("<section class=\"card\">\n<h3>All requests</h3>\n");
     plot(page, timeline, "")?;
-    if clients.rejected > 0 {
-        let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
-        let median = percent(clients.median_share);
-        writeln!(
-            page,
-            "<p class=\"soft\">Of all requests of the clients that are hit, {of_hit} are rejected. For the median \
-             client it is {median}.</p>"
-        )?;
-    }
+    report.share_of_rejected().iter().try_for_each(|share| soft(page, share))?;
     entries(page, "client hit hardest", &clients.hardest)?;
     page.push_str("</section>\n");
     for limit in report.met() {
         self::limit(page, limit)?;
     }
-    let unmet = report.unmet().join(", ");
-    if !unmet.is_empty() {
-        let unmet = HtmlText(&unmet);
-        writeln!(page, "<p class=\"soft\">No request met these limits: {unmet}.</p>")?;
-    }
+    report.unmet_limits().iter().try_for_each(|unmet| soft(page, unmet))?;
     if routes.len() > 1 {
         page.push_str("<section class=\"card\"><h3>Routes</h3>\n");
         head(page, &["route", "requests", "rejected", "held"])?;
@@ -141,33 +91,19 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
 }
 
 fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
-    let LimitReport { name, figures, key, mode, counts, longest_wait, keys, timeline } = limit;
-    let badge = match mode {
-        Mode::Enforce => "",
-        Mode::Shadow | Mode::Candidate => "<span class=\"badge\">in shadow</span>",
-    };
-    let by = if key.is_empty() { "one bucket for all".to_owned() } else { format!("by {key}") };
-    let Hit { seen, rejected, .. } = keys;
+    let LimitReport { name, figures, counts, keys, timeline, .. } = limit;
+    let badge = if limit.is_shadow() { "<span class=\"badge\">in shadow</span>" } else { "" };
     writeln!(
         page,
-        "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>\n\
-         <p>Rejects {} of {} ({}), {} of {}.",
+        "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>",
         HtmlText(name),
         HtmlText(figures),
-        HtmlText(&by),
-        number(counts.rejected),
-        counted(counts.requests, "request"),
-        percent(share(counts.rejected, counts.requests)),
-        number(*rejected as u64),
-        counted(*seen as u64, "key"),
+        HtmlText(&limit.by()),
     )?;
-    if counts.delayed > 0 {
-        let micros = u64::try_from(longest_wait.as_micros()).unwrap_or(u64::MAX);
-        let (held, most) = (counted(counts.delayed, "request"), length(micros));
-        writeln!(page, " Holds {held}, for at most {most}.")?;
+    for sentence in std::iter::once(limit.rejects()).chain(limit.holds()) {
+        writeln!(page, "<p>{}</p>", HtmlText(&finished(&sentence)))?;
     }
-    page.push_str("</p>\n");
-    untracked(page, keys, "key")?;
+    note(page, keys.not_tracked("key"))?;
     if counts.rejected + counts.delayed > 0 {
         plot(page, timeline, "small")?;
     }
@@ -183,22 +119,14 @@ fn beside(
     old: &FileReport,
     comparison: &Comparison,
 ) -> fmt::Result {
-    let Comparison { newly, newly_hardest, no_longer } = comparison;
     page.push_str("<section class=\"card\">\n<h3>Side by side</h3>\n");
     head(page, &["", &old.file, &new.file])?;
-    let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
-    for ((what, count, of), (_, before, of_before)) in new.figures().into_iter().zip(old.figures())
-    {
-        let cells = [cell(before, of_before), cell(count, of)];
-        row(page, what, &cells, false)?;
+    for [what, before, now] in new.beside(old) {
+        row(page, &what, &[before, now], false)?;
     }
-    let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
-    let (new, old) = (HtmlText(&new.file), HtmlText(&old.file));
-    writeln!(
-        page,
-        "</tbody></table></div>\n<p>{by_new} hit only by {new}, {by_old} only by {old}.</p>"
-    )?;
-    entries(page, "newly hit", newly_hardest)?;
+    let told = finished(&new.hit_only_by(old, comparison));
+    writeln!(page, "</tbody></table></div>\n<p>{}</p>", HtmlText(&told))?;
+    entries(page, "newly hit", &comparison.newly_hardest)?;
     page.push_str("</section>\n");
     Ok(())
 }
@@ -211,16 +139,22 @@ fn tile(page: &mut String, hue: &str, figure: &str, unit: &str, told: &str) -> f
     )
 }
 
-/// What was not counted one by one.
-fn untracked(page: &mut String, hit: &Hit, what: &str) -> fmt::Result {
-    if hit.untracked == 0 {
-        return Ok(());
-    }
-    let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
-    writeln!(
-        page,
-        "<p class=\"note\">Only the first {seen} are counted one by one; {rest} requests come from others.</p>"
-    )
+/// A paragraph that should be read, if there is one.
+fn note(page: &mut String, sentence: Option<String>) -> fmt::Result {
+    let Some(sentence) = sentence else { return Ok(()) };
+    writeln!(page, "<p class=\"note\">{}</p>", HtmlText(&finished(&sentence)))
+}
+
+/// A paragraph that can be skipped.
+fn soft(page: &mut String, sentence: &str) -> fmt::Result {
+    writeln!(page, "<p class=\"soft\">{}</p>", HtmlText(&finished(sentence)))
+}
+
+/// A sentence with a capital letter and a full stop.
+fn finished(sentence: &str) -> String {
+    let (first, rest) = sentence.split_at(sentence.chars().next().map_or(0, char::len_utf8));
+    let stop = if sentence.ends_with(':') { "" } else { "." };
+    format!("{}{rest}{stop}", first.to_uppercase())
 }
 
 /// The clients or keys that are hit hardest.
@@ -232,13 +166,8 @@ fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result 
         page,
         &[title, "requests", "rejected", "share", "held", "first hit (UTC)", "last hit (UTC)"],
     )?;
-    for HitEntry { name, count } in entries {
-        let Slice { requests, delayed, rejected } = count.counts;
-        let (first, last) =
-            count.hit.map(|(first, last)| (time(first), time(last))).unwrap_or_default();
-        let share = percent(share(rejected, requests));
-        let cells = [number(requests), number(rejected), share, number(delayed), first, last];
-        row(page, name, &cells, rejected > 0)?;
+    for entry in entries {
+        row(page, &entry.name, &entry.cells(), entry.count.counts.rejected > 0)?;
     }
     page.push_str("</tbody></table></div>\n");
     Ok(())

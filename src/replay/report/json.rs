@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::words::time;
-use super::{
-    Comparison, FileReport, Hit, HitEntry, LeftOut, LeftOutName, LimitReport, Report, share,
-};
+use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
 use crate::replay::timeline::{Slice, Timeline};
 
@@ -103,11 +101,8 @@ fn entry(entry: &HitEntry) -> Value {
 }
 
 fn left_out(left_out: &LeftOut) -> Value {
-    let (kind, name) = match &left_out.what {
-        LeftOutName::Limit(name) => ("limit", name),
-        LeftOutName::Route(name) => ("route", name),
-    };
-    json!({ "what": kind, "name": name, "fact": left_out.fact, "requests": left_out.requests })
+    let LeftOut { what, name, fact, requests, .. } = left_out;
+    json!({ "what": what, "name": name, "fact": fact, "requests": requests })
 }
 
 fn timeline(timeline: &Timeline) -> Value {

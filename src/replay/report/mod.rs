@@ -1,10 +1,11 @@
 //! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
 //! [`Report::of`] makes the report from the counts. `text` writes it for a terminal, `json` for programs, `html` as a
-//! page. `words` has the numbers and times as people read them.
+//! page. `sentences` has what the terminal and the page both say, `words` the numbers and times as people read them.
 
 pub(crate) mod html;
 pub(crate) mod json;
+mod sentences;
 pub(crate) mod text;
 mod words;
 
@@ -15,7 +16,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::judge::{BadRequest, Untold};
+use super::judge::BadRequest;
 use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
@@ -129,20 +130,14 @@ pub(crate) struct HitEntry {
 /// does not tell a fact.
 #[derive(Clone, Debug)]
 pub(crate) struct LeftOut {
-    /// The limit or the route.
-    pub(crate) what: LeftOutName,
+    /// `limit` or `route`.
+    pub(crate) what: &'static str,
+    pub(crate) name: String,
     /// The fact that the log does not tell.
     pub(crate) fact: String,
     /// Whether `--assume` can say what is true of the fact.
     pub(crate) can_be_assumed: bool,
     pub(crate) requests: u64,
-}
-
-/// The name of what was left out.
-#[derive(Clone, Debug)]
-pub(crate) enum LeftOutName {
-    Limit(String),
-    Route(String),
 }
 
 /// The clients that only one of two files hits.
@@ -177,17 +172,9 @@ impl FileReport {
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {
-            let (what, fact) = match *untold {
-                Untold::Limit(limit, fact) => {
-                    (LeftOutName::Limit(plan.limits[limit].name.to_string()), fact)
-                }
-                Untold::Route(route, fact) => {
-                    (LeftOutName::Route(plan.routes[route].name.to_string()), fact)
-                }
-            };
-            let fact = judge.fact(fact);
-            let (name, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
-            LeftOut { what, fact: name, can_be_assumed, requests: *requests }
+            let (what, name, fact) = judge.described(*untold);
+            let (text, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
+            LeftOut { what, name, fact: text, can_be_assumed, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
@@ -222,9 +209,7 @@ impl FileReport {
     /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
     fn unmet(&self) -> Vec<&str> {
         let is_left_out = |limit: &&LimitReport| {
-            let name =
-                |it: &LeftOut| matches!(&it.what, LeftOutName::Limit(name) if *name == limit.name);
-            self.left_out.iter().any(name)
+            self.left_out.iter().any(|it| it.what == "limit" && it.name == limit.name)
         };
         let unmet = self.limits.iter().filter(|limit| limit.counts.requests == 0);
         unmet.filter(|limit| !is_left_out(limit)).map(|limit| limit.name.as_str()).collect()

@@ -1,12 +1,9 @@
 //! A replay's report as text, for a terminal.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 
-use super::words::{counted, length, number, percent, plot, printable, time, values_each};
-use super::{
-    Comparison, FileReport, Hit, HitEntry, LeftOut, LeftOutName, LimitReport, Report, share,
-};
-use crate::limit::Mode;
+use super::words::{counted, length, number, percent, plot, printable, values_each};
+use super::{FileReport, Hit, HitEntry, LimitReport, Report, share};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The columns of a plot.
@@ -14,9 +11,6 @@ const PLOT: usize = 60;
 
 /// The keys that are listed of each limit. The clients are listed in full.
 const KEYS: usize = 5;
-
-/// In the log of one server, time does not step back so far. In microseconds.
-pub(super) const FAR_BACK: u64 = 3_600_000_000;
 
 /// A report that is written as text.
 pub(crate) struct TerminalReport<'r>(pub &'r Report);
@@ -29,7 +23,8 @@ impl Display for TerminalReport<'_> {
             None => file(now, f),
             Some((old, comparison)) => {
                 beside(now, old, f)?;
-                newly(now, old, comparison, f)?;
+                writeln!(f, "  {}", now.hit_only_by(old, comparison))?;
+                entries("newly", &comparison.newly_hardest, comparison.newly, "  ", f)?;
                 if !old.left_out.is_empty() || !old.bad.is_empty() {
                     write!(f, "\nby {}", old.file)?;
                     notes(old, f)?;
@@ -43,56 +38,24 @@ impl Display for TerminalReport<'_> {
 impl TerminalReport<'_> {
     /// What was read.
     fn log(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { lines, clock, now, .. } = self.0;
-        let clients = match now.clients.seen {
-            0 => String::new(),
-            seen => format!(" of {}", counted(seen as u64, "client")),
-        };
-        write!(f, "{}{clients}", counted(now.all.requests, "request"))?;
-        if let Some((from, to)) = clock.span {
-            let span = length(to.micros_since(from));
-            write!(f, ", from {} to {} UTC ({span})", time(from), time(to))?;
+        let Report { lines, now, .. } = self.0;
+        writeln!(f, "{}", self.0.read())?;
+        if let Some(disorder) = self.0.disorder() {
+            writeln!(f, "WARNING: {disorder}")?;
         }
-        f.write_char('\n')?;
-        if clock.steps_back > 0 {
-            let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
-            let late = counted(clock.late, "request");
-            if clock.furthest_back > FAR_BACK {
-                writeln!(
-                    f,
-                    "WARNING: the log is not in order of time, so {late} count too late: give the oldest \
-                     file first, and look for a line with a wrong date"
-                )?;
-            }
-            writeln!(
-                f,
-                "time steps back in the log {steps}, by at most {most}: {late} count at the time of an earlier \
-                 line"
-            )?;
+        for line in self.0.oddities().into_iter().chain(self.0.broken()) {
+            writeln!(f, "{line}")?;
         }
-        if lines.no_request > 0 {
-            writeln!(f, "{} without an HTTP request", counted(lines.no_request, "line"))?;
+        for (file, line, why) in &lines.examples {
+            writeln!(f, "    {file}:{line}: {why}")?;
         }
-        if lines.broken > 0 {
-            writeln!(f, "{} that cannot be read, for example:", counted(lines.broken, "line"))?;
-            for (file, line, why) in &lines.examples {
-                writeln!(f, "    {file}:{line}: {why}")?;
-            }
-        }
-        untracked(&now.clients, "client", "", f)
+        line("", now.clients.not_tracked("client"), f)
     }
 }
 
-/// What was not counted one by one.
-fn untracked(hit: &Hit, what: &str, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if hit.untracked == 0 {
-        return Ok(());
-    }
-    let (seen, rest) = (counted(hit.seen as u64, what), number(hit.untracked));
-    writeln!(
-        f,
-        "{indent}only the first {seen} are counted one by one; {rest} requests come from others"
-    )
+/// Writes a line, if there is one.
+fn line(indent: &str, line: Option<String>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    line.map_or(Ok(()), |line| writeln!(f, "{indent}{line}"))
 }
 
 /// What one file's limits would have done.
@@ -106,23 +69,13 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, hit) = (counted(count, "request"), counted(hit as u64, "client"));
         writeln!(f, "  {what:<9} {count:>21}  {share:>9}  {hit:>17}")?;
     }
-    if clients.rejected > 0 {
-        let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
-        let median = percent(clients.median_share);
-        writeln!(
-            f,
-            "  of all requests of these clients, {of_hit} are rejected; for the median client it is {median}"
-        )?;
-    }
+    line("  ", report.share_of_rejected(), f)?;
     plots(&report.timeline, true, "  ", f)?;
     entries("client", &clients.hardest, clients.hit, "  ", f)?;
     for limit in report.met() {
         self::limit(limit, clients, f)?;
     }
-    let unmet = report.unmet();
-    if !unmet.is_empty() {
-        writeln!(f, "\n  no request met these limits: {}", unmet.join(", "))?;
-    }
+    line("\n  ", report.unmet_limits(), f)?;
     if report.routes.len() > 1 {
         writeln!(f, "\n  {:<32} {:>12} {:>12} {:>12}", "route", "requests", "rejected", "held")?;
         for (name, counts) in &report.routes {
@@ -142,47 +95,20 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// The requests on which the limits did not decide, or not all of them.
 fn notes(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let bad: u64 = report.bad.iter().map(|(_, count)| count).sum();
-    if bad > 0 {
-        let why: Vec<_> = report
-            .bad
-            .iter()
-            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)))
-            .collect();
-        writeln!(
-            f,
-            "\n  not decided: {} that the proxy answers with an error. What is wrong with them: {}",
-            counted(bad, "request"),
-            why.join(", ")
-        )?;
-    }
-    report.left_out.iter().try_for_each(|it| left_out(it, f))
+    line("\n  ", report.undecided_requests(), f)?;
+    report.left_out.iter().try_for_each(|it| {
+        let advice = if it.can_be_assumed { " See --assume." } else { "" };
+        writeln!(f, "\n  {}.{advice}", it.sentence())
+    })
 }
 
 fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let LimitReport { name, figures, key, mode, counts, longest_wait, keys, timeline } = limit;
-    let by = if key.is_empty() { "one bucket for all".to_owned() } else { format!("by {key}") };
-    let mode = match mode {
-        Mode::Enforce => "",
-        Mode::Shadow | Mode::Candidate => " (in shadow)",
-    };
-    writeln!(f, "\n  limit {name}{mode}: {figures}, {by}")?;
-    let Hit { seen, rejected, .. } = keys;
-    let share = percent(share(counts.rejected, counts.requests));
-    writeln!(
-        f,
-        "    rejects {} of {} ({share}), {} of {}",
-        number(counts.rejected),
-        counted(counts.requests, "request"),
-        number(*rejected as u64),
-        counted(*seen as u64, "key"),
-    )?;
-    untracked(keys, "key", "    ", f)?;
-    if counts.delayed > 0 {
-        let micros = u64::try_from(longest_wait.as_micros()).unwrap_or(u64::MAX);
-        let held = counted(counts.delayed, "request");
-        writeln!(f, "    holds {held}, for at most {}", length(micros))?;
-    }
+    let LimitReport { name, figures, keys, timeline, .. } = limit;
+    let mode = if limit.is_shadow() { " (in shadow)" } else { "" };
+    writeln!(f, "\n  limit {name}{mode}: {figures}, {}", limit.by())?;
+    writeln!(f, "    {}", limit.rejects())?;
+    line("    ", keys.not_tracked("key"), f)?;
+    line("    ", limit.holds(), f)?;
     plots(timeline, false, "    ", f)?;
     if keys.hardest == clients.hardest {
         // A limit by address whose keys were listed as clients.
@@ -233,13 +159,9 @@ fn entries(
         "{indent}{title:<width$} {:>9} {:>9} {:>7} {:>9}  {:<19}  last hit (UTC)",
         "requests", "rejected", "share", "held", "first hit"
     )?;
-    for HitEntry { name, count } in entries {
-        let Slice { requests, delayed, rejected } = count.counts;
-        let share = percent(share(rejected, requests));
-        let (first, last) =
-            count.hit.map(|(first, last)| (time(first), time(last))).unwrap_or_default();
-        let (requests, rejected, delayed) = (number(requests), number(rejected), number(delayed));
-        let name = printable(name);
+    for entry in entries {
+        let [requests, rejected, share, delayed, first, last] = entry.cells();
+        let name = printable(&entry.name);
         writeln!(
             f,
             "{indent}{name:<width$} {requests:>9} {rejected:>9} {share:>7} {delayed:>9}  {first}  {last}"
@@ -254,43 +176,10 @@ fn entries(
 /// Both files side by side.
 fn beside(new: &FileReport, old: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "\n  {:<18} {:>22} {:>22}", "", clipped(&old.file, 22), clipped(&new.file, 22))?;
-    let cell = |count: u64, of: u64| format!("{} ({})", number(count), percent(share(count, of)));
-    for ((what, count, of), (_, before, of_before)) in new.figures().into_iter().zip(old.figures())
-    {
-        let (new, old) = (cell(count, of), cell(before, of_before));
+    for [what, old, new] in new.beside(old) {
         writeln!(f, "  {what:<18} {old:>22} {new:>22}")?;
     }
     Ok(())
-}
-
-/// The clients that only one of the two files hits.
-fn newly(
-    new: &FileReport,
-    old: &FileReport,
-    comparison: &Comparison,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    let Comparison { newly, newly_hardest, no_longer } = comparison;
-    let (by_new, by_old) = (counted(*newly as u64, "client"), counted(*no_longer as u64, "client"));
-    writeln!(f, "  {by_new} hit only by {}, {by_old} only by {}", new.file, old.file)?;
-    entries("newly", newly_hardest, *newly, "  ", f)
-}
-
-fn left_out(left_out: &LeftOut, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let LeftOut { what, fact, can_be_assumed, requests } = left_out;
-    let requests = counted(*requests, "request");
-    match what {
-        LeftOutName::Limit(name) => {
-            write!(f, "\n  left out: limit {name}, for {requests}. The log does not tell {fact}.")?;
-        }
-        LeftOutName::Route(name) => {
-            write!(
-                f,
-                "\n  perhaps missed: route {name}, for {requests}. The log does not tell {fact}."
-            )?;
-        }
-    }
-    writeln!(f, "{}", if *can_be_assumed { " See --assume." } else { "" })
 }
 
 /// The end of a text that is too long: a file's name says more than its folder.

@@ -122,32 +122,29 @@ impl<'p> Suggest<'p> {
 
     /// Comments for the route at this place.
     fn notes(&self, route: usize) -> String {
-        let mut notes = String::new();
-        for (untold, requests) in &self.untold {
-            if let Untold::Route(place, fact) = untold
-                && *place == route
-            {
-                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
-                notes.push_str(&format!(
-                    "# {requests} may be for this route: the log does not tell {fact}.\n"
-                ));
-            }
-        }
-        notes
+        let is_it = |it: &Untold| matches!(it, Untold::Route(place, _) if *place == route);
+        let notes = self.untold(is_it).map(|(requests, fact)| {
+            format!("# {requests} may be for this route: the log does not tell {fact}.\n")
+        });
+        notes.collect()
+    }
+
+    /// The requests of which the log does not tell a fact, and the fact.
+    fn untold(&self, of: impl Fn(&Untold) -> bool) -> impl Iterator<Item = (String, &Fact)> {
+        let untold = self.untold.iter().filter(move |(untold, _)| of(untold));
+        untold.map(|(untold, requests)| {
+            (counted(*requests, "request"), self.judge.described(*untold).2)
+        })
     }
 
     fn write_limit(&self, text: &mut String, place: usize, percent_touched: f64) -> fmt::Result {
         let plan = self.judge.plan();
         let (spec, demands) = (&plan.limits[place], &self.limits[place]);
         let mut is_told = true;
-        for (untold, requests) in &self.untold {
-            if let Untold::Limit(of, fact) = untold
-                && *of == place
-            {
-                let (requests, fact) = (counted(*requests, "request"), self.judge.fact(*fact));
-                writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
-                is_told = false;
-            }
+        let is_it = |it: &Untold| matches!(it, Untold::Limit(limit, _) if *limit == place);
+        for (requests, fact) in self.untold(is_it) {
+            writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
+            is_told = false;
         }
         let keys = demands.keys.len();
         if keys == 0 {

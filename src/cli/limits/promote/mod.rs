@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// In the file, give a limit the figures of its candidate.
 ///
 /// The edit is shown first. If the proxy runs on this machine, the command also shows what the candidate would
-/// have rejected. Everything else in the file stays as it is, comments too. A running proxy reads the changed
-/// file by itself.
+/// have rejected. Everything else in the file stays as it is, comments too. The comments of the candidate go with it.
+/// A running proxy reads the changed file by itself.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PromoteCandidate {
     /// The limit's name

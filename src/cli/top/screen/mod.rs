@@ -94,18 +94,15 @@ impl Screen<'_> {
             let of = |route: &Value| route["statuses_per_second"][class].as_f64();
             list(status, "routes").iter().filter_map(of).sum::<f64>()
         };
+        let bad = classes("5xx");
         let second = ScreenLine::of(Style::Title, &figure(requests["per_second"].as_f64()))
             .and(Style::Text, " requests/s")
-            .and(Style::Faint, "  2xx ")
-            .and(Style::Text, &figure(Some(classes("2xx"))))
-            .and(Style::Faint, "  4xx ")
-            .and(Style::Text, &figure(Some(classes("4xx"))))
+            .value("2xx", &figure(Some(classes("2xx"))))
+            .value("4xx", &figure(Some(classes("4xx"))))
             .and(Style::Faint, "  5xx ")
-            .and(bad_if(classes("5xx") > 0.0), &figure(Some(classes("5xx"))))
-            .and(Style::Faint, "  held ")
-            .and(Style::Text, &text(&requests["waiting"]))
-            .and(Style::Faint, "  connections ")
-            .and(Style::Text, &text(&status["connections"]["open"]));
+            .and(bad_if(bad > 0.0), &figure(Some(bad)))
+            .value("held", &text(&requests["waiting"]))
+            .value("connections", &text(&status["connections"]["open"]));
         let mut lines = vec![first, second, self.store()];
         let errors = list(config, "errors");
         if let Some(error) = errors.first() {
@@ -137,14 +134,10 @@ impl Screen<'_> {
         let away = list(store, "servers").iter().filter(|server| server["up"] != true);
         let away: Vec<_> = away.map(|server| text(&server["name"])).collect();
         let line = line
-            .and(Style::Faint, "  p50 ")
-            .and(Style::Text, &millis("p50_ms"))
-            .and(Style::Faint, "  p99 ")
-            .and(Style::Text, &millis("p99_ms"))
-            .and(Style::Faint, "  errors ")
-            .and(Style::Text, &errors.to_string())
-            .and(Style::Faint, "  keys in memory ")
-            .and(Style::Text, &text(&store["memory_keys"]));
+            .value("p50", &millis("p50_ms"))
+            .value("p99", &millis("p99_ms"))
+            .value("errors", &errors.to_string())
+            .value("keys in memory", &text(&store["memory_keys"]));
         match away.is_empty() {
             true => line,
             false => line.and(Style::Bad, &format!("  away: {}", away.join(", "))),

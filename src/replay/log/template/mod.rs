@@ -7,7 +7,6 @@ mod words;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use self::words::TemplateWord;
 use super::draft::{PlaceValue, RecordDraft};
 use super::escape;
 use super::field::{LogField, LogPlace, TimeRank};
@@ -15,11 +14,11 @@ use super::record::ClientOrigin;
 use super::record::LineFault;
 
 /// How lines are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineTemplate {
     places: Vec<TemplatePlace>,
     /// The text behind the last place. A line may go on behind this text.
-    tail: Box<str>,
+    tail: String,
     /// A line must have this many places. It may end behind each later place.
     needed: usize,
 }
@@ -28,41 +27,16 @@ pub struct LineTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TemplatePlace {
     /// The text in front of it.
-    before: Box<str>,
-    spelling: Box<str>,
+    before: String,
+    spelling: String,
     /// `None` if no record has such a value.
     meaning: Option<LogPlace<Box<str>>>,
-}
-
-/// Why a text is no template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineTemplateError {
-    /// The template has no word for a value that every record needs.
-    #[error("the template has no {what}: add {how}")]
-    Missing {
-        /// The value.
-        what: &'static str,
-        /// The words for it.
-        how: &'static str,
-    },
-    /// Two values have nothing between them, so nobody can tell where the first ends.
-    #[error(
-        "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
-    )]
-    Adjacent {
-        /// The first of the two, as the template spells it.
-        first: String,
-        second: String,
-    },
-    /// A word that begins and does not end.
-    #[error("`{0}` is no word of a template")]
-    Unreadable(String),
 }
 
 /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front, and with more behind.
 pub(super) static COMBINED: LazyLock<LineTemplate> = LazyLock::new(|| {
     let text = r#"$combined_head [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
-    let mut template = LineTemplate::of_words(words::nginx(text).unwrap_or_default());
+    let mut template = words::nginx(text).unwrap_or_default();
     if let Some(head) = template.places.first_mut() {
         head.meaning = Some(LogPlace::Field(LogField::CombinedHead));
     }
@@ -76,66 +50,57 @@ pub(super) static ALB: LazyLock<LineTemplate> = LazyLock::new(|| {
         $received_bytes $sent_bytes \"$request\" \"$user_agent\" $ssl_cipher $ssl_protocol \
         $target_group_arn \"$trace_id\" \"$domain_name\" \"$chosen_cert_arn\" \
         $matched_rule_priority $request_creation_time ";
-    let template = LineTemplate::of_words(words::nginx(text).unwrap_or_default());
+    let template = words::nginx(text).unwrap_or_default();
     LineTemplate { needed: 13, ..template }
 });
 
 impl LineTemplate {
-    fn of_words(words: Vec<TemplateWord>) -> Self {
-        let mut places: Vec<TemplatePlace> = Vec::new();
-        let mut before = String::new();
-        for word in words {
-            match word {
-                TemplateWord::Literal(text) => before.push_str(&text),
-                TemplateWord::Place { spelling, meaning } => {
-                    // Where neither of the two is wanted, it does not matter where the first ends.
-                    let last = places.last_mut().filter(|last| {
-                        before.is_empty() && last.meaning.is_none() && meaning.is_none()
-                    });
-                    match last {
-                        Some(last) => last.spelling = format!("{}{spelling}", last.spelling).into(),
-                        None => places.push(TemplatePlace {
-                            before: std::mem::take(&mut before).into(),
-                            spelling: spelling.into(),
-                            meaning,
-                        }),
-                    }
-                }
-            }
-        }
-        let needed = places.len();
-        Self { places, tail: before.into(), needed }
+    /// Adds a text behind the last place.
+    fn literal(&mut self, text: &str) {
+        self.tail.push_str(text);
     }
 
-    fn check(&self) -> Result<(), LineTemplateError> {
+    /// Adds a place. `meaning` is `None` if no record has such a value.
+    fn place(&mut self, spelling: &str, meaning: Option<LogPlace<Box<str>>>) {
+        // Where neither of the two is wanted, it does not matter where the first ends.
+        let is_one = self.tail.is_empty() && meaning.is_none();
+        match self.places.last_mut().filter(|last| is_one && last.meaning.is_none()) {
+            Some(last) => last.spelling.push_str(spelling),
+            None => {
+                let (before, spelling) = (std::mem::take(&mut self.tail), spelling.to_owned());
+                self.places.push(TemplatePlace { before, spelling, meaning });
+            }
+        }
+    }
+
+    /// Checks that a reader can tell where each value ends, and finds what every record needs.
+    fn check(&self) -> Result<(), String> {
         let pairs = self.places.iter().zip(self.places.iter().skip(1));
         for (first, second) in pairs {
             if second.before.is_empty() && !second.begins_with_slash() {
-                return Err(LineTemplateError::Adjacent {
-                    first: first.spelling.to_string(),
-                    second: second.spelling.to_string(),
-                });
+                let (first, second) = (&first.spelling, &second.spelling);
+                return Err(format!(
+                    "nothing stands between `{first}` and `{second}`: a reader cannot tell where `{first}` ends"
+                ));
             }
         }
-        let has = |wanted: &dyn Fn(LogField) -> bool| {
-            let fields = self.places.iter().filter_map(|place| match place.meaning {
-                Some(LogPlace::Field(field)) => Some(field),
-                _ => None,
-            });
-            fields.into_iter().any(wanted)
+        let has = |wanted: fn(LogField) -> bool| {
+            let field = |place: &TemplatePlace| match place.meaning {
+                Some(LogPlace::Field(field)) => wanted(field),
+                _ => false,
+            };
+            self.places.iter().any(field)
         };
-        if !has(&|field| matches!(field, LogField::Time(_))) {
-            let how = "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)";
-            return Err(LineTemplateError::Missing { what: "time", how });
+        let missing = |what, how| Err(format!("the template has no {what}: add {how}"));
+        if !has(|field| matches!(field, LogField::Time(_))) {
+            return missing("time", "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)");
         }
-        let has_request = has(&|field| field == LogField::Request);
-        if !has_request && !has(&|field| field == LogField::Method) {
-            let how = "`$request` or `$request_method` (Apache: `%r` or `%m`)";
-            return Err(LineTemplateError::Missing { what: "method", how });
+        let has_request = has(|field| field == LogField::Request);
+        if !has_request && !has(|field| field == LogField::Method) {
+            return missing("method", "`$request` or `$request_method` (Apache: `%r` or `%m`)");
         }
-        if !has_request && !has(&|field| matches!(field, LogField::Target | LogField::Path)) {
-            let how = "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)";
-            return Err(LineTemplateError::Missing { what: "path", how });
+        if !has_request && !has(|field| matches!(field, LogField::Target | LogField::Path)) {
+            return missing("path", "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)");
         }
         Ok(())
     }
@@ -147,7 +112,7 @@ impl LineTemplate {
         draft: &mut RecordDraft<'l>,
     ) -> Result<(), LineFault> {
         let no_match = LineFault::Broken("it is not in the expected format");
-        let before = self.places.first().map_or("", |place| &place.before);
+        let before = self.places.first().map_or("", |place| place.before.as_str());
         let mut rest = line.strip_prefix(before).ok_or(no_match)?;
         for (number, place) in self.places.iter().enumerate() {
             let next = self.places.get(number + 1);
@@ -225,14 +190,14 @@ impl TemplatePlace {
 }
 
 impl FromStr for LineTemplate {
-    type Err = LineTemplateError;
+    type Err = String;
 
-    /// A template with `$` is nginx's, others are Apache's.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
-        let template = Self::of_words(words);
+    /// A template with `$` is nginx's, others are Apache's. The error says what is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let template =
+            if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
         template.check()?;
-        Ok(template)
+        Ok(Self { needed: template.places.len(), ..template })
     }
 }
 

@@ -1,18 +1,7 @@
 //! The words of templates: nginx's variables, and Apache's directives.
 
-use super::{ClientOrigin, LineTemplateError, LogField, LogPlace, TimeRank};
+use super::{ClientOrigin, LineTemplate, LogField, LogPlace, TimeRank};
 use crate::replay::log::field::{self, DurationUnit};
-
-/// A part of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TemplateWord {
-    Literal(String),
-    Place {
-        spelling: String,
-        /// `None` if no record has such a value.
-        meaning: Option<LogPlace<Box<str>>>,
-    },
-}
 
 /// Whether a template has variables of nginx.
 pub(super) fn is_nginx(text: &str) -> bool {
@@ -21,15 +10,13 @@ pub(super) fn is_nginx(text: &str) -> bool {
 }
 
 /// Splits a template of nginx at `$name` and `${name}`. An unknown name is a place whose value is skipped.
-pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
-    let mut words = Vec::new();
+pub(super) fn nginx(text: &str) -> Result<LineTemplate, String> {
+    let mut template = LineTemplate::default();
     let mut rest = text;
     while let Some((literal, behind)) = rest.split_once('$') {
-        words.push(TemplateWord::Literal(literal.to_owned()));
+        template.literal(literal);
         let (name, after) = match behind.strip_prefix('{') {
-            Some(braced) => braced
-                .split_once('}')
-                .ok_or_else(|| LineTemplateError::Unreadable(format!("${behind}")))?,
+            Some(braced) => braced.split_once('}').ok_or_else(|| no_word(&format!("${behind}")))?,
             None => {
                 let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
                 let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
@@ -37,53 +24,54 @@ pub(super) fn nginx(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> 
             }
         };
         if name.is_empty() {
-            return Err(LineTemplateError::Unreadable("$".to_owned()));
+            return Err(no_word("$"));
         }
         let whole = after.strip_prefix("$is_args$args").filter(|_| name.ends_with("uri"));
         let meaning = match whole {
             Some(_) => Some(LogPlace::Field(LogField::Target)),
             None => field::named(name).map(LogPlace::to_boxed),
         };
-        words.push(TemplateWord::Place { spelling: format!("${name}"), meaning });
+        template.place(&format!("${name}"), meaning);
         rest = whole.unwrap_or(after);
     }
-    words.push(TemplateWord::Literal(rest.to_owned()));
-    Ok(words)
+    template.literal(rest);
+    Ok(template)
+}
+
+/// The error for a word that begins and does not end.
+fn no_word(text: &str) -> String {
+    format!("`{text}` is no word of a template")
 }
 
 /// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
 /// escapes. An unknown directive is a place whose value is skipped.
-pub(super) fn apache(text: &str) -> Result<Vec<TemplateWord>, LineTemplateError> {
+pub(super) fn apache(text: &str) -> Result<LineTemplate, String> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
-    let mut words = Vec::new();
+    let mut template = LineTemplate::default();
     let mut rest = &*text;
     while let Some((literal, behind)) = rest.split_once('%') {
-        words.push(TemplateWord::Literal(literal.to_owned()));
+        template.literal(literal);
         if let Some(after) = behind.strip_prefix('%') {
-            words.push(TemplateWord::Literal("%".to_owned()));
+            template.literal("%");
             rest = after;
             continue;
         }
-        let (directive, after) =
-            directive(behind).ok_or_else(|| LineTemplateError::Unreadable(format!("%{behind}")))?;
+        let (directive, after) = directive(behind).ok_or_else(|| no_word(&format!("%{behind}")))?;
         let spelling = format!("%{}", &behind[..behind.len() - after.len()]);
         rest = after;
         if directive == (Directive { argument: None, letter: 'U' }) && after.starts_with("%q") {
             rest = &after[2..];
-            let meaning = Some(LogPlace::Field(LogField::Target));
-            words.push(TemplateWord::Place { spelling, meaning });
+            template.place(&spelling, Some(LogPlace::Field(LogField::Target)));
             continue;
         }
         // The value of this directive has its own brackets.
         let is_clock = directive == (Directive { argument: None, letter: 't' });
-        let meaning = directive.meaning();
-        let bracket = |text: &str| TemplateWord::Literal(text.to_owned());
-        words.extend(is_clock.then(|| bracket("[")));
-        words.push(TemplateWord::Place { spelling, meaning });
-        words.extend(is_clock.then(|| bracket("]")));
+        template.literal(if is_clock { "[" } else { "" });
+        template.place(&spelling, directive.meaning());
+        template.literal(if is_clock { "]" } else { "" });
     }
-    words.push(TemplateWord::Literal(rest.to_owned()));
-    Ok(words)
+    template.literal(rest);
+    Ok(template)
 }
 
 /// A directive of Apache's `LogFormat`, without its conditions.
