@@ -37,11 +37,6 @@ events! {
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
-    /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
-    /// figures allow. Both are `None` where the buckets live in Redis.
-    pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
-        info!(%limit, over, keys, "limit lowered");
-
     /// The figures of a limit have come down to those of the file.
     pub(crate) fn ramp_ended(limit: &Name, rate: Option<&str>, burst: Option<u64>) =
         info!(%limit, rate, burst, "ramp ended");

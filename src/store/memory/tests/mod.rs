@@ -1,5 +1,4 @@
 mod lists;
-mod over;
 mod resets;
 mod size;
 
