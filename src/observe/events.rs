@@ -8,7 +8,6 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
-use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
 
@@ -36,10 +35,6 @@ events! {
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
-
-    /// The figures of a limit have come down to those of the file.
-    pub(crate) fn ramp_ended(limit: &Name, rate: Option<&str>, burst: Option<u64>) =
-        info!(%limit, rate, burst, "ramp ended");
 
     /// A changed configuration can be used, but probably does not do what was meant.
     pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");

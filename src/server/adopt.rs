@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
-use super::ramps::RunningRamps;
 use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
@@ -53,7 +52,6 @@ impl Supervisor {
         let now = self.process.clock.now();
         let clocks = self.process.clock.wall().both(now);
         new.ramp_down(&old.plan, clocks);
-        self.ramps = RunningRamps::of(&new, clocks);
         let new = Arc::new(new);
         let before = self.open_files.connections(&old.plan);
         if old.plan.server.max_connections != new.server.max_connections {

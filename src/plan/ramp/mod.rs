@@ -13,11 +13,6 @@ impl LimitSpec {
     pub(crate) fn keeps_buckets_of(&self, old: &Self) -> bool {
         self.key.sources == old.key.sources && self.scope == old.scope
     }
-
-    /// Whether any of the limit's figures, or of its overrides, still come down.
-    pub(crate) fn is_ramping(&self, now: Now) -> bool {
-        self.figures.is_ramping(now) || self.overrides.figures().any(|it| it.is_ramping(now))
-    }
 }
 
 impl Plan {

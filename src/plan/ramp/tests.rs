@@ -74,8 +74,8 @@ fn figures_are_half_way_at_half_the_time() {
         assert_eq!(figures(&new, after(TEN_MINUTES)), end);
         assert_eq!(figures(&new, after(10 * TEN_MINUTES)), end);
         assert_eq!(new.limits[0].figures.of_file().to_string(), end);
-        assert!(new.limits[0].is_ramping(after(TEN_MINUTES - 1)));
-        assert!(!new.limits[0].is_ramping(after(TEN_MINUTES)));
+        assert!(new.limits[0].figures.is_ramping(after(TEN_MINUTES - 1)));
+        assert!(!new.limits[0].figures.is_ramping(after(TEN_MINUTES)));
     }
 }
 
@@ -99,7 +99,7 @@ fn figures_hold_at_once_where_no_even_way_leads_down() {
         let new_alone = plan(&new);
         let new = reload(&plan(old), &new, after(0));
         assert_eq!(figures(&new, after(0)), figures(&new_alone, after(0)), "{why}");
-        assert!(!new.limits[0].is_ramping(after(0)), "{why}");
+        assert!(!new.limits[0].figures.is_ramping(after(0)), "{why}");
     }
 }
 
@@ -151,7 +151,10 @@ fn overrides_with_the_same_key_come_down_too() {
         assert_eq!(figures_of(&new, key, half), expected, "{key}");
     }
     assert_eq!(figures(&new, half), "10/s, burst 10");
-    assert!(new.limits[0].is_ramping(half) && !new.limits[0].is_ramping(after(TEN_MINUTES)));
+    assert!(
+        new.limits[0].figures.is_ramping(half)
+            && !new.limits[0].figures.is_ramping(after(TEN_MINUTES))
+    );
 }
 
 /// Slow figures, and a request each second: with another period at each step the bucket would lose what it has

@@ -161,11 +161,6 @@ impl<T> KeyOverrides<T> {
         all
     }
 
-    /// The figures of all entries.
-    pub(crate) fn figures(&self) -> impl Iterator<Item = &T> {
-        self.shapes.values().flat_map(HashMap::values)
-    }
-
     /// Calls `change` for each entry whose key has an entry in `before` too, with both figures.
     pub(crate) fn for_same_keys(&mut self, before: &Self, change: impl Fn(&T, &mut T)) {
         for (shape, entries) in &mut self.shapes {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::get;
 use crate::support::proxy::Proxy;
-use crate::support::redis::{RedisServer, in_both_stores};
+use crate::support::redis::in_both_stores;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
 
@@ -32,7 +32,7 @@ fn limit_at(proxy: &Tidegate, path: &str) -> Value {
 }
 
 #[test]
-fn lowered_figures_come_down_and_the_log_says_when_they_have() {
+fn lowered_figures_come_down() {
     in_both_stores(|store| {
         let running = proxy(store, "rate = \"1000/h\"").start();
         (0..150).for_each(|_| assert_eq!(told(&running, "a").0, 1000));
@@ -53,13 +53,8 @@ fn lowered_figures_come_down_and_the_log_says_when_they_have() {
         assert!(sizes.iter().all(|size| [1000, 700, 400, 100].contains(size)), "{sizes:?}");
         assert!(sizes.is_sorted_by(|before, after| before >= after), "{sizes:?}");
         assert_eq!(told(&running, "a"), (100, 0), "150 stay used");
-        let line = running.log.wait("ramp ended", |_| true);
-        let (limit, rate, burst) = (&line["limit"], &line["rate"], &line["burst"]);
-        assert_eq!((limit, rate, burst), (&json!("client"), &json!("100/h"), &json!(100)));
         let listed = limit_at(&running, "/api/limits");
         assert_eq!((&listed["rate"], &listed["burst"]), (&json!("100/h"), &json!(100)));
-        running.reload(&proxy(store, "rate = \"100/h\"\nramp = \"4s\"").text());
-        assert_eq!(running.log.count("ramp ended"), 1, "once");
     });
 }
 
