@@ -151,10 +151,7 @@ fn overrides_with_the_same_key_come_down_too() {
         assert_eq!(figures_of(&new, key, half), expected, "{key}");
     }
     assert_eq!(figures(&new, half), "10/s, burst 10");
-    assert!(
-        new.limits[0].figures.is_ramping(half)
-            && !new.limits[0].figures.is_ramping(after(TEN_MINUTES))
-    );
+    assert_eq!(figures_of(&new, "a", after(TEN_MINUTES)), "50/s, burst 50");
 }
 
 /// Slow figures, and a request each second: with another period at each step the bucket would lose what it has

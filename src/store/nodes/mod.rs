@@ -11,7 +11,6 @@ mod health;
 mod slot;
 mod topology;
 
-use std::collections::HashSet;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,14 +84,6 @@ impl SlotMap {
     /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
     pub(super) fn is_sought(&self) -> bool {
         self.owners.is_empty() && !self.is_missing
-    }
-
-    /// The slots that a server has.
-    pub(super) fn slots_of(&self, node: &RedisNode) -> HashSet<HashSlot> {
-        let is_it =
-            |owner: &Option<Arc<RedisNode>>| owner.as_ref().is_some_and(|it| it.id == node.id);
-        let owned = (0..).zip(&self.owners).filter(|(_, owner)| is_it(owner));
-        owned.map(|(slot, _)| HashSlot(slot)).collect()
     }
 
     /// The servers that have slots.

@@ -66,7 +66,7 @@ struct Without {
 struct Away {
     since: Option<Instant>,
     /// The reasons that were logged, and the time of the last line.
-    told: Vec<String>,
+    told: Vec<Option<&'static str>>,
     last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
@@ -161,7 +161,7 @@ impl RedisHealth {
             return;
         }
         away.since = Some(Instant::now());
-        away.told = vec![reason(error)];
+        away.told = vec![error.kind()];
         away.last_line = Some(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
@@ -173,15 +173,14 @@ impl RedisHealth {
     /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
     /// first out of reach, and then refuses the old password.
     fn still_away(&self, error: &StoreError) {
-        let reason = reason(error);
         let mut away = self.away.lock();
-        let is_new = !away.told.contains(&reason);
+        let is_new = !away.told.contains(&error.kind());
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
         if away.since.is_none() || !is_new && !is_due {
             return;
         }
         away.last_line = Some(Instant::now());
-        away.told.extend(is_new.then_some(reason));
+        away.told.extend(is_new.then(|| error.kind()));
         drop(away);
         let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();
@@ -350,18 +349,6 @@ fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
         (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
     });
     groups.collect::<Vec<_>>().join("; ")
-}
-
-/// Tells two reasons apart by the kind of the error, not by its words.
-fn reason(error: &StoreError) -> String {
-    match error {
-        StoreError::Redis(error) => {
-            error.code().map_or_else(|| format!("{:?}", error.kind()), str::to_owned)
-        }
-        StoreError::NoServer(_) => "no server".to_owned(),
-        StoreError::ClusterDown(_) => "cluster down".to_owned(),
-        error => error.to_string(),
-    }
 }
 
 fn next_probe() -> Instant {
