@@ -195,17 +195,6 @@ pub(crate) struct OverrideEvent<'o> {
     pub(crate) until: Option<Timestamp>,
 }
 
-/// Why an override is no longer in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OverrideEnd {
-    /// The time for which it was set is over.
-    Expired,
-    /// Somebody ended it.
-    Reset,
-    /// A reload removed the limit, or changed the limit's key or algorithm.
-    LimitChanged,
-}
-
 /// An override begins to apply in this process.
 pub(crate) fn override_set(set: &OverrideEvent<'_>) {
     let OverrideEvent { limit, key, wanted, reason, until } = *set;
@@ -216,14 +205,9 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
 }
 
 /// An override no longer applies in this process.
-pub(crate) fn override_ended(set: &OverrideEvent<'_>, why: OverrideEnd) {
+pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
-    let ended = match why {
-        OverrideEnd::Expired => "expired",
-        OverrideEnd::Reset => "reset",
-        OverrideEnd::LimitChanged => "limit changed",
-    };
-    info!(target: TARGET, limit, key = shown(key), rate, ended, "override ended");
+    info!(target: TARGET, limit, key = shown(key), rate, "override ended");
 }
 
 fn shown(key: &str) -> String {
