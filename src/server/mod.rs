@@ -135,7 +135,7 @@ impl Supervisor {
         let workers = plan.server.workers.unwrap_or_else(cores);
         let connections = open_files.connections(&plan);
         let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));
-        process.store.tell_limits(&plan.limits);
+        process.store.put_in_force(&plan.limits);
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
         let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };

@@ -114,15 +114,10 @@ impl ProcessStore {
         self.prefetches.store(spec.prefetch == PrefetchMode::Auto, Ordering::Relaxed);
     }
 
-    /// Takes over the limits of a reload. Requests that began before are settled by these limits' figures.
+    /// Takes over the limits of the start or of a reload. Requests that began before are settled by these limits'
+    /// figures, overrides are set by them, and the log lines of an outage name their `on_store_error`.
     pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
-        self.tell_limits(limits);
-    }
-
-    /// Takes over the limits for the overrides that are set while the process runs. The log lines of an
-    /// outage name the limits' `on_store_error`.
-    pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
             redis.health.adjust(limits);

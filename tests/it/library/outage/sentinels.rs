@@ -66,7 +66,6 @@ async fn a_demoted_master_is_left() {
         // A known refusal does not let the connection's task run.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let place = sentinels.master().unwrap();
 }
 
 /// A sentinel that is cut off from the others names a server that is not the master.
