@@ -266,7 +266,7 @@ impl Algorithm {
                 share(used, params.count.get())
             }
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
-                share(u64::from(state.used) + u64::from(state.added), params.rate().count())
+                share(u64::from(state.used) + u64::from(state.added), params.count.get())
             }
             _ => Usage::Share(u8::MAX),
         }
@@ -284,7 +284,7 @@ impl Algorithm {
             // A Redisson limiter has a script of its own. Redis is never asked about a closed limit.
             Self::Redisson(_) | Self::Closed => SmallVec::new(),
             Self::SlidingLog(params) => {
-                smallvec![params.rate().count(), params.rate().interval()]
+                smallvec![params.count.get(), params.interval.as_micros()]
             }
             Self::Concurrency(params) => {
                 let lease = u64::try_from(params.lease().as_micros()).unwrap_or(u64::MAX);
@@ -302,7 +302,7 @@ impl Algorithm {
             Self::SlidingWindow(params) => params.count.get(),
             // The figures in Redis are not known here.
             Self::Redisson(params) => params.stand_in().map_or(u64::MAX, |it| it.burst.get()),
-            Self::SlidingLog(params) => params.rate().count(),
+            Self::SlidingLog(params) => params.count.get(),
             Self::Concurrency(params) => params.limit.get(),
             Self::Closed => 0,
         }
@@ -319,7 +319,7 @@ impl Algorithm {
             Self::Redisson(params) => {
                 Some(params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000)))
             }
-            Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
+            Self::SlidingLog(params) => Some(params.interval.as_seconds()),
             Self::Concurrency(_) | Self::Closed => None,
         }
     }
@@ -370,7 +370,9 @@ impl fmt::Display for Algorithm {
                 write!(f, "{}/{} in a sliding window", params.count, params.interval)
             }
             Self::Redisson(params) => params.fmt(f),
-            Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
+            Self::SlidingLog(params) => {
+                write!(f, "{}/{} in any such interval", params.count, params.interval)
+            }
             Self::Concurrency(params) => write!(f, "{} at once", params.limit),
             Self::Closed => f.write_str("0/s"),
         }
