@@ -148,12 +148,12 @@ impl ProcessStore {
             decided_without,
             refused_without,
             keys: self.memory.keys(),
-            shared_uses: self.memory.full.shared_uses(),
-            forgotten: self.memory.full.forgotten_buckets(),
+            shared_uses: self.memory.full.shared.load(Ordering::Relaxed),
+            forgotten: self.memory.full.forgotten.load(Ordering::Relaxed),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
-            unsettled: self.unsettled.count(),
+            unsettled: self.unsettled.count.load(Ordering::Relaxed),
             redis_up: redis.map(|redis| redis.are_up()),
         }
     }

@@ -227,7 +227,9 @@ mod tests {
         let half = old.begin_descent(new).unwrap().descend(new, Descent::of(1, 2));
         let (at, lead) = (Timestamp::MIN, Lead::NONE);
         let state = token_bucket::State { missing: 1, rest: 0, period: 1, at, lead };
-        let Usage::RefillsIn(micros) = half.usage(State::Bucket(state)) else { panic!("{half}") };
+        let Some(Usage::RefillsIn(micros)) = half.usage(State::Bucket(state)) else {
+            panic!("{half}")
+        };
         assert_eq!(half.window_seconds(), Some(60));
         assert!((59_000_000..=61_000_000).contains(&micros), "{micros}");
     }

@@ -41,13 +41,15 @@ impl Due {
 
     /// The due time of a bucket with this algorithm and state.
     pub(super) fn of(algorithm: &Algorithm, state: State) -> Self {
-        let owes = if algorithm.in_debt(state) { Self::OWES } else { 0 };
         let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
         let usage = match algorithm.usage(state) {
-            Usage::Share(share) => u64::from(share) << Self::TIME_BITS,
-            Usage::RefillsIn(micros) => Self::REFILLS | quarter_octaves(micros) << Self::TIME_BITS,
+            Some(Usage::Share(share)) => u64::from(share) << Self::TIME_BITS,
+            Some(Usage::RefillsIn(micros)) => {
+                Self::REFILLS | quarter_octaves(micros) << Self::TIME_BITS
+            }
+            None => Self::OWES | 0xFF << Self::TIME_BITS,
         };
-        Self((algorithm.fresh_at(state).as_micros() & Self::TIME) | owes | by_wall | usage)
+        Self((algorithm.fresh_at(state).as_micros() & Self::TIME) | by_wall | usage)
     }
 
     fn fresh_at(self) -> u64 {
