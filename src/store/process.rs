@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::current_limits::CurrentLimits;
@@ -38,6 +39,8 @@ pub struct ProcessStore {
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
     pub(super) processes: AtomicU64,
+    /// When Redis last named as many processes as are known, or more.
+    highest_at: Mutex<Instant>,
     pub(super) presence: Presence,
     /// The stores of this process, one for each worker.
     pub(super) stores: AtomicU64,
@@ -97,6 +100,7 @@ impl ProcessStore {
             known_refusals: AtomicU64::new(0),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
+            highest_at: Mutex::new(Instant::now()),
             presence: Presence::default(),
             stores: AtomicU64::new(0),
             prefetches: AtomicBool::new(false),
@@ -183,31 +187,20 @@ impl ProcessStore {
         if self.prefetches() { without_reserve(spec, ask) } else { *ask }
     }
 
+    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
+    pub(super) fn count_processes(&self, held: u64, sent: Instant, now: Instant) {
+        let mut highest_at = self.highest_at.lock();
+        // A Redis that lost its data knows few processes until each has announced itself again.
+        let known = self.processes.load(Ordering::Relaxed);
+        if held >= known || now.duration_since(*highest_at) >= LEASE {
+            self.processes.store(held.max(1), Ordering::Relaxed);
+            *highest_at = now;
+        }
+        self.presence.note(sent);
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.load(Ordering::Relaxed))
-    }
-}
-
-/// Counts the processes that share Redis.
-pub(super) struct ProcessCount {
-    /// When Redis last named as many as are known, or more.
-    highest_at: Instant,
-}
-
-impl ProcessCount {
-    pub(super) fn begin(now: Instant) -> Self {
-        Self { highest_at: now }
-    }
-
-    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
-    pub(super) fn note(&mut self, shared: &ProcessStore, held: u64, sent: Instant, now: Instant) {
-        // A Redis that lost its data knows few processes until each has announced itself again.
-        let known = shared.processes.load(Ordering::Relaxed);
-        if held >= known || now.duration_since(self.highest_at) >= LEASE {
-            shared.processes.store(held.max(1), Ordering::Relaxed);
-            self.highest_at = now;
-        }
-        shared.presence.note(sent);
     }
 }
 
