@@ -62,7 +62,6 @@ struct Without {
 
 #[derive(Default)]
 struct Away {
-    since: Option<Instant>,
     /// The reasons that were logged, and the time of the last line.
     told: Vec<Option<&'static str>>,
     last_line: Option<Instant>,
@@ -157,7 +156,6 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        away.since = Some(Instant::now());
         away.told = vec![error.kind()];
         away.last_line = Some(Instant::now());
         away.next_probe = Some(next_probe());
@@ -173,7 +171,7 @@ impl RedisHealth {
         let mut away = self.away.lock();
         let is_new = !away.told.contains(&error.kind());
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
-        if away.since.is_none() || !is_new && !is_due {
+        if self.is_up() || !is_new && !is_due {
             return;
         }
         away.last_line = Some(Instant::now());
@@ -221,14 +219,13 @@ impl RedisHealth {
     }
 
     fn recovered(&self, phase: HealthPhase) {
+        let mut away = self.away.lock();
         if !self.change(phase) {
             return;
         }
-        let mut away = self.away.lock();
-        let since = away.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
         // `was_up` is still false where Redis was away from the start.
         match self.was_up.swap(true, Ordering::Relaxed) {
@@ -251,7 +248,7 @@ impl RedisHealth {
     pub(in crate::store) fn tell_missed(&self) {
         let mut away = self.away.lock();
         let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
-        if away.since.is_some() || told_lately || self.without() == away.counted {
+        if !self.is_up() || told_lately || self.without() == away.counted {
             return;
         }
         away.missed = Some(Instant::now());
