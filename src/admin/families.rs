@@ -196,7 +196,9 @@ pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
         Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
         Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
         Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
-        Some(Algorithm::SlidingLog(params)) => Some(per_second(params.rate())),
+        Some(Algorithm::SlidingLog(params)) => {
+            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
+        }
         Some(Algorithm::SlidingWindow(params)) => {
             Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
         }

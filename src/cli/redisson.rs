@@ -182,13 +182,8 @@ impl Set {
         if keep_alive_ms.is_some_and(|keep| keep < interval_ms) {
             return Err(Failure::usage("--keep-alive must be at least the rate's interval"));
         }
-        Ok(LimiterConfig {
-            rate: rate.count(),
-            interval_ms,
-            sharing,
-            keep_alive_ms,
-            expires_in_ms: None,
-        })
+        let config = LimiterConfig::new(rate.count(), interval_ms, sharing);
+        Ok(LimiterConfig { keep_alive_ms, ..config })
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
-use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
 
@@ -36,15 +35,6 @@ events! {
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
-
-    /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
-    /// figures allow. Both are `None` where the buckets live in Redis.
-    pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
-        info!(%limit, over, keys, "limit lowered");
-
-    /// The figures of a limit have come down to those of the file.
-    pub(crate) fn ramp_ended(limit: &Name, rate: Option<&str>, burst: Option<u64>) =
-        info!(%limit, rate, burst, "ramp ended");
 
     /// A changed configuration can be used, but probably does not do what was meant.
     pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");
@@ -205,17 +195,6 @@ pub(crate) struct OverrideEvent<'o> {
     pub(crate) until: Option<Timestamp>,
 }
 
-/// Why an override is no longer in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OverrideEnd {
-    /// The time for which it was set is over.
-    Expired,
-    /// Somebody ended it.
-    Reset,
-    /// A reload removed the limit, or changed the limit's key or algorithm.
-    LimitChanged,
-}
-
 /// An override begins to apply in this process.
 pub(crate) fn override_set(set: &OverrideEvent<'_>) {
     let OverrideEvent { limit, key, wanted, reason, until } = *set;
@@ -226,14 +205,9 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
 }
 
 /// An override no longer applies in this process.
-pub(crate) fn override_ended(set: &OverrideEvent<'_>, why: OverrideEnd) {
+pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
-    let ended = match why {
-        OverrideEnd::Expired => "expired",
-        OverrideEnd::Reset => "reset",
-        OverrideEnd::LimitChanged => "limit changed",
-    };
-    info!(target: TARGET, limit, key = shown(key), rate, ended, "override ended");
+    info!(target: TARGET, limit, key = shown(key), rate, "override ended");
 }
 
 /// A key's text as the log shows it.

@@ -85,7 +85,7 @@ impl Figures {
         match algorithm {
             Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
             Algorithm::LeakyBucket(params) => Some(params.rate.to_string()),
-            Algorithm::SlidingLog(params) => Some(params.rate().to_string()),
+            Algorithm::SlidingLog(params) => Some(format!("{}/{}", params.count, params.interval)),
             Algorithm::SlidingWindow(params) => {
                 Some(format!("{}/{}", params.count, params.interval))
             }

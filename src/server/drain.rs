@@ -33,13 +33,6 @@ enum Waited {
     ForASignal,
 }
 
-/// Whether a process that ends still takes a changed configuration.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FileChanges {
-    Taken,
-    Left,
-}
-
 impl Supervisor {
     /// Takes traffic for `shutdown_delay`, waits for the requests under way, for at most `drain_timeout`, and
     /// stops the workers.
@@ -73,7 +66,7 @@ impl Supervisor {
         events::draining();
         self.process.draining.store(true, Ordering::Relaxed);
         // The configuration still changes within the delay, since the process takes all traffic.
-        let is_over = self.attend_until(sleep(delay), FileChanges::Taken, timers).await?;
+        let is_over = self.attend_until(sleep(delay), timers).await?;
         // Before the next await, so that a second signal within the delay does this, too.
         self.sockets.remove();
         if is_over == Waited::ToTheEnd {
@@ -90,7 +83,7 @@ impl Supervisor {
                 }
             });
             // Connections that are left after the timeout are cut.
-            self.attend_until(finished, FileChanges::Left, timers).await?;
+            self.attend_until(finished, timers).await?;
         }
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
@@ -106,7 +99,6 @@ impl Supervisor {
     async fn attend_until(
         &mut self,
         end: impl Future,
-        changes: FileChanges,
         timers: &mut Timers,
     ) -> Result<Waited, Box<dyn Error>> {
         let mut end = pin!(end);
@@ -115,8 +107,9 @@ impl Supervisor {
                 _ = &mut end => return Ok(Waited::ToTheEnd),
                 occasion = timers.next(&mut self.signals) => match occasion {
                     Occasion::Signal(Instruction::End) => return Ok(Waited::ForASignal),
+                    // The configuration stays as it is once the requests under way are waited for.
                     Occasion::Look | Occasion::Signal(Instruction::Reload)
-                        if changes == FileChanges::Left => {}
+                        if *self.draining.borrow() => {}
                     occasion => self.attend(occasion)?,
                 },
             }

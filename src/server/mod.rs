@@ -7,7 +7,6 @@ mod handover;
 mod inherited;
 mod listen;
 mod open_files;
-mod ramps;
 mod service;
 mod signals;
 mod sockets;
@@ -32,7 +31,6 @@ use self::handover::readiness;
 pub(crate) use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
 use self::open_files::OpenFiles;
-use self::ramps::RunningRamps;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
@@ -120,8 +118,6 @@ struct Supervisor {
     export: SpanExport,
     /// The time of the last log line about errors of the file. `None` if the file is valid.
     rejected: Option<Instant>,
-    /// The limits whose figures come down since a reload.
-    ramps: RunningRamps,
     /// The admin endpoint, if there is one.
     admin: Option<Arc<Admin>>,
 }
@@ -139,7 +135,7 @@ impl Supervisor {
         let workers = plan.server.workers.unwrap_or_else(cores);
         let connections = open_files.connections(&plan);
         let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));
-        process.store.tell_limits(&plan.limits);
+        process.store.put_in_force(&plan.limits);
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
         let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };
@@ -203,7 +199,6 @@ impl Supervisor {
             checks,
             export,
             rejected: None,
-            ramps: RunningRamps::default(),
             admin: serving,
         })
     }
@@ -282,7 +277,6 @@ impl Supervisor {
         }
         let now = self.process.clock.now();
         self.process.store.sweep(now);
-        self.ramps.end(self.process.clock.wall().both(now));
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         // Files that the file names may have been mended: the file is read again rather than the old errors
         // repeated.

@@ -320,13 +320,12 @@ impl Grant {
         }
     }
 
-    /// Ends the grant: the request has used this much more or less than it took.
-    pub(crate) fn settle(self, used: Difference) {
-        let now = self.moment.present();
-        self.settle_at(used, now);
+    /// The present time.
+    pub(crate) fn present(&self) -> Timestamp {
+        self.moment.present()
     }
 
-    /// Like [`Grant::settle`], at the time `now` instead of the present one.
+    /// Ends the grant at the time `now`: the request has used this much more or less than it took.
     pub(crate) fn settle_at(mut self, used: Difference, now: Timestamp) {
         let source = self.end();
         self.settle_with(source, used, now);
@@ -357,8 +356,7 @@ impl Grant {
         match (self.end(), &self.store.redis) {
             (Source::Limiter(id), Some(redis)) => redis.return_permits(&self.question(), id),
             (source, _) => {
-                let now = self.moment.present();
-                self.settle_with(source, Difference::Less(self.ask.cost.get()), now);
+                self.settle_with(source, Difference::Less(self.ask.cost.get()), self.present());
             }
         }
     }

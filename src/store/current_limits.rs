@@ -15,7 +15,7 @@ use crate::limit::name::Name;
 use crate::limit::time::Now;
 use crate::plan::{Figures, LimitSpec};
 
-/// The limits of the last reload and their candidates, by name. Empty before the first reload.
+/// The limits in force and their candidates, by name.
 #[derive(Default)]
 pub(super) struct CurrentLimits(RwLock<HashMap<Name, Arc<LimitSpec>>>);
 
@@ -39,11 +39,7 @@ impl CurrentLimits {
     ) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
-        let spec = match limits.get(&before.name) {
-            Some(spec) => &**spec,
-            None if may_differ => before,
-            None => return ask,
-        };
+        let spec = limits.get(&before.name).map_or(before, |spec| &**spec);
         let is_same = std::ptr::eq(spec, before) && !may_differ && spec.ramp.is_zero();
         if is_same || spec.key.sources != before.key.sources {
             return ask;

@@ -52,7 +52,7 @@ pub(crate) use self::nodes::ClusterServer;
 use self::prefetch::Prefetch;
 pub use self::process::{Counters, ProcessStore};
 use self::redis::Redis;
-pub(crate) use self::redis::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(crate) use self::redis::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
 use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::limit::Scope;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::current_limits::CurrentLimits;
-use super::memory::{Memory, OverCount};
+use super::memory::Memory;
 use super::nodes::{ClusterServer, RedisNodes};
 use super::notices::Notices;
 use super::reserve::{LEASE, Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
 use super::unsettled::Unsettled;
 use crate::clock::Wall;
-use crate::limit::Scope;
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct ProcessStore {
@@ -39,6 +39,8 @@ pub struct ProcessStore {
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
     pub(super) processes: AtomicU64,
+    /// When Redis last named as many processes as are known, or more.
+    highest_at: Mutex<Instant>,
     pub(super) presence: Presence,
     /// The stores of this process, one for each worker.
     pub(super) stores: AtomicU64,
@@ -98,6 +100,7 @@ impl ProcessStore {
             known_refusals: AtomicU64::new(0),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
+            highest_at: Mutex::new(Instant::now()),
             presence: Presence::default(),
             stores: AtomicU64::new(0),
             prefetches: AtomicBool::new(false),
@@ -115,42 +118,14 @@ impl ProcessStore {
         self.prefetches.store(spec.prefetch == PrefetchMode::Auto, Ordering::Relaxed);
     }
 
-    /// Takes over the limits of a reload. Requests that began before are settled by these limits' figures.
+    /// Takes over the limits of the start or of a reload. Requests that began before are settled by these limits'
+    /// figures, overrides are set by them, and the log lines of an outage name their `on_store_error`.
     pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
-        self.tell_limits(limits);
-    }
-
-    /// Takes over the limits for the overrides that are set while the process runs. The log lines of an
-    /// outage name the limits' `on_store_error`.
-    pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
             redis.health.adjust(limits);
         }
-    }
-
-    /// Counts the keys of each lowered limit, and those of them whose next request its new figures refuse. `None`
-    /// where the limit's buckets live in Redis, where to count them would take a look at each key.
-    ///
-    /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
-    pub(crate) fn count_over(
-        &self,
-        limits: Vec<LoweredLimit>,
-        now: Timestamp,
-    ) -> Vec<(LoweredLimit, Option<OverCount>)> {
-        let is_here =
-            |limit: &LoweredLimit| self.redis.is_none() || limit.spec.scope == Scope::Node;
-        let (here, in_redis): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
-        let counts = match here.is_empty() {
-            true => Vec::new(),
-            false => self.memory.count_over(&here, self.wall.both(now)),
-        };
-        let counts = counts.into_iter().map(Some);
-        here.into_iter()
-            .zip(counts)
-            .chain(in_redis.into_iter().map(|limit| (limit, None)))
-            .collect()
     }
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a
@@ -177,12 +152,12 @@ impl ProcessStore {
             decided_without,
             refused_without,
             keys: self.memory.keys(),
-            shared_uses: self.memory.full.shared_uses(),
-            forgotten: self.memory.full.forgotten_buckets(),
+            shared_uses: self.memory.full.shared.load(Ordering::Relaxed),
+            forgotten: self.memory.full.forgotten.load(Ordering::Relaxed),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
-            unsettled: self.unsettled.count(),
+            unsettled: self.unsettled.count.load(Ordering::Relaxed),
             redis_up: redis.map(|redis| redis.are_up()),
         }
     }
@@ -212,31 +187,20 @@ impl ProcessStore {
         if self.prefetches() { without_reserve(spec, ask) } else { *ask }
     }
 
+    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
+    pub(super) fn count_processes(&self, held: u64, sent: Instant, now: Instant) {
+        let mut highest_at = self.highest_at.lock();
+        // A Redis that lost its data knows few processes until each has announced itself again.
+        let known = self.processes.load(Ordering::Relaxed);
+        if held >= known || now.duration_since(*highest_at) >= LEASE {
+            self.processes.store(held.max(1), Ordering::Relaxed);
+            *highest_at = now;
+        }
+        self.presence.note(sent);
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.load(Ordering::Relaxed))
-    }
-}
-
-/// Counts the processes that share Redis.
-pub(super) struct ProcessCount {
-    /// When Redis last named as many as are known, or more.
-    highest_at: Instant,
-}
-
-impl ProcessCount {
-    pub(super) fn begin(now: Instant) -> Self {
-        Self { highest_at: now }
-    }
-
-    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
-    pub(super) fn note(&mut self, shared: &ProcessStore, held: u64, sent: Instant, now: Instant) {
-        // A Redis that lost its data knows few processes until each has announced itself again.
-        let known = shared.processes.load(Ordering::Relaxed);
-        if held >= known || now.duration_since(self.highest_at) >= LEASE {
-            shared.processes.store(held.max(1), Ordering::Relaxed);
-            self.highest_at = now;
-        }
-        shared.presence.note(sent);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::observe::seldom::Seldom;
 
 /// How many of this process's settlements were lost, and how many of them the log has counted.
 pub(super) struct Unsettled {
-    count: AtomicU64,
+    pub(super) count: AtomicU64,
     logged: AtomicU64,
     lines: Seldom<()>,
 }
@@ -23,10 +23,6 @@ impl Default for Unsettled {
 }
 
 impl Unsettled {
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
     pub(super) fn add(&self, error: &StoreError) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if self.lines.is_due(()) {

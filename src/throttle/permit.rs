@@ -80,15 +80,7 @@ impl Permit {
     /// Ends what the request holds at the time `now`, instead of when the permit is dropped.
     pub(super) fn end_at(mut self, now: Timestamp) {
         for held in &mut self.0 {
-            let Some(grant) = held.grant.take() else { continue };
-            match held.difference(&grant) {
-                Some(used) => grant.settle_at(used, now),
-                None if grant.is_slot() => {
-                    let slot = Difference::Less(grant.ask().cost.get());
-                    grant.settle_at(slot, now);
-                }
-                None => grant.keep(),
-            }
+            held.end(|_| now);
         }
     }
 
@@ -116,6 +108,19 @@ impl FromIterator<Box<Grant>> for Permit {
 }
 
 impl HeldGrant {
+    /// Settles what the request used, or gives a slot back, at this time.
+    fn end(&mut self, now: impl FnOnce(&Grant) -> Timestamp) {
+        let Some(grant) = self.grant.take() else { return };
+        let slot = || grant.is_slot().then(|| Difference::Less(grant.ask().cost.get()));
+        match self.difference(&grant).or_else(slot) {
+            Some(used) => {
+                let now = now(&grant);
+                grant.settle_at(used, now);
+            }
+            None => grant.keep(),
+        }
+    }
+
     fn is_slot(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.is_slot())
     }
@@ -148,11 +153,7 @@ impl HeldGrant {
 
 impl Drop for HeldGrant {
     fn drop(&mut self) {
-        let Some(grant) = self.grant.take() else { return };
-        match self.difference(&grant) {
-            Some(used) => grant.settle(used),
-            None => grant.keep(),
-        }
+        self.end(Grant::present);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::proxy::refusal::Refusal;
 use crate::request::key::View;
-use crate::store::{BucketName, LimiterKeys, limiter_name, shown_key};
+use crate::store::{BucketName, limiter_keys, limiter_name, shown_key};
 use crate::throttle;
 
 /// Says whether the limit counts this request, by which figures and in which bucket.
@@ -169,9 +169,8 @@ fn describe_bucket(
 }
 
 fn describe_limiter(name: &[u8], text: &mut Explanation) {
-    let keys = LimiterKeys::new(name, "CLIENT");
-    let [name, value, permits] =
-        [&keys.hash, &keys.value, &keys.permits].map(|key| String::from_utf8_lossy(key));
+    let keys = limiter_keys(name, "CLIENT");
+    let [name, value, permits, ..] = keys.each_ref().map(|key| String::from_utf8_lossy(key));
     text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
 }
 

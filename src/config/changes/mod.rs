@@ -297,7 +297,7 @@ fn figures(figures: &Figures) -> Vec<(&'static str, String)> {
             vec![("rate", params.rate.to_string()), ("queue", params.queue().to_string())]
         }
         Figures::Limited(Algorithm::SlidingLog(params)) => {
-            vec![("rate", params.rate().to_string())]
+            vec![("rate", format!("{}/{}", params.count, params.interval))]
         }
         Figures::Limited(Algorithm::Concurrency(params)) => {
             vec![("limit", params.limit.get().to_string())]

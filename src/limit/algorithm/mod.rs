@@ -25,6 +25,7 @@ pub use self::settlement::{Difference, Receipt, Settlement};
 pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
+use super::rate::Burst;
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
@@ -226,50 +227,35 @@ impl Algorithm {
         }
     }
 
-    /// Whether the bucket owes tokens. A store that forgets such a bucket forgives a debt.
-    pub(crate) fn in_debt(&self, state: State) -> bool {
-        match (self, state) {
-            (_, State::Bucket(state)) => {
-                self.bucket().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
-            }
-            (Self::FixedWindow(params), State::FixedWindow(state)) => {
-                fixed_window::in_debt(params, state)
-            }
-            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
-                sliding_window::in_debt(params, state)
-            }
-            (Self::SlidingLog(params), State::SlidingLog(state)) => {
-                sliding_log::in_debt(params, state)
-            }
-            // A store must never forget held slots.
-            (Self::Concurrency(_), State::Concurrency(_)) => true,
-            _ => false,
-        }
-    }
-
     /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For
-    /// a bucket that refills continuously the answer is the time in which an empty one is full.
-    pub(crate) fn usage(&self, state: State) -> Usage {
-        let share = |used: u64, count: u64| {
-            let share = used.min(count).saturating_mul(255) / count.max(1);
+    /// a bucket that refills continuously the answer is the time in which an empty one is full. `None` where a
+    /// store must not forget the bucket: the bucket owes tokens, or has held slots.
+    pub(crate) fn usage(&self, state: State) -> Option<Usage> {
+        let share = |used: u64, count: Burst| {
+            let share = used.min(count.get()).saturating_mul(255) / count.get();
             Usage::Share(u8::try_from(share).unwrap_or(u8::MAX))
         };
-        match (self, state) {
-            (_, State::Bucket(_)) => {
-                Usage::RefillsIn(self.bucket().map_or(0, |bucket| bucket.refill_micros()))
+        let (usage, in_debt) = match (self, state) {
+            (_, State::Bucket(state)) => {
+                let Some(bucket) = self.bucket() else { return Some(Usage::RefillsIn(0)) };
+                let in_debt = token_bucket::in_debt(&bucket, state);
+                (Usage::RefillsIn(bucket.refill_micros()), in_debt)
             }
             (Self::FixedWindow(params), State::FixedWindow(state)) => {
-                share(state.used, params.count.get())
+                (share(state.used, params.count), fixed_window::in_debt(params, state))
             }
             (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
                 let used = state.previous.saturating_add(state.current).saturating_add(state.next);
-                share(used, params.count.get())
+                (share(used, params.count), sliding_window::in_debt(params, state))
             }
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
-                share(u64::from(state.used) + u64::from(state.added), params.rate().count())
+                let used = u64::from(state.used) + u64::from(state.added);
+                (share(used, params.count), sliding_log::in_debt(params, state))
             }
-            _ => Usage::Share(u8::MAX),
-        }
+            (Self::Concurrency(_), State::Concurrency(_)) => return None,
+            _ => return Some(Usage::Share(u8::MAX)),
+        };
+        (!in_debt).then_some(usage)
     }
 
     /// The figures in the order in which the algorithm's Lua twin takes them, all below 2^53.
@@ -284,7 +270,7 @@ impl Algorithm {
             // A Redisson limiter has a script of its own. Redis is never asked about a closed limit.
             Self::Redisson(_) | Self::Closed => SmallVec::new(),
             Self::SlidingLog(params) => {
-                smallvec![params.rate().count(), params.rate().interval()]
+                smallvec![params.count.get(), params.interval.as_micros()]
             }
             Self::Concurrency(params) => {
                 let lease = u64::try_from(params.lease().as_micros()).unwrap_or(u64::MAX);
@@ -302,7 +288,7 @@ impl Algorithm {
             Self::SlidingWindow(params) => params.count.get(),
             // The figures in Redis are not known here.
             Self::Redisson(params) => params.stand_in().map_or(u64::MAX, |it| it.burst.get()),
-            Self::SlidingLog(params) => params.rate().count(),
+            Self::SlidingLog(params) => params.count.get(),
             Self::Concurrency(params) => params.limit.get(),
             Self::Closed => 0,
         }
@@ -319,7 +305,7 @@ impl Algorithm {
             Self::Redisson(params) => {
                 Some(params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000)))
             }
-            Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
+            Self::SlidingLog(params) => Some(params.interval.as_seconds()),
             Self::Concurrency(_) | Self::Closed => None,
         }
     }
@@ -370,7 +356,9 @@ impl fmt::Display for Algorithm {
                 write!(f, "{}/{} in a sliding window", params.count, params.interval)
             }
             Self::Redisson(params) => params.fmt(f),
-            Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
+            Self::SlidingLog(params) => {
+                write!(f, "{}/{} in any such interval", params.count, params.interval)
+            }
             Self::Concurrency(params) => write!(f, "{} at once", params.limit),
             Self::Closed => f.write_str("0/s"),
         }

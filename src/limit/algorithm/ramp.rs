@@ -40,13 +40,9 @@ impl Algorithm {
                 Self::SlidingWindow(params)
             }
             (Self::SlidingLog(old), Self::SlidingLog(new)) => {
-                let (old, new) = (old.rate(), new.rate());
-                let [old_length, length] =
-                    [old, new].map(|rate| Interval::from_micros(rate.interval()));
-                let count = count_in(old.count(), old_length?, length?)?.get();
-                let count = count.min(sliding_log::MOST);
-                let rate = Rate::with_count(new, count, count);
-                Self::SlidingLog(sliding_log::Params::new(rate)?)
+                let count = count_in(old.count.get(), old.interval, new.interval)?.max(new.count);
+                let count = Burst::new(count.get().min(sliding_log::MOST))?;
+                Self::SlidingLog(sliding_log::Params { count, ..new })
             }
             (Self::Concurrency(old), Self::Concurrency(new)) => {
                 let limit = old.limit.max(new.limit);
@@ -86,10 +82,8 @@ impl Algorithm {
                 Self::SlidingWindow(sliding_window::Params::new(count, end.interval))
             }
             (Self::SlidingLog(start), Self::SlidingLog(end)) => {
-                let most = start.rate().count();
-                let count = place.between(most, end.rate().count());
-                let rate = Rate::with_count(end.rate(), count, most);
-                sliding_log::Params::new(rate).map_or(new, Self::SlidingLog)
+                let count = burst(start.count, end.count);
+                Self::SlidingLog(sliding_log::Params { count, ..end })
             }
             (Self::Concurrency(start), Self::Concurrency(end)) => {
                 let limit = burst(start.limit, end.limit);
@@ -233,7 +227,9 @@ mod tests {
         let half = old.begin_descent(new).unwrap().descend(new, Descent::of(1, 2));
         let (at, lead) = (Timestamp::MIN, Lead::NONE);
         let state = token_bucket::State { missing: 1, rest: 0, period: 1, at, lead };
-        let Usage::RefillsIn(micros) = half.usage(State::Bucket(state)) else { panic!("{half}") };
+        let Some(Usage::RefillsIn(micros)) = half.usage(State::Bucket(state)) else {
+            panic!("{half}")
+        };
         assert_eq!(half.window_seconds(), Some(60));
         assert!((59_000_000..=61_000_000).contains(&micros), "{micros}");
     }
@@ -264,7 +260,7 @@ mod tests {
             Algorithm::SlidingWindow(params) => {
                 hour(params.count.get(), params.interval.as_micros())
             }
-            Algorithm::SlidingLog(params) => hour(params.rate().count(), params.rate().interval()),
+            Algorithm::SlidingLog(params) => hour(params.count.get(), params.interval.as_micros()),
             Algorithm::FixedWindow(params) => match params.windows {
                 Windows::Rolling(length) => hour(params.count.get(), length.as_micros()),
                 _ => f64::NAN,

@@ -47,9 +47,8 @@ impl Algorithm {
                 Self::SlidingWindow(sliding_window::Params::new(count, params.interval))
             }
             Self::SlidingLog(params) => {
-                let least = least(params.rate().count());
-                let rate = whole_part(params.rate(), processes, least);
-                Self::SlidingLog(sliding_log::Params::new(rate).unwrap_or(params))
+                let count = down(params.count);
+                Self::SlidingLog(sliding_log::Params { count, ..params })
             }
             Self::Concurrency(params) => {
                 Self::Concurrency(concurrency::Params::new(up(params.limit), params.lease()))
@@ -68,12 +67,12 @@ fn part(rate: Rate, processes: u64) -> Rate {
     let longer = rate.interval().checked_mul(processes);
     longer
         .and_then(|interval| Rate::new(rate.count(), interval).ok())
-        .unwrap_or_else(|| whole_part(rate, processes, 1))
+        .unwrap_or_else(|| fewer(rate, processes))
 }
 
 /// A share of a rate in the same interval.
-fn whole_part(rate: Rate, processes: u64, least: u64) -> Rate {
-    let count = (rate.count() / processes).max(least);
+fn fewer(rate: Rate, processes: u64) -> Rate {
+    let count = (rate.count() / processes).max(1);
     let lower = count.saturating_sub(TRIES).max(1)..=count;
     lower.rev().find_map(|count| Rate::new(count, rate.interval()).ok()).unwrap_or(rate)
 }

@@ -37,23 +37,6 @@ impl Rate {
         let count = u64::try_from(count).unwrap_or(EXACT).min(EXACT - 1);
         Self { count, interval: to.interval, tokens, period }
     }
-
-    /// The rate with the interval of `to` whose count is the nearest one up to `count` that can be counted
-    /// exactly. `most` is at least `count`: for all counts up to it, the results are in the same order as the
-    /// counts. Never below `to`.
-    pub(crate) fn with_count(to: Self, count: u64, most: u64) -> Self {
-        // Multiples of a divisor of the interval share it with the interval.
-        let grains = std::iter::successors(Some(1_u64), |grain| grain.checked_mul(10));
-        let grain = grains.take_while(|grain| to.interval.is_multiple_of(*grain)).find(|grain| {
-            let product = (most / grain).checked_mul(to.interval / grain);
-            product.is_some_and(|product| product < EXACT)
-        });
-        let count = grain.map_or(0, |grain| count - count % grain);
-        match Self::new(count.max(to.count), to.interval) {
-            Ok(rate) if count > to.count => rate,
-            _ => to,
-        }
-    }
 }
 
 /// The period of all rates on the way between these two: the largest one with which they can be counted
@@ -133,17 +116,6 @@ mod tests {
                 before = now;
             }
             prop_assert_eq!(before, to);
-        }
-
-        #[test]
-        fn counts_of_an_interval_are_exact_and_in_order(
-            to in any_rate(), most in 1..100_000_u64, one in 1..100_000_u64, other in 1..100_000_u64,
-        ) {
-            let (less, more) = (one.min(other).min(most), one.max(other).min(most));
-            let [less_rate, more_rate] = [less, more].map(|count| Rate::with_count(to, count, most));
-            prop_assert!(less_rate.count() <= more_rate.count());
-            prop_assert!(less_rate.count() >= to.count());
-            prop_assert!(more_rate.count() <= more.max(to.count()));
         }
     }
 }

@@ -161,18 +161,6 @@ impl<T> KeyOverrides<T> {
         all
     }
 
-    /// The figures of all entries.
-    pub(crate) fn figures(&self) -> impl Iterator<Item = &T> {
-        self.shapes.values().flat_map(HashMap::values)
-    }
-
-    /// The keys, as texts, of the entries that fit one key alone.
-    pub(crate) fn single_keys(&self) -> impl Iterator<Item = &str> {
-        let is_exact = |shape: &[PartShape]| shape.iter().all(|part| *part == PartShape::Exact);
-        let exact = self.shapes.iter().filter(move |(shape, _)| is_exact(shape));
-        exact.flat_map(|(_, entries)| entries.keys().map(String::as_str))
-    }
-
     /// Calls `change` for each entry whose key has an entry in `before` too, with both figures.
     pub(crate) fn for_same_keys(&mut self, before: &Self, change: impl Fn(&T, &mut T)) {
         for (shape, entries) in &mut self.shapes {

@@ -7,8 +7,10 @@ use crate::limit::name::Name;
 /// How often there was no room, by what followed.
 #[derive(Default)]
 pub(in crate::store) struct Full {
-    shared: AtomicU64,
-    forgotten: AtomicU64,
+    /// Decisions that shared buckets made.
+    pub(in crate::store) shared: AtomicU64,
+    /// Buckets that were forgotten before they were full.
+    pub(in crate::store) forgotten: AtomicU64,
 }
 
 impl Full {
@@ -27,15 +29,5 @@ impl Full {
                         tidegate_forgotten_total counts them";
             tracing::warn!(keys, help, "memory store full, buckets in use are forgotten");
         }
-    }
-
-    /// Decisions that shared buckets made.
-    pub(in crate::store) fn shared_uses(&self) -> u64 {
-        self.shared.load(Ordering::Relaxed)
-    }
-
-    /// Buckets that were forgotten before they were full.
-    pub(in crate::store) fn forgotten_buckets(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
     }
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::RedisNodes;
 use super::connect::RedisConnector;
 use super::slot::{HashSlot, SlotRange, read_slots};
-use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation};
 use crate::store::StoreError;
 
@@ -29,15 +28,8 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The time that one server has to connect and to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The time between two warnings that the slots cannot be read.
-const SILENCE: Duration = Duration::from_secs(600);
-
-const RIGHTS: &str = "allow this user +cluster|info and +cluster|slots on each server: until then a failover \
-                      may not be noticed";
-
 /// Keeps the map of the slots right for as long as the worker runs.
 pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
-    let told = Seldom::new(SILENCE);
     loop {
         let turn = nodes.health.turn().await;
         let is_known = !nodes.map().owners().is_empty();
@@ -46,13 +38,8 @@ pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
                 0 => turn.succeeded(),
                 slots => turn.failed(&StoreError::NoServer(slots)),
             },
-            Err(error) if is_known => {
-                drop(turn);
-                // Any other failure is told by the servers' own health.
-                if is_forbidden(&error) && told.is_due(()) {
-                    tell_forbidden(&nodes, &error);
-                }
-            }
+            // The map that is known stays in force. The servers' own health tells what is wrong with them.
+            Err(_) if is_known => drop(turn),
             Err(error) => {
                 nodes.missing();
                 turn.failed(&error);
@@ -82,22 +69,10 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
         match ask(&nodes.connector.to(&location)).await {
             Ok(ranges) => return Ok(ranges),
-            Err(_) if is_forbidden(&failure) => {}
             Err(error) => failure = error,
         }
     }
     Err(failure)
-}
-
-/// Whether the user may not ask, or may not even log in any more.
-fn is_forbidden(error: &StoreError) -> bool {
-    error.kind() == Some("permission")
-}
-
-fn tell_forbidden(nodes: &RedisNodes, error: &StoreError) {
-    let is_right = matches!(error, StoreError::Redis(error) if error.code() == Some("NOPERM"));
-    let help = if is_right { Some(RIGHTS) } else { error.help() };
-    tracing::warn!(server = %nodes.location, %error, help, "store slots not read");
 }
 
 async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {

@@ -241,9 +241,6 @@ impl RedisServer {
                 Ok((live, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
-                    if self.connector.may_move() {
-                        health.connected_to(&server);
-                    }
                     let made = *self.made.borrow() + 1;
                     number.store(made, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));
@@ -309,11 +306,13 @@ impl RedisServer {
         if !self.nodes.is_cluster {
             return plain;
         }
-        let slots = self.nodes.map().slots_of(&self.node);
-        let is_here = |name: &String| slots.contains(&HashSlot::of(name.as_bytes()));
+        let map = self.nodes.map();
+        let is_here = |name: &String| {
+            let owner = map.owner(HashSlot::of(name.as_bytes()));
+            owner.is_some_and(|owner| owner.id == self.node.id)
+        };
+        let mut names = (0..MOST_NAMES).map(|number| format!("{plain}:{number}"));
         // A server without slots answers that another one has them.
-        let tries = if slots.is_empty() { 0 } else { MOST_NAMES };
-        let mut names = (0..tries).map(|number| format!("{plain}:{number}"));
         names.find(is_here).unwrap_or(plain)
     }
 

@@ -48,7 +48,9 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::call::Verb;
 use self::redisson::new_id;
-pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(crate) use self::redisson::{
+    LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
+};
 
 /// One worker's access to Redis.
 pub(super) struct Redis {
@@ -131,7 +133,7 @@ impl Redis {
         match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
             (false, _) => HashSlot::default(),
             (true, false) => self.router.slot(&self.name(ask)),
-            (true, true) => self.router.slot(&self.limiter_keys(ask).hash),
+            (true, true) => self.router.slot(&redisson::limiter(ask)),
         }
     }
 

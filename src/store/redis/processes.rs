@@ -20,7 +20,6 @@ use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
 use crate::store::error::refusal;
 use crate::store::nodes::HashSlot;
-use crate::store::process::ProcessCount;
 use crate::store::reserve::LEASE;
 use crate::store::{ProcessStore, StoreError};
 
@@ -88,7 +87,6 @@ impl Announcement {
 
 async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<ProcessStore>) {
     let command = call.command();
-    let mut count = ProcessCount::begin(Instant::now());
     let mut setbacks = Setbacks::new();
     loop {
         let sent = Instant::now();
@@ -100,7 +98,7 @@ async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<P
         let now = Instant::now();
         let help = match &held {
             Ok(held) => {
-                count.note(&shared, *held, sent, now);
+                shared.count_processes(*held, sent, now);
                 setbacks.ended();
                 None
             }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{RedisConnection, RedisServer};
-use crate::plan::{Endpoint, RedisTopology};
+use crate::plan::RedisTopology;
 use crate::store::nodes::{HashSlot, RedisNode, RedisNodes, read_address};
 use crate::store::{ProcessStore, StoreError};
 
@@ -169,7 +169,11 @@ impl Router {
                 return result;
             }
             asking = !moved;
-            node = self.follow(slot, &named, moved).ok_or(StoreError::NotConnected)?;
+            // A slot that has moved is noted, one that is about to move is not.
+            if moved {
+                self.nodes.moved(slot, &named);
+            }
+            node = self.nodes.named(&named).ok_or(StoreError::NotConnected)?;
         }
         Err(StoreError::NotConnected)
     }
@@ -177,14 +181,6 @@ impl Router {
     /// Counts an error of a key in this slot.
     pub(super) fn count_error(&self, slot: HashSlot, error: &StoreError) {
         self.nodes.health_of(slot).counts.failed(error);
-    }
-
-    /// The server that a redirection names. A slot that has moved is noted, one that is about to move is not.
-    fn follow(&self, slot: HashSlot, named: &Endpoint, moved: bool) -> Option<Arc<RedisNode>> {
-        if moved {
-            self.nodes.moved(slot, named);
-        }
-        self.nodes.named(named)
     }
 
     /// Waits until the servers are known.

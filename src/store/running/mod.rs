@@ -20,12 +20,8 @@ use tokio::time::Instant;
 pub(super) use self::table::RunningTable;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::events::{self, OverrideEnd, OverrideEvent};
+use crate::observe::events::{self, OverrideEvent};
 use crate::plan::{Figures, LimitSpec, WantedFigures};
-
-/// An override that is gone so shortly before its end has expired: the clocks of two machines differ, and
-/// overrides are read now and then.
-const NEAR: Duration = Duration::from_secs(2);
 
 /// Two answers of Redis may overtake each other by this many microseconds.
 const LATE: u64 = 2_000_000;
@@ -103,25 +99,6 @@ impl RunningState {
     /// The generation in Redis that was read last. Without overrides it is 0, and nothing need be read.
     fn generation(&self) -> u64 {
         self.read.map_or(0, |(_, generation)| generation)
-    }
-
-    /// Why an override is not in force any more.
-    fn why_ended(
-        &self,
-        place: &OverridePlace,
-        entry: &RunningOverride,
-        now: Instant,
-    ) -> OverrideEnd {
-        let is_near_its_end = || {
-            let read = self.read.map(|(at, _)| at.plus(NEAR));
-            entry.ends.zip(read).is_some_and(|(ends, read)| ends <= read)
-        };
-        match self.known.get(place) {
-            Some(known) if known.is_over(now) => OverrideEnd::Expired,
-            Some(_) => OverrideEnd::LimitChanged,
-            None if is_near_its_end() => OverrideEnd::Expired,
-            None => OverrideEnd::Reset,
-        }
     }
 }
 
@@ -285,8 +262,7 @@ impl RunningOverrides {
         let is_same = state.in_force == in_force;
         for (place, entry) in &state.in_force {
             if !in_force.contains_key(place) {
-                let ended = state.why_ended(place, entry, now);
-                events::override_ended(&event(entry), ended);
+                events::override_ended(&event(entry));
             }
         }
         for (place, entry) in &in_force {

@@ -16,14 +16,12 @@ use crate::store::ProcessStore;
 use crate::store::claim::{Claim, Moment};
 use crate::store::known::KnownRefusals;
 use crate::store::prefetch::{BusyKeys, Fetch, Fetched, Return, is_fetched};
-use crate::store::process::ProcessCount;
 
 pub(super) struct SimulatedNode {
     mode: Strategy,
     pub(super) shared: Arc<ProcessStore>,
     known: KnownRefusals,
     busy: BusyKeys,
-    count: ProcessCount,
 }
 
 /// What a node says about a request without a question.
@@ -40,13 +38,13 @@ pub(super) enum NodeAnswer {
 pub(super) type Returned = (usize, u64, Receipt);
 
 impl SimulatedNode {
-    pub(super) fn start(mode: Strategy, now: Instant) -> Self {
+    pub(super) fn start(mode: Strategy) -> Self {
         let prefetch =
             if mode == Strategy::Prefetch { PrefetchMode::Auto } else { PrefetchMode::Off };
         let shared =
             ProcessStore::new(&StoreSpec { prefetch, max_keys: 1, ..StoreSpec::default() });
         let (known, busy) = (KnownRefusals::default(), BusyKeys::default());
-        Self { mode, shared, known, busy, count: ProcessCount::begin(now) }
+        Self { mode, shared, known, busy }
     }
 
     pub(super) fn ask(&mut self, limit: &Limit, key: usize, moment: Moment) -> NodeAnswer {
@@ -120,7 +118,7 @@ impl SimulatedNode {
 
     /// The server has counted this many processes.
     pub(super) fn count(&mut self, held: u64, sent: Instant, now: Instant) {
-        self.count.note(&self.shared, held, sent, now);
+        self.shared.count_processes(held, sent, now);
     }
 
     fn fetches(&self, claim: &Claim<'_>) -> bool {

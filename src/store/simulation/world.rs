@@ -92,7 +92,7 @@ impl<'s> World<'s> {
         let limit = Limit::of(setting);
         let base = Instant::now();
         let keys = limit.keys.len();
-        let asked = SimulatedNode::start(setting.mode, base).shared.asked(&limit.spec, &limit.ask);
+        let asked = SimulatedNode::start(setting.mode).shared.asked(&limit.spec, &limit.ask);
         let server = SimulatedServer::new(asked, limit.ask, keys);
         let place = || NodePlace { node: None, process: 0, stopped_until: 0 };
         let mut world = Self {
@@ -281,7 +281,7 @@ impl<'s> World<'s> {
     }
 
     fn start(&mut self, place: usize) {
-        let node = SimulatedNode::start(self.setting.mode, self.at(self.now));
+        let node = SimulatedNode::start(self.setting.mode);
         self.numbers += 1;
         let process = self.numbers;
         self.places[place] = NodePlace { node: Some(node), process, stopped_until: 0 };

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::rate::{Cost, Rate};
+use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
 /// The largest count of a rate. The bound exists because each permit has an entry.
@@ -26,24 +26,23 @@ const MOST_BEYOND: u64 = 100;
 /// The figures of one sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    rate: Rate,
+    /// The permits of an interval, at most [`MOST`].
+    pub count: Burst,
+    /// The interval's length.
+    pub interval: Interval,
 }
 
 impl Params {
     /// `None` where the count is above [`MOST`].
     pub fn new(rate: Rate) -> Option<Self> {
-        (rate.count() <= MOST).then_some(Self { rate })
-    }
-
-    /// The permits of an interval, and the interval's length.
-    pub fn rate(&self) -> Rate {
-        self.rate
+        let count = Burst::new(rate.count()).filter(|count| count.get() <= MOST)?;
+        Some(Self { count, interval: Interval::from_micros(rate.interval())? })
     }
 
     /// The most entries that are kept. Twice the count: permits used beyond the count must still count
     /// when others are given back. A small count gets more than twice, for held requests.
     fn most(&self) -> u64 {
-        self.rate.count() + self.rate.count().max(MOST_BEYOND)
+        self.count.get() + self.count.get().max(MOST_BEYOND)
     }
 }
 
@@ -71,7 +70,7 @@ impl State {
 
 /// Decides on a request at `now`.
 pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (count, cost) = (params.rate.count(), want.cost.get());
+    let (count, cost) = (params.count.get(), want.cost.get());
     let (state, kept) = follow(seen, now);
     let held_back = state.newest > state.arrived;
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
@@ -109,12 +108,12 @@ fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
 
 /// The time from which no interval includes an entry.
 pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
-    state.newest.plus_micros(params.rate.interval())
+    state.newest.plus_micros(params.interval.as_micros())
 }
 
 /// Whether places are reserved, or more permits were used than the count.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    u64::from(state.used) > params.rate.count() || state.newest > state.arrived
+    u64::from(state.used) > params.count.get() || state.newest > state.arrived
 }
 
 /// The entries of one bucket, oldest first.
@@ -136,10 +135,10 @@ impl Log {
     /// The state for a request of this cost; `None` for an empty list.
     pub fn seen(&self, params: &Params, cost: Cost, now: Timestamp) -> Option<State> {
         let Entry { at: newest, arrived } = *self.entries.back()?;
-        let interval = params.rate.interval();
+        let interval = params.interval.as_micros();
         let base = arrived.max(now);
         // The request fits once at most `others` entries are left in the interval.
-        let others = index(params.rate.count().saturating_sub(cost.get()));
+        let others = index(params.count.get().saturating_sub(cost.get()));
         let last_in_the_way = self.entries.len().checked_sub(others + 1);
         let room_at = last_in_the_way
             .and_then(|place| self.entries.get(place))
@@ -208,7 +207,9 @@ impl Log {
 
     /// The number of entries that are in no interval that ends at `now` or later.
     fn expired(&self, params: &Params, now: Timestamp) -> usize {
-        let Some(since) = now.as_micros().checked_sub(params.rate.interval()) else { return 0 };
+        let Some(since) = now.as_micros().checked_sub(params.interval.as_micros()) else {
+            return 0;
+        };
         // Every write forgets them, so there are few. A binary search would cost more.
         self.entries.iter().take_while(|entry| entry.at.as_micros() <= since).count()
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::counts::CallCounts;
 use crate::limit::Scope;
-use crate::plan::{Endpoint, LimitSpec, OnStoreError};
+use crate::plan::{LimitSpec, OnStoreError};
 use crate::store::StoreError;
 
 /// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
@@ -51,8 +51,6 @@ pub(in crate::store) struct RedisHealth {
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
-    /// Behind sentinels: the server to which the last connection was made.
-    master: Mutex<Option<Endpoint>>,
 }
 
 /// Counts of requests on which Redis should have decided and did not.
@@ -64,9 +62,8 @@ struct Without {
 
 #[derive(Default)]
 struct Away {
-    since: Option<Instant>,
     /// The reasons that were logged, and the time of the last line.
-    told: Vec<String>,
+    told: Vec<Option<&'static str>>,
     last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
@@ -88,7 +85,6 @@ impl RedisHealth {
             failures: AtomicU32::new(0),
             away: Mutex::default(),
             without: Without::default(),
-            master: Mutex::default(),
         }
     }
 
@@ -160,8 +156,7 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        away.since = Some(Instant::now());
-        away.told = vec![reason(error)];
+        away.told = vec![error.kind()];
         away.last_line = Some(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
@@ -173,15 +168,14 @@ impl RedisHealth {
     /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
     /// first out of reach, and then refuses the old password.
     fn still_away(&self, error: &StoreError) {
-        let reason = reason(error);
         let mut away = self.away.lock();
-        let is_new = !away.told.contains(&reason);
+        let is_new = !away.told.contains(&error.kind());
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
-        if away.since.is_none() || !is_new && !is_due {
+        if self.is_up() || !is_new && !is_due {
             return;
         }
         away.last_line = Some(Instant::now());
-        away.told.extend(is_new.then_some(reason));
+        away.told.extend(is_new.then(|| error.kind()));
         drop(away);
         let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();
@@ -224,25 +218,14 @@ impl RedisHealth {
         }
     }
 
-    /// Behind sentinels, a connection was made to this server. Another one than before is logged once for all
-    /// workers: after a planned failover no other line tells of it.
-    pub(in crate::store) fn connected_to(&self, master: &Endpoint) {
-        let before = self.master.lock().replace(master.clone());
-        if let Some(before) = before.filter(|before| before != master) {
-            let (from, to) = (before.to_string(), master.to_string());
-            tracing::info!(server = self.server, from, to, "store master moved");
-        }
-    }
-
     fn recovered(&self, phase: HealthPhase) {
+        let mut away = self.away.lock();
         if !self.change(phase) {
             return;
         }
-        let mut away = self.away.lock();
-        let since = away.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
         // `was_up` is still false where Redis was away from the start.
         match self.was_up.swap(true, Ordering::Relaxed) {
@@ -265,7 +248,7 @@ impl RedisHealth {
     pub(in crate::store) fn tell_missed(&self) {
         let mut away = self.away.lock();
         let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
-        if away.since.is_some() || told_lately || self.without() == away.counted {
+        if !self.is_up() || told_lately || self.without() == away.counted {
             return;
         }
         away.missed = Some(Instant::now());
@@ -350,18 +333,6 @@ fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
         (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
     });
     groups.collect::<Vec<_>>().join("; ")
-}
-
-/// Tells two reasons apart by the kind of the error, not by its words.
-fn reason(error: &StoreError) -> String {
-    match error {
-        StoreError::Redis(error) => {
-            error.code().map_or_else(|| format!("{:?}", error.kind()), str::to_owned)
-        }
-        StoreError::NoServer(_) => "no server".to_owned(),
-        StoreError::ClusterDown(_) => "cluster down".to_owned(),
-        error => error.to_string(),
-    }
 }
 
 fn next_probe() -> Instant {

@@ -8,7 +8,7 @@ use redis::{FromRedisValue, RedisError, Script};
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use super::{LimiterKeys, type_number};
+use super::{limiter_keys, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 use crate::plan::{RedisLocation, RedisTopology};
@@ -35,6 +35,11 @@ pub(crate) struct LimiterConfig {
 }
 
 impl LimiterConfig {
+    /// Figures of a limiter whose keys stay for ever.
+    pub(crate) fn new(rate: u64, interval_ms: u64, sharing: Sharing) -> Self {
+        Self { rate, interval_ms, sharing, keep_alive_ms: None, expires_in_ms: None }
+    }
+
     /// The rate as `proxy.toml` spells it.
     pub(crate) fn rate_text(&self) -> String {
         let micros = self.interval_ms.checked_mul(1_000);
@@ -165,12 +170,11 @@ impl Limiters {
         let (Some(rate), Some(interval_ms), Some(kind)) = (number(0), number(1), number(2)) else {
             return Err(LimiterError::Unset);
         };
+        let sharing = if kind == 1 { Sharing::PerClient } else { Sharing::Overall };
         Ok(LimiterConfig {
-            rate,
-            interval_ms,
-            sharing: if kind == 1 { Sharing::PerClient } else { Sharing::Overall },
             keep_alive_ms: number(3).filter(|keep| *keep > 0),
             expires_in_ms: u64::try_from(expires).ok(),
+            ..LimiterConfig::new(rate, interval_ms, sharing)
         })
     }
 
@@ -212,10 +216,9 @@ impl Limiters {
         name: &str,
         arguments: &[u64],
     ) -> Result<T, LimiterError> {
-        let keys = LimiterKeys::new(name.as_bytes(), &self.client);
         let script = Script::new(script);
         let mut call = script.prepare_invoke();
-        for key in keys.all() {
+        for key in limiter_keys(name.as_bytes(), &self.client) {
             call.key(key);
         }
         for argument in arguments {

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
-pub(crate) use self::names::{LimiterKeys, limiter_name};
+pub(crate) use self::names::{limiter_keys, limiter_name};
 use super::call::Verb;
 use super::queue::Lost;
 use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
@@ -55,8 +55,8 @@ impl Redis {
                 }
                 claim.decision = Some(decision);
                 claim.figures = Some(LimiterFigures {
-                    capacity: figures.rate,
-                    window_seconds: figures.interval_ms.div_ceil(1_000),
+                    capacity: figures.config.rate,
+                    window_seconds: figures.config.interval_ms.div_ceil(1_000),
                 });
                 Ok(())
             }
@@ -90,8 +90,7 @@ impl Redis {
         deadline: Instant,
     ) -> Result<(Decision, LimiterHash), StoreError> {
         let (wanted, permits) = wanted(ask, verb);
-        let keys = self.limiter_keys(ask);
-        let call = command(&keys, wanted, permits, id, written(ask), ask.ask.max_wait);
+        let call = self.command(ask, wanted, permits, id, ask.ask.max_wait);
         let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
@@ -101,36 +100,39 @@ impl Redis {
         reply
     }
 
-    /// Starts a task that gives back the permits of this id.
+    /// Gives back the permits of this id. If the call fails, they come back when the interval is over.
     pub(in crate::store) fn return_permits(&self, ask: &BucketAsk<'_>, id: [u8; 16]) {
-        // Without a runtime the process is ending. The entry leaves the interval by itself.
-        let Ok(runtime) = Handle::try_current() else { return };
         let (_, permits) = wanted(ask, Verb::Take);
-        let keys = self.limiter_keys(ask);
-        let call = command(&keys, "return", permits, &id, None, MaxWait::NONE);
-        let (router, slot, timeout) =
-            (Arc::clone(&self.router), self.slot(ask), self.shared.timeout());
-        let counted = self.queue.teller().about_to();
-        runtime.spawn(async move {
-            let understood = |value: Value| matches!(value, Value::Array(_)).then_some(());
-            // If the call fails, the permits come back when the interval is over.
-            let _ = router.call(slot, &call, understood, Instant::now() + timeout).await;
-            drop(counted);
-        });
+        self.tell_limiter(ask, "return", permits, &id, None);
     }
 
-    /// Tells a limiter how much more or less a request used than its cost. A task sends the call, and
-    /// nobody waits for the answer.
+    /// Tells a limiter how much more or less a request used than its cost.
     pub(super) fn settle_limiter(&self, ask: &BucketAsk<'_>, verb: Verb, lost: Lost) {
+        let (wanted, permits) = wanted(ask, verb);
+        self.tell_limiter(ask, wanted, permits, &new_id(), Some(lost));
+    }
+
+    /// Starts a task that calls the script. Nobody waits for the answer.
+    fn tell_limiter(
+        &self,
+        ask: &BucketAsk<'_>,
+        verb: &str,
+        permits: i64,
+        id: &[u8; 16],
+        lost: Option<Lost>,
+    ) {
         // Without a runtime the worker has ended, and with it its connection.
         let Ok(runtime) = Handle::try_current() else { return };
-        let (wanted, permits) = wanted(ask, verb);
-        let keys = self.limiter_keys(ask);
-        let call = command(&keys, wanted, permits, &new_id(), written(ask), MaxWait::NONE);
+        let call = self.command(ask, verb, permits, id, MaxWait::NONE);
         let (router, slot, deadline) = (Arc::clone(&self.router), self.slot(ask), self.deadline());
         let counted = self.queue.teller().about_to();
+        let understood = |answer: Value| match &answer {
+            Value::Array(numbers) if *numbers == [Value::Int(0)] => Some(Ok(())),
+            _ => read(answer).map(|read| read.map(|_| ())),
+        };
         runtime.spawn(async move {
-            if let Err(error) | Ok(Err(error)) = router.call(slot, &call, read, deadline).await {
+            let answer = router.call(slot, &call, understood, deadline).await;
+            if let (Err(error) | Ok(Err(error)), Some(lost)) = (answer, lost) {
                 lost(&error);
             }
             drop(counted);
@@ -139,17 +141,35 @@ impl Redis {
 
     /// Forgets the permits in use of the ask's limiter, but not its figures.
     pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
-        let keys = self.limiter_keys(ask);
+        let [_, of_permits @ ..] = limiter_keys(&limiter(ask), &self.shared.client_id);
         let mut call = redis::cmd("DEL");
-        call.arg(keys.all().get(1..).unwrap_or_default());
+        call.arg(&of_permits);
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.router.call(self.slot(ask), &call, read, self.deadline()).await
     }
 
-    pub(super) fn limiter_keys(&self, ask: &BucketAsk<'_>) -> LimiterKeys {
-        let begin = ask.spec.limiter.as_deref().unwrap_or_default();
-        let key = Some(ask.key).filter(|_| !ask.spec.key.sources.is_empty());
-        LimiterKeys::new(&limiter_name(begin, key), &self.shared.client_id)
+    /// A call of the script. `id` names a new entry, and `max_wait` is how long the request may be held. The file's
+    /// figures are for a limiter that has none.
+    fn command(
+        &self,
+        ask: &BucketAsk<'_>,
+        verb: &str,
+        permits: i64,
+        id: &[u8; 16],
+        max_wait: MaxWait,
+    ) -> Cmd {
+        let keys = limiter_keys(&limiter(ask), &self.shared.client_id);
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(SCRIPT.get_hash()).arg(keys.len()).arg(&keys);
+        call.arg(verb).arg(permits).arg(&id[..]);
+        match written(ask) {
+            Some(LimiterConfig { rate, interval_ms, sharing, .. }) => {
+                call.arg(rate).arg(interval_ms).arg(type_number(sharing))
+            }
+            None => call.arg("").arg("").arg(""),
+        };
+        call.arg(max_wait.as_micros());
+        call
     }
 
     /// Warns the operator of what is odd about a limiter.
@@ -160,21 +180,18 @@ impl Redis {
         if figures.ends_too_soon {
             self.shared.notices.ends_too_soon(ask.spec);
         }
-        if let Some((rate, interval_ms, sharing)) = written(ask)
-            && (rate, interval_ms, sharing) != (figures.rate, figures.interval_ms, figures.sharing)
-        {
-            self.shared.notices.other_figures(ask.spec, || {
-                let config = LimiterConfig {
-                    rate: figures.rate,
-                    interval_ms: figures.interval_ms,
-                    sharing: figures.sharing,
-                    keep_alive_ms: None,
-                    expires_in_ms: None,
-                };
-                (config.rate_text(), config.type_text())
-            });
+        let LimiterHash { config, .. } = figures;
+        if written(ask).is_some_and(|written| written != *config) {
+            let told = || (config.rate_text(), config.type_text());
+            self.shared.notices.other_figures(ask.spec, told);
         }
     }
+}
+
+/// The name of the ask's limiter.
+pub(super) fn limiter(ask: &BucketAsk<'_>) -> Vec<u8> {
+    let begin = ask.spec.limiter.as_deref().unwrap_or_default();
+    limiter_name(begin, Some(ask.key).filter(|_| !ask.spec.key.sources.is_empty()))
 }
 
 /// The verb of the script, and the number of permits.
@@ -195,11 +212,11 @@ pub(super) fn new_id() -> [u8; 16] {
     fastrand::u128(..).to_be_bytes()
 }
 
-/// The figures in `proxy.toml` for a limiter that has none: count, interval in milliseconds, type.
-fn written(ask: &BucketAsk<'_>) -> Option<(u64, u64, Sharing)> {
+/// The figures in `proxy.toml` for a limiter that has none.
+fn written(ask: &BucketAsk<'_>) -> Option<LimiterConfig> {
     let Algorithm::Redisson(params) = ask.ask.algorithm else { return None };
     let rate = params.rate()?;
-    Some((rate.count(), rate.interval() / 1_000, params.sharing))
+    Some(LimiterConfig::new(rate.count(), rate.interval() / 1_000, params.sharing))
 }
 
 /// The number of Redisson's `RateType`: its place in that enum.
@@ -210,35 +227,10 @@ fn type_number(sharing: Sharing) -> u8 {
     }
 }
 
-/// A call of the script. `id` names a new entry, `figures` are for a limiter that has none, and `max_wait`
-/// is how long the request may be held.
-fn command(
-    keys: &LimiterKeys,
-    verb: &str,
-    permits: i64,
-    id: &[u8; 16],
-    figures: Option<(u64, u64, Sharing)>,
-    max_wait: MaxWait,
-) -> Cmd {
-    let mut call = redis::cmd("EVALSHA");
-    call.arg(SCRIPT.get_hash()).arg(keys.all().len()).arg(&keys.all()[..]);
-    call.arg(verb).arg(permits).arg(&id[..]);
-    match figures {
-        Some((rate, interval_ms, sharing)) => {
-            call.arg(rate).arg(interval_ms).arg(type_number(sharing))
-        }
-        None => call.arg("").arg("").arg(""),
-    };
-    call.arg(max_wait.as_micros());
-    call
-}
-
 /// A limiter's figures, as the script reports them, and two warnings.
 #[derive(Clone, Copy)]
 pub(super) struct LimiterHash {
-    rate: u64,
-    interval_ms: u64,
-    sharing: Sharing,
+    config: LimiterConfig,
     /// How far a clock that made an entry is ahead of Redis's clock. Entries of waiting requests do not
     /// count.
     ahead: Duration,
@@ -265,13 +257,10 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
                 (retry_after, _) => Outcome::Reject { retry_after },
             };
             let remaining = u64::try_from(*left).unwrap_or(0);
+            let sharing = if *kind == 0 { Sharing::Overall } else { Sharing::PerClient };
+            let (rate, interval_ms) = (u64::try_from(*rate), u64::try_from(*interval_ms));
             let figures = LimiterHash {
-                rate: u64::try_from(*rate).ok()?,
-                interval_ms: u64::try_from(*interval_ms).ok()?,
-                sharing: match kind {
-                    0 => Sharing::Overall,
-                    _ => Sharing::PerClient,
-                },
+                config: LimiterConfig::new(rate.ok()?, interval_ms.ok()?, sharing),
                 ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
                 ends_too_soon: *waits == 2,
             };

@@ -2,39 +2,13 @@
 
 use crate::limit::key::Key;
 
-/// The keys of one Redisson limiter, for one of its clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LimiterKeys {
-    /// The limiter's name, which is the key of its hash.
-    pub(crate) hash: Vec<u8>,
-    /// The permits that are left, for all clients together.
-    pub(crate) value: Vec<u8>,
-    /// The entries of taken permits, for all clients together.
-    pub(crate) permits: Vec<u8>,
-    /// The permits that are left for this client, where each client counts for itself.
-    pub(crate) own_value: Vec<u8>,
-    /// The entries of taken permits of this client, where each client counts for itself.
-    pub(crate) own_permits: Vec<u8>,
-}
-
-impl LimiterKeys {
-    /// The keys of the limiter of this name, for the client with this id.
-    pub(crate) fn new(name: &[u8], client: &str) -> Self {
-        let value = suffixed(name, b"value");
-        let permits = suffixed(name, b"permits");
-        Self {
-            hash: name.to_vec(),
-            own_value: suffixed(&value, client.as_bytes()),
-            own_permits: suffixed(&permits, client.as_bytes()),
-            value,
-            permits,
-        }
-    }
-
-    /// All keys, in the order in which scripts take them.
-    pub(crate) fn all(&self) -> [&[u8]; 5] {
-        [&self.hash, &self.value, &self.permits, &self.own_value, &self.own_permits]
-    }
+/// The keys of the limiter of this name, in the order in which scripts take them: its hash, which is the name itself.
+/// Then the permits that are left and the entries of taken permits, for all clients together. Then the same for the
+/// client with this id, where each client counts for itself.
+pub(crate) fn limiter_keys(name: &[u8], client: &str) -> [Vec<u8>; 5] {
+    let [value, permits] = [&b"value"[..], b"permits"].map(|suffix| suffixed(name, suffix));
+    let [own_value, own_permits] = [&value, &permits].map(|key| suffixed(key, client.as_bytes()));
+    [name.to_vec(), value, permits, own_value, own_permits]
 }
 
 /// Redisson's key names: a name with `{` keeps its hash tag, and any other name becomes a hash tag.
@@ -86,8 +60,8 @@ mod tests {
             ("x{", ["x{", "x{:value", "x{:permits", "x{:value:id", "x{:permits:id"]),
             ("x}", ["x}", "{x}}:value", "{x}}:permits", "{x}}:value:id", "{x}}:permits:id"]),
         ] {
-            let keys = LimiterKeys::new(name.as_bytes(), "id");
-            assert_eq!(keys.all(), expected.map(str::as_bytes), "{name}");
+            let keys = limiter_keys(name.as_bytes(), "id");
+            assert_eq!(keys, expected.map(str::as_bytes), "{name}");
         }
     }
 

@@ -169,7 +169,7 @@ pub(crate) fn period(algorithm: &Algorithm) -> u64 {
             Windows::Calendar(_) => DAY,
         },
         Algorithm::SlidingWindow(params) => params.interval.as_micros(),
-        Algorithm::SlidingLog(params) => params.rate().interval(),
+        Algorithm::SlidingLog(params) => params.interval.as_micros(),
         Algorithm::Concurrency(params) => {
             u64::try_from(params.lease().as_micros()).unwrap().min(DAY)
         }

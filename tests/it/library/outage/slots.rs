@@ -72,7 +72,7 @@ async fn slots_without_a_server_are_told() {
 
 /// The map that is known stays in force, and redirections are followed.
 #[tokio::test]
-async fn a_right_that_is_lost_is_told_once() {
+async fn a_right_that_is_lost_leaves_the_map_in_force() {
     let cluster = Cluster::of_masters();
     let bench = Bench::on(&cluster.url_of_user());
     let (keys, spec) = (cluster.keys(), limit("one"));
@@ -94,11 +94,6 @@ async fn a_right_that_is_lost_is_told_once() {
         cluster.end_move(slot, to);
         assert_eq!(bench.passed(&limit(&format!("to{to}")), &keys[0], 1).await, 1);
         bench.until("the servers are asked again", || refused() > before).await;
-    }
-    bench.until_log("store slots not read").await;
-    assert_eq!(bench.log.count("store slots not read"), 1, "{}", bench.log.text());
-    for word in ["cluster|slots", "+cluster|info and +cluster|slots"] {
-        assert!(bench.log.text().contains(word), "{}", bench.log.text());
     }
     assert_eq!(bench.passed(&spec, &keys[0], 12).await, 10);
     assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
