@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::progress::LineCounter;
+use super::progress::ProgressBar;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::plan::Plan;
 use crate::replay::Replay;
@@ -90,7 +90,7 @@ impl LogArgs {
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
         let mut reader =
             LogReader::open(&self.in_order()?, self.format.clone()).map_err(Failure::run)?;
-        let mut counter = LineCounter::new();
+        let mut bar = ProgressBar::new();
         let mut lines = LineCounts::default();
         loop {
             let Some(line) = reader.next_record().map_err(Failure::run)? else { break };
@@ -106,9 +106,9 @@ impl LogArgs {
                 }
             }
             lines.read += 1;
-            counter.show(lines.read);
+            bar.show(lines.read, || reader.progress());
         }
-        counter.end();
+        bar.end();
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
         }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -43,36 +45,40 @@ impl LogInput {
         }
     }
 
-    /// Checks that the file can be opened. Otherwise it would be reported after an hour of reading the files before
-    /// it.
+    /// The size in bytes, as it is stored. `None` for a pipe.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn check(&self) -> io::Result<()> {
-        let Self::File(path) = self else { return Ok(()) };
+    pub(super) fn size(&self) -> io::Result<Option<u64>> {
+        let Self::File(path) = self else { return Ok(None) };
         let about = fs::metadata(path)?;
         if about.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
         }
-        // To open a pipe would wait for the program at its other end.
-        if about.is_file() {
-            File::open(path)?;
+        if !about.is_file() {
+            return Ok(None);
         }
-        Ok(())
+        // A file that cannot be opened is reported now, and not after an hour of reading the files before it.
+        File::open(path)?;
+        Ok(Some(about.len()))
     }
 
-    /// Opens it.
-    pub(super) fn open(&self) -> io::Result<LogBytes> {
+    /// Opens it. `read` counts the bytes that are read of it.
+    pub(super) fn open(&self, read: &Arc<AtomicU64>) -> io::Result<LogBytes> {
         match self {
-            Self::Stdin => plain(io::stdin()),
-            Self::File(path) => plain(File::open(path)?),
+            Self::Stdin => plain(io::stdin(), read),
+            Self::File(path) => plain(File::open(path)?, read),
         }
     }
 }
 
 /// The decompressed bytes of a source. Its first bytes show whether it is compressed with gzip (RFC 1952) or zstd
 /// (RFC 8878). It may have several members or frames.
-pub(super) fn plain(mut source: impl Read + Send + 'static) -> io::Result<LogBytes> {
+pub(super) fn plain(
+    source: impl Read + Send + 'static,
+    read: &Arc<AtomicU64>,
+) -> io::Result<LogBytes> {
+    let mut source = CountedBytes { source, read: Arc::clone(read) };
     let mut first = Vec::with_capacity(4);
     source.by_ref().take(4).read_to_end(&mut first)?;
     let kind = first.clone();
@@ -85,4 +91,18 @@ pub(super) fn plain(mut source: impl Read + Send + 'static) -> io::Result<LogByt
         }
         _ => Box::new(whole.into_inner()),
     })
+}
+
+/// Counts the bytes of a source.
+struct CountedBytes<R> {
+    source: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for CountedBytes<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(into)?;
+        self.read.fetch_add(length.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        Ok(length)
+    }
 }

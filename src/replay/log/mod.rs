@@ -22,7 +22,7 @@ pub(crate) mod template;
 mod time;
 
 pub use self::format::Format;
-pub use self::reader::{LogInput, LogReader};
+pub use self::reader::{LogInput, LogProgress, LogReader};
 pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders, OtherHeaders};
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::container;
 use super::format::Format;
@@ -28,6 +30,15 @@ fn behind(lines: u64) -> String {
     if lines == 0 { String::new() } else { format!(" behind line {lines}") }
 }
 
+/// How far a log has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogProgress {
+    /// Bytes that were read, of compressed files as they are stored.
+    pub(crate) read: u64,
+    /// Bytes of all files. `None` if a pipe is among them.
+    pub(crate) total: Option<u64>,
+}
+
 /// Reads logs record by record, one file after the other. The memory is bounded: only one line is kept, and lines of
 /// more than 1 MiB are skipped.
 pub struct LogReader {
@@ -41,6 +52,8 @@ pub struct LogReader {
     mended: String,
     /// The present line without the object that Docker had put around it.
     unwrapped: String,
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
 }
 
 impl LogReader {
@@ -49,9 +62,11 @@ impl LogReader {
     /// # Errors
     /// If one of the files is not there or may not be read.
     pub fn open(inputs: &[LogInput], format: Format) -> Result<Self, ReadError> {
+        let mut total = Some(0);
         for input in inputs {
-            let checked = input.check();
-            checked.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
+            let size = input.size();
+            let size = size.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
+            total = total.zip(size).map(|(total, size): (u64, u64)| total.saturating_add(size));
         }
         Ok(Self {
             format,
@@ -61,6 +76,8 @@ impl LogReader {
             line_number: 0,
             mended: String::new(),
             unwrapped: String::new(),
+            read: Arc::default(),
+            total,
         })
     }
 
@@ -75,7 +92,8 @@ impl LogReader {
     ) -> Result<Self, ReadError> {
         let mut reader = Self::open(&[], format)?;
         reader.file = name.to_owned();
-        let opened = input::plain(stream);
+        reader.total = None;
+        let opened = input::plain(stream, &reader.read);
         reader.current = Some(LineStream::new(opened.map_err(|source| reader.error(source))?));
         Ok(reader)
     }
@@ -122,7 +140,7 @@ impl LogReader {
             let Some(input) = self.inputs.pop_front() else { return Ok(None) };
             self.file = input.name();
             self.line_number = 0;
-            let opened = input.open().map_err(|source| self.error(source))?;
+            let opened = input.open(&self.read).map_err(|source| self.error(source))?;
             self.current = Some(LineStream::new(opened));
         }
         let next = self.current.as_mut().map(LineStream::next_line).transpose();
@@ -144,5 +162,10 @@ impl LogReader {
     /// The number of the last line in its file, from 1.
     pub(crate) fn line_number(&self) -> u64 {
         self.line_number
+    }
+
+    /// How far the files have been read.
+    pub(crate) fn progress(&self) -> LogProgress {
+        LogProgress { read: self.read.load(Ordering::Relaxed), total: self.total }
     }
 }

@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
 use super::format::Format;
-use super::reader::{LogInput, LogReader, ReadError};
+use super::reader::{LogInput, LogProgress, LogReader, ReadError};
 use super::record::LineFault;
 
 const LINE: &str =
@@ -150,14 +150,18 @@ fn a_corrupt_file_is_no_broken_line() {
 }
 
 #[test]
-fn files_are_read_in_their_order() {
+fn files_are_read_in_their_order_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let compressed = gzip(format!("{LINE}\n{LINE}").as_bytes());
     let first = file(folder.path(), "b", OBJECT.as_bytes());
     let second = file(folder.path(), "a", &compressed);
     let mut reader = LogReader::open(&[first, second.clone()], Format::Auto).unwrap();
+    let size = u64::try_from(OBJECT.len() + compressed.len()).unwrap();
+    let total = Some(size);
+    assert_eq!(reader.progress(), LogProgress { read: 0, total });
     assert_eq!(paths(&mut reader).unwrap(), ["/b", "/a", "/a"]);
     assert_eq!((reader.file(), reader.line_number()), (&*second.name(), 2));
+    assert_eq!(reader.progress(), LogProgress { read: size, total });
 }
 
 #[test]
@@ -176,8 +180,9 @@ fn a_file_that_cannot_be_read_is_named_before_the_first_line() {
 }
 
 #[test]
-fn a_dash_alone_is_standard_input() {
-    assert_eq!(LogInput::from(std::ffi::OsString::from("-")), LogInput::Stdin);
+fn the_size_of_a_pipe_is_not_known() {
+    let reader = LogReader::open(&[LogInput::from(std::ffi::OsString::from("-"))], Format::Auto);
+    assert_eq!(reader.unwrap().progress(), LogProgress { read: 0, total: None });
     assert_eq!(LogInput::from(std::ffi::OsString::from("-x")), LogInput::File("-x".into()));
 }
 
