@@ -8,6 +8,7 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
 
@@ -35,6 +36,11 @@ events! {
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
+
+    /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
+    /// figures allow. Both are `None` where the buckets live in Redis.
+    pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
+        info!(%limit, over, keys, "limit lowered");
 
     /// A changed configuration can be used, but probably does not do what was meant.
     pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");
@@ -79,7 +85,9 @@ events! {
     /// No server of an upstream takes connections any more.
     pub(crate) fn upstream_down(upstream: &str, error: &dyn Display) =
         error!(upstream, %error,
-            help = "see that its servers run and can be reached from here", "upstream down");
+            help = "see that its servers run and can be reached from here (a pause that a server \
+                asked for ends by itself)",
+            "upstream down");
 
     /// A server takes connections again.
     pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");

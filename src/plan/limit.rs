@@ -98,6 +98,17 @@ impl LimitSpec {
     }
 }
 
+impl CostSpec {
+    /// The tokens of a request that does not tell its cost.
+    pub(crate) fn usual(&self) -> Cost {
+        match self {
+            Self::Fixed(cost)
+            | Self::Header { default: cost, .. }
+            | Self::Response { estimate: cost, .. } => *cost,
+        }
+    }
+}
+
 /// The tokens that a request takes from a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSpec {

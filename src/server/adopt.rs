@@ -10,7 +10,7 @@ use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
-use crate::plan::Plan;
+use crate::plan::{LoweredLimit, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
@@ -51,6 +51,7 @@ impl Supervisor {
         let restart = config::diff(&self.first, &new).restart;
         let now = self.process.clock.now();
         let clocks = self.process.clock.wall().both(now);
+        let lowered = new.lowered_from(&old.plan, clocks);
         new.ramp_down(&old.plan, clocks);
         let new = Arc::new(new);
         let before = self.open_files.connections(&old.plan);
@@ -75,6 +76,7 @@ impl Supervisor {
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);
         events::config_reloaded(&changed);
+        self.tell_lowered(lowered);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);
         }
@@ -84,6 +86,20 @@ impl Supervisor {
         }
         let changes = config::Changes { changed, restart };
         self.process.config.reloaded(loaded.text, changes, self.process.wall());
+    }
+}
+
+/// The most lines about lowered limits after one reload.
+const MOST_LOWERED: usize = 50;
+
+impl Supervisor {
+    /// Logs how many keys have used more than a lowered limit allows. The requests go on meanwhile.
+    fn tell_lowered(&self, mut lowered: Vec<LoweredLimit>) {
+        lowered.truncate(MOST_LOWERED);
+        for (limit, count) in self.process.store.count_over(lowered, self.process.clock.now()) {
+            let (over, keys) = (count.map(|it| it.over), count.map(|it| it.keys));
+            events::limit_lowered(&limit.spec.name, over, keys);
+        }
     }
 }
 

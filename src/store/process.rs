@@ -9,16 +9,17 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::current_limits::CurrentLimits;
-use super::memory::Memory;
+use super::memory::{Memory, OverCount};
 use super::nodes::{ClusterServer, RedisNodes};
 use super::notices::Notices;
 use super::reserve::{LEASE, Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
 use super::unsettled::Unsettled;
 use crate::clock::Wall;
+use crate::limit::Scope;
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, PrefetchMode, StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct ProcessStore {
@@ -126,6 +127,29 @@ impl ProcessStore {
         if let Some(redis) = &self.redis {
             redis.health.adjust(limits);
         }
+    }
+
+    /// Counts the keys of each lowered limit, and those of them whose next request its new figures refuse. `None`
+    /// where the limit's buckets live in Redis, where to count them would take a look at each key.
+    ///
+    /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
+    pub(crate) fn count_over(
+        &self,
+        limits: Vec<LoweredLimit>,
+        now: Timestamp,
+    ) -> Vec<(LoweredLimit, Option<OverCount>)> {
+        let is_here =
+            |limit: &LoweredLimit| self.redis.is_none() || limit.spec.scope == Scope::Node;
+        let (here, in_redis): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
+        let counts = match here.is_empty() {
+            true => Vec::new(),
+            false => self.memory.count_over(&here, self.wall.both(now)),
+        };
+        let counts = counts.into_iter().map(Some);
+        here.into_iter()
+            .zip(counts)
+            .chain(in_redis.into_iter().map(|limit| (limit, None)))
+            .collect()
     }
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a

@@ -2,7 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Overrides, parse};
-use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, decide_one};
 use crate::limit::decision::Outcome;
 use crate::limit::key::Key;
@@ -173,6 +172,32 @@ fn a_bucket_goes_on_while_its_figures_come_down() {
     // In half an hour 26.25 come, then 18.75, and then 15. The burst of 10 is spent first. While the bucket
     // shrinks by 5 tokens it owes them, half of them in each of the first two half hours.
     assert_eq!(passed, [10 + 26 - 3, 19 - 3, 15, 15]);
+}
+
+#[test]
+fn a_reload_finds_the_limits_that_it_lowers() {
+    for (old, new, is_lowered) in [
+        ("rate = \"100/s\"", "rate = \"50/s\"", true),
+        ("rate = \"100/s\"", "rate = \"50/s\"\nramp = \"10m\"", true),
+        ("rate = \"100/s\"", "rate = \"100/s\"\nburst = 99", true),
+        ("rate = \"100/s\"", "rate = \"0/s\"", true),
+        ("rate = \"0/s\"", "rate = \"0/s\"", false),
+        ("rate = \"100/s\"", "rate = \"200/s\"", false),
+        ("rate = \"unlimited\"", "rate = \"100/s\"", false),
+        ("rate = \"100/s\"", "rate = \"50/s\"\nkey = [\"ip\"]", false),
+        ("rate = \"100/s\"", "rate = \"50/s\"\nalgorithm = \"sliding-log\"", false),
+    ] {
+        let lowered = plan(new).lowered_from(&plan(old), after(0));
+        assert_eq!(!lowered.is_empty(), is_lowered, "{old} {new}");
+    }
+    let ramping = reload(&plan("rate = \"100/s\""), "rate = \"50/s\"\nramp = \"10m\"", after(0));
+    let same = plan("rate = \"50/s\"\nramp = \"10m\"");
+    for time in [0, TEN_MINUTES / 2, TEN_MINUTES] {
+        assert!(same.lowered_from(&ramping, after(time)).is_empty(), "it comes down already");
+    }
+    let at_once = plan("rate = \"50/s\"");
+    assert_eq!(at_once.lowered_from(&ramping, after(TEN_MINUTES / 2)).len(), 1);
+    assert!(at_once.lowered_from(&ramping, after(TEN_MINUTES)).is_empty(), "it has come down");
 }
 
 proptest! {

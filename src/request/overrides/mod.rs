@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use http::header::AUTHORIZATION;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::host::Host;
 use super::key::{KeySource, normal_credentials};
@@ -129,9 +129,13 @@ pub(crate) fn of_alternative<'t, 's>(
 fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
     let network = parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
     match canonical(&network) {
-        IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => Err(format!(
-            "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`, and `{text}` is longer"
-        )),
+        IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => {
+            let network = Ipv6Net::new(v6.addr(), ipv6_prefix).unwrap_or(v6).trunc();
+            Err(format!(
+                "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`: write `{network}` for the network \
+                 of `{text}`"
+            ))
+        }
         // A network of exactly this length is one value of a key, so it can be found as an exact value.
         IpNet::V6(v6) if v6.prefix_len() == ipv6_prefix => Ok(Part::Exact(v6.to_string())),
         IpNet::V4(v4) if v4.prefix_len() == 32 => Ok(Part::Exact(v4.addr().to_string())),
@@ -159,6 +163,13 @@ impl<T> KeyOverrides<T> {
             all.extend(entries.iter().map(|(key, figures)| ((shape.as_slice(), &**key), figures)));
         }
         all
+    }
+
+    /// The keys, as texts, of the entries that fit one key alone.
+    pub(crate) fn single_keys(&self) -> impl Iterator<Item = &str> {
+        let is_exact = |shape: &[PartShape]| shape.iter().all(|part| *part == PartShape::Exact);
+        let exact = self.shapes.iter().filter(move |(shape, _)| is_exact(shape));
+        exact.flat_map(|(_, entries)| entries.keys().map(String::as_str))
     }
 
     /// Calls `change` for each entry whose key has an entry in `before` too, with both figures.

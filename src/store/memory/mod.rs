@@ -10,6 +10,7 @@ mod blocks;
 mod eviction;
 mod full;
 mod locked;
+mod over;
 mod packed;
 mod resets;
 mod settle;
@@ -23,14 +24,16 @@ use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
 use self::locked::shard_number;
+pub(crate) use self::over::OverCount;
 use self::resets::Resets;
 pub(super) use self::shard::Identity;
-use self::shard::{Due, Shard};
+use self::shard::{Due, LimitMark, Shard};
 use super::claim::{BucketAsk, BucketReceipt, Claim};
 use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
+use crate::plan::LimitSpec;
 
 /// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
 /// places holds a little more before it doubles.
@@ -240,20 +243,21 @@ impl Memory {
     /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
     /// whose figures change keeps its buckets.
     pub(super) fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.hash(ask, ask.key.as_bytes())
+        self.hash(ask.spec, &ask.ask.algorithm, ask.key.as_bytes())
     }
 
     /// Identifies the shared bucket of a limit.
     fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.hash(ask, b"")
+        self.hash(ask.spec, &ask.ask.algorithm, b"")
     }
 
     /// Each limit hashes with its own secrets, so that only the key has to be hashed.
-    fn hash(&self, BucketAsk { spec, ask, .. }: &BucketAsk<'_>, key: &[u8]) -> Identity {
-        let limit = spec.key.sources.fingerprint() ^ ask.algorithm.number();
-        let secret = (self.secret.0 ^ spec.name.fingerprint(), self.secret.1 ^ limit);
+    fn hash(&self, spec: &LimitSpec, algorithm: &Algorithm, key: &[u8]) -> Identity {
+        let sources = spec.key.sources.fingerprint();
+        let (name, algorithm) = (spec.name.fingerprint(), algorithm.number());
+        let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
-        Identity { shard: hash.h1, place: hash.h2 }
+        Identity::new(LimitMark::of(name, sources, algorithm), hash.h1, hash.h2)
     }
 }
 

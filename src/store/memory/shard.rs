@@ -14,13 +14,41 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
 
-/// Identifies a bucket by a keyed hash, so that no client can make two buckets collide.
+/// Identifies a bucket by 96 bits of a keyed hash, so that no client can make two buckets collide, and by the
+/// mark of its limit. Only by the mark is it known which limit a bucket in the table belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::store) struct Identity {
-    /// Chooses the shard.
+    /// Chooses the shard. The upper half is the mark of the limit.
     pub(super) shard: u64,
     /// Chooses the place within it.
     pub(super) place: u64,
+}
+
+impl Identity {
+    /// Of the first half of the hash 32 bits are used.
+    pub(super) fn new(limit: LimitMark, first_half: u64, second_half: u64) -> Self {
+        let shard = u64::from(limit.0) << 32 | first_half & u64::from(u32::MAX);
+        Self { shard, place: second_half }
+    }
+
+    pub(super) fn limit(self) -> LimitMark {
+        LimitMark(u32::try_from(self.shard >> 32).unwrap_or_default())
+    }
+}
+
+/// Marks the buckets of one limit with one algorithm and one key. Of a thousand limits two have the same mark
+/// with a probability of 1 in 8,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct LimitMark(u32);
+
+impl LimitMark {
+    /// Of these fingerprints of the limit's name and key sources, and of the algorithm's number.
+    pub(super) fn of(name: u64, sources: u64, algorithm: u64) -> Self {
+        // The golden ratio in 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+        let mixed =
+            (name ^ sources.rotate_left(29) ^ algorithm).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Self(u32::try_from(mixed >> 32).unwrap_or_default())
+    }
 }
 
 /// When a bucket is full, and may be forgotten without effect. Before that it may be evicted to make room,
@@ -154,6 +182,19 @@ impl Shard {
             if self.candidates.len() > self.entries.len() / 4 + 4 * BATCH {
                 self.forget_candidates();
             }
+        }
+    }
+
+    /// Calls `visit` for each bucket that is not full, with its limit's mark, its state, and the list of a sliding
+    /// log.
+    pub(super) fn each(
+        &self,
+        now: Now,
+        mut visit: impl FnMut(LimitMark, Identity, State, Option<&Log>),
+    ) {
+        for entry in self.entries.iter().filter(|entry| !entry.due.fresh(now)) {
+            let log = entry.state.is_log().then(|| self.logs.get(&entry.identity)).flatten();
+            visit(entry.identity.limit(), entry.identity, entry.state.state(), log);
         }
     }
 

@@ -11,11 +11,14 @@ mod health;
 mod slot;
 mod topology;
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(super) use self::connect::RedisConnector;
@@ -24,7 +27,11 @@ pub(super) use self::slot::{HashSlot, read_address};
 use self::slot::{SLOTS, SlotRange};
 pub(super) use self::topology::{keep_map, server_of};
 use crate::observe::metrics::Histogram;
+use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
+
+/// The time between two log lines about slots that moved: a resharding moves slots for minutes.
+const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
 pub(super) struct RedisNodes {
@@ -37,6 +44,9 @@ pub(super) struct RedisNodes {
     pub(super) is_cluster: bool,
     /// The map is not right any more.
     is_stale: AtomicBool,
+    /// The slots that moved and were not logged, by the old and the new server.
+    untold: Mutex<BTreeMap<(String, String), usize>>,
+    lines: Seldom<()>,
 }
 
 /// One server.
@@ -118,6 +128,8 @@ impl RedisNodes {
             map: watch::Sender::new(map),
             is_cluster,
             is_stale: AtomicBool::new(false),
+            untold: Mutex::default(),
+            lines: Seldom::new(LINE_PAUSE),
         }
     }
 
@@ -169,8 +181,12 @@ impl RedisNodes {
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
             let Some(owner) = map.owners.get_mut(usize::from(slot.0)) else { return false };
-            let id = to.id;
-            owner.replace(to).is_none_or(|from| from.id != id)
+            let from = owner.replace(Arc::clone(&to));
+            let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
+            if is_new {
+                self.note_move(from.as_deref(), &to);
+            }
+            is_new
         });
     }
 
@@ -194,17 +210,27 @@ impl RedisNodes {
             }
         }
         let uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-        let mut gone = Vec::new();
+        let (mut is_failover, mut gone) = (false, Vec::new());
         self.map.send_modify(|map| {
+            let before = map.owners();
             // What was there before is dropped later: requests wait for this lock.
             mem::swap(&mut map.owners, &mut owners);
+            for (was, node) in owners.iter().zip(&map.owners) {
+                if let (Some(was), Some(node)) = (was, node)
+                    && was.id != node.id
+                {
+                    self.note_move(Some(was), node);
+                }
+            }
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
+            is_failover = before.iter().any(|node| is_gone(&node));
             gone = map.nodes.iter().filter(is_gone).cloned().collect();
         });
         // Other servers have what these servers had: their outage ends.
         gone.iter().for_each(|node| node.health.replaced());
         self.forget_others();
+        self.tell_moves(is_failover);
         uncovered
     }
 
@@ -236,6 +262,27 @@ impl RedisNodes {
         map.count += 1;
         map.nodes.push(Arc::clone(&node));
         node
+    }
+
+    fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
+        let from = from.map_or_else(|| "no server".to_owned(), |node| node.location.to_string());
+        *self.untold.lock().entry((from, to.location.to_string())).or_default() += 1;
+    }
+
+    /// Logs the slots that moved since the last such line. A resharding is told from time to time.
+    fn tell_moves(&self, is_failover: bool) {
+        let mut moved = self.untold.lock();
+        if moved.is_empty() || !self.lines.is_due(()) && !is_failover {
+            return;
+        }
+        let mut moves = String::new();
+        for ((from, to), slots) in mem::take(&mut *moved) {
+            let comma = if moves.is_empty() { "" } else { ", " };
+            // Writing into a string never fails.
+            let _ = write!(moves, "{comma}{slots} from {from} to {to}");
+        }
+        drop(moved);
+        tracing::info!(server = %self.location, slots = moves, "store slots moved");
     }
 
     /// Logs requests that were decided without Redis outside an outage.

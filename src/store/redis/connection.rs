@@ -241,6 +241,9 @@ impl RedisServer {
                 Ok((live, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
+                    if self.connector.may_move() {
+                        health.connected_to(&server);
+                    }
                     let made = *self.made.borrow() + 1;
                     number.store(made, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));

@@ -1,4 +1,5 @@
 mod lists;
+mod over;
 mod resets;
 mod size;
 

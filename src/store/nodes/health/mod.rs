@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::counts::CallCounts;
 use crate::limit::Scope;
-use crate::plan::{LimitSpec, OnStoreError};
+use crate::plan::{Endpoint, LimitSpec, OnStoreError};
 use crate::store::StoreError;
 
 /// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
@@ -51,6 +51,8 @@ pub(in crate::store) struct RedisHealth {
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
+    /// Behind sentinels: the server to which the last connection was made.
+    master: Mutex<Option<Endpoint>>,
 }
 
 /// Counts of requests on which Redis should have decided and did not.
@@ -85,6 +87,7 @@ impl RedisHealth {
             failures: AtomicU32::new(0),
             away: Mutex::default(),
             without: Without::default(),
+            master: Mutex::default(),
         }
     }
 
@@ -215,6 +218,16 @@ impl RedisHealth {
         let phase = *self.phase.borrow();
         if !phase.up {
             self.recovered(phase);
+        }
+    }
+
+    /// Behind sentinels, a connection was made to this server. Another one than before is logged once for all
+    /// workers: after a planned failover no other line tells of it.
+    pub(in crate::store) fn connected_to(&self, master: &Endpoint) {
+        let before = self.master.lock().replace(master.clone());
+        if let Some(before) = before.filter(|before| before != master) {
+            let (from, to) = (before.to_string(), master.to_string());
+            tracing::info!(server = self.server, from, to, "store master moved");
         }
     }
 

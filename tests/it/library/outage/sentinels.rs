@@ -66,6 +66,11 @@ async fn a_demoted_master_is_left() {
         // A known refusal does not let the connection's task run.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    let place = sentinels.master().unwrap();
+    let [from, to] = [0, place].map(|place| sentinels.servers[place].port());
+    let moved = format!("from=\"127.0.0.1:{from}\" to=\"127.0.0.1:{to}\"");
+    assert_eq!(bench.log.count("store master moved"), 1, "{}", bench.log.text());
+    assert!(bench.log.text().contains(&moved), "{moved}: {}", bench.log.text());
 }
 
 /// A sentinel that is cut off from the others names a server that is not the master.

@@ -1,0 +1,81 @@
+//! Counts the keys that have used more than a limit's new figures allow.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Memory;
+use super::shard::{Identity, LimitMark};
+
+use crate::limit::algorithm::sliding_log::Log;
+use crate::limit::algorithm::{Algorithm, State, Want};
+use crate::limit::decision::Outcome;
+use crate::limit::rate::Cost;
+use crate::limit::time::Now;
+use crate::plan::LoweredLimit;
+
+/// The keys of a lowered limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OverCount {
+    /// The keys whose next request the new figures refuse.
+    pub(crate) over: u64,
+    /// The keys whose bucket is not full.
+    pub(crate) keys: u64,
+}
+
+/// Counts the buckets of one lowered limit.
+struct OverCounter<'l> {
+    limit: &'l LoweredLimit,
+    /// The cost of the usual request.
+    cost: Cost,
+    /// The buckets of keys with figures of their own.
+    left_out: HashSet<Identity>,
+    count: OverCount,
+}
+
+impl Memory {
+    /// Counts the keys of each of these limits, in their order. Each shard is locked for itself. Keys with an
+    /// override of their own are left out. Keys that an override matches by a network or by `*` count like the
+    /// others, because the table does not have the keys themselves.
+    pub(in crate::store) fn count_over(&self, limits: &[LoweredLimit], now: Now) -> Vec<OverCount> {
+        let mut all: Vec<_> = limits.iter().map(|limit| self.counter(limit)).collect();
+        let marks: HashMap<LimitMark, usize> =
+            limits.iter().enumerate().map(|(place, limit)| (self.mark(limit), place)).collect();
+        for shard in &self.shards {
+            shard.lock().each(now, |mark, identity, state, log| {
+                let counter = marks.get(&mark).and_then(|place| all.get_mut(*place));
+                if let Some(counter) = counter.filter(|it| !it.left_out.contains(&identity)) {
+                    counter.count.keys += 1;
+                    counter.count.over += u64::from(counter.refuses(state, log, now));
+                }
+            });
+        }
+        all.into_iter().map(|counter| counter.count).collect()
+    }
+
+    fn counter<'l>(&self, limit: &'l LoweredLimit) -> OverCounter<'l> {
+        let keys = limit.spec.overrides.single_keys();
+        let left_out = keys.map(|key| self.hash(&limit.spec, &limit.before, key.as_bytes()));
+        let left_out = left_out.collect();
+        OverCounter { limit, cost: limit.spec.cost.usual(), left_out, count: OverCount::default() }
+    }
+
+    fn mark(&self, limit: &LoweredLimit) -> LimitMark {
+        self.hash(&limit.spec, &limit.before, b"").limit()
+    }
+}
+
+impl OverCounter<'_> {
+    /// Whether the new figures refuse the usual request now.
+    fn refuses(&self, state: State, log: Option<&Log>, now: Now) -> bool {
+        let algorithm = self.limit.after;
+        let now = algorithm.time(now);
+        let state = match (algorithm, log) {
+            (Algorithm::SlidingLog(params), Some(log)) => {
+                log.seen(&params, self.cost, now).map(State::SlidingLog)
+            }
+            _ => Some(state),
+        };
+        let want = Want { cost: self.cost, max_wait: self.limit.spec.wait, earliest: 0 };
+        let outcome = algorithm.decide(state, want, now).decision.outcome;
+        matches!(outcome, Outcome::Reject { .. })
+    }
+}
