@@ -6,15 +6,22 @@
 //! sent. Therefore it never ends later here than in Redis, and no clocks are compared. After the wait Redis is
 //! asked again. All limits of the request in Redis must refuse, because the answer names each that does.
 //!
+//! After the wait one request asks, and the others wait for its answer. Otherwise a crowd would ask for each token. If
+//! the answer is that the bucket has no token for another request, a token bucket's next moment is known by that. From
+//! other buckets the next request asks.
+//!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
 //! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
 //! that the admin endpoint makes new, begins a generation, and ends all known refusals at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use super::claim::{Claim, Party, RedisPlace};
 use super::memory::{Identity, Memory};
@@ -71,21 +78,40 @@ struct KnownRefusal {
     /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
     /// tokens back at any moment.
     is_exact: bool,
+    /// Set while a request asks Redis, since the wait has ended. It wakes the requests that wait for the answer.
+    asked_by: Option<Arc<Notify>>,
+}
+
+/// What is known of a request before Redis is asked.
+pub(super) enum RefusalLookup<'k> {
+    /// The claims are refused.
+    Refused,
+    /// Redis has to be asked, by the `Asker` if others wait for the answer.
+    Asks(Option<Asker<'k>>),
+    /// Another request asks at the moment. After its answer the request is looked up again.
+    Waits(OwnedNotified),
+}
+
+/// The request that asks Redis about a bucket whose wait has ended. Others wait until this is dropped.
+pub(super) struct Asker<'k> {
+    known: &'k KnownRefusals,
+    bucket: Identity,
+    wakes: Arc<Notify>,
 }
 
 impl KnownRefusals {
     /// Refuses the request if a refusal of each of its limits in Redis is known. Limits of scope `node` are asked
-    /// here, and take nothing. Returns whether the request was refused. If it was not, the claims stay unchanged.
+    /// here, and take nothing. If the request is not refused, the claims stay unchanged.
     pub(super) fn refuse(
         &self,
         shared: &ProcessStore,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
-    ) -> bool {
+    ) -> RefusalLookup<'_> {
         let mut known = self.0.lock();
         let is_sure = |claim: &Claim<'_>| is_lasting(claim) || is_of_process(claim);
         if known.refusals.is_empty() || !claims.iter().all(|claim| is_sure(claim)) {
-            return false;
+            return RefusalLookup::Asks(None);
         }
         let said: Option<PerAsk<Option<Decision>>> = claims
             .iter()
@@ -94,8 +120,14 @@ impl KnownRefusals {
                 _ => known.refusal_of(&shared.memory, claim, now).map(Some),
             })
             .collect();
+        let Some(said) = said else {
+            // Where other limits are asked too, the request may be refused by them, and leave the tokens there.
+            return match claims {
+                [claim] => known.ask(self, shared.memory.identity(&claim.question()), claim, now),
+                _ => RefusalLookup::Asks(None),
+            };
+        };
         drop(known);
-        let Some(said) = said else { return false };
         for (claim, said) in claims.iter_mut().zip(said) {
             let here = || shared.memory.look(&claim.question(), shared.wall.both(now));
             (claim.decision, claim.party) = match said {
@@ -103,7 +135,7 @@ impl KnownRefusals {
                 None => (Some(here()), Party::Process),
             };
         }
-        true
+        RefusalLookup::Refused
     }
 
     /// Whether this limit refused the key a moment ago, and so probably refuses it again. Only known where
@@ -129,8 +161,15 @@ impl KnownRefusals {
         self.forget_bucket(&memory.identity(&claim.question()));
     }
 
-    /// Notes what Redis said about these claims. `asked` is before the question was sent.
-    pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
+    /// Notes what Redis said about these claims. `asked` is before the question was sent. `asker` is of the request, if
+    /// others wait for its answer.
+    pub(super) fn note(
+        &self,
+        memory: &Memory,
+        claims: &[&mut Claim<'_>],
+        asked: Timestamp,
+        asker: Option<&Asker<'_>>,
+    ) {
         let shared = claims.iter().filter(|claim| claim.spec.scope == Scope::Cluster);
         let mut slots = shared.map(|claim| claim.place.slot);
         let is_exact = slots.next().is_none_or(|first| slots.all(|slot| slot == first));
@@ -153,7 +192,14 @@ impl KnownRefusals {
                     let bucket = memory.identity(&claim.question());
                     let had = remaining.saturating_add(cost.get());
                     if let Some(refusals) = known.refusals.get_mut(&bucket) {
-                        refusals.retain(|refusal| refusal.cost.get() > had);
+                        refusals.retain(|refusal| {
+                            let is_asked = asker.is_some_and(|asker| refusal.is_asked_by(asker));
+                            let is_empty = is_asked && refusal.cost.get() > remaining;
+                            if is_empty {
+                                refusal.took(remaining, asked);
+                            }
+                            is_empty || refusal.cost.get() > had
+                        });
                     }
                 }
                 continue;
@@ -162,7 +208,16 @@ impl KnownRefusals {
                 return;
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
-            let refusal = KnownRefusal { algorithm, cost, remaining, ends, until, place, is_exact };
+            let refusal = KnownRefusal {
+                algorithm,
+                cost,
+                remaining,
+                ends,
+                until,
+                place,
+                is_exact,
+                asked_by: None,
+            };
             known.add(memory.identity(&claim.question()), refusal);
         }
     }
@@ -182,6 +237,28 @@ impl KnownRefusal {
     fn is_of(&self, claim: &Claim<'_>) -> bool {
         let Ask { algorithm, cost, .. } = claim.ask;
         (self.algorithm, self.cost, self.place) == (algorithm, cost, claim.place)
+    }
+
+    fn is_asked_by(&self, asker: &Asker<'_>) -> bool {
+        self.asked_by.as_ref().is_some_and(|wakes| Arc::ptr_eq(wakes, &asker.wakes))
+    }
+
+    /// The request that asked has taken what was there at `ends`, and too little remains for another request.
+    fn took(&mut self, remaining: u64, asked: Timestamp) {
+        let next = self.algorithm.time_for(self.cost).unwrap_or_default();
+        (self.ends, self.until) = (self.ends.plus(next), asked.plus(LONGEST));
+        (self.remaining, self.asked_by) = (remaining, None);
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        let mut known = self.known.0.lock();
+        let mut refusals = known.refusals.get_mut(&self.bucket).into_iter().flatten();
+        if let Some(refusal) = refusals.find(|refusal| refusal.is_asked_by(self)) {
+            refusal.asked_by = None;
+        }
+        self.wakes.notify_waiters();
     }
 }
 
@@ -205,6 +282,25 @@ impl RefusalTable {
         }
         let retry_after = Some(Duration::from_micros(refusal.ends.micros_since(now)));
         Some(Decision { outcome: Outcome::Reject { retry_after }, remaining: refusal.remaining })
+    }
+
+    /// Whether this request asks Redis about the bucket, or waits for the answer of one that does.
+    fn ask<'k>(
+        &mut self,
+        known: &'k KnownRefusals,
+        bucket: Identity,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> RefusalLookup<'k> {
+        let mut refusals = self.refusals.get_mut(&bucket).into_iter().flatten();
+        let ended = |it: &&mut KnownRefusal| it.is_of(claim) && it.is_exact && now >= it.ends;
+        let Some(refusal) = refusals.find(ended) else { return RefusalLookup::Asks(None) };
+        if let Some(wakes) = &refusal.asked_by {
+            return RefusalLookup::Waits(Arc::clone(wakes).notified_owned());
+        }
+        let wakes = Arc::new(Notify::new());
+        refusal.asked_by = Some(Arc::clone(&wakes));
+        RefusalLookup::Asks(Some(Asker { known, bucket, wakes }))
     }
 
     /// Adds the refusal of one cost in place of an older one.

@@ -18,6 +18,7 @@ mod testing;
 pub mod token_bucket;
 
 use std::fmt;
+use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -25,7 +26,7 @@ pub use self::settlement::{Difference, Receipt, Settlement};
 pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
-use super::rate::Burst;
+use super::rate::{Burst, Cost};
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
@@ -292,6 +293,13 @@ impl Algorithm {
             Self::Concurrency(params) => params.limit.get(),
             Self::Closed => 0,
         }
+    }
+
+    /// The time in which a bucket gains this many tokens, rounded down. `None` where the tokens come back at the
+    /// ends of windows, or when requests end.
+    pub(crate) fn time_for(&self, tokens: Cost) -> Option<Duration> {
+        let micros = self.bucket()?.micros_for(tokens.get());
+        Some(Duration::from_micros(micros))
     }
 
     /// The seconds in which an empty bucket is as new again, rounded up. For windows and logs this is

@@ -20,6 +20,7 @@ use self::parties::{
     of, parties, without_redis,
 };
 use super::claim::{Claim, Moment, Party, verdict};
+use super::known::{Asker, RefusalLookup};
 use super::memory::ReceiptUse;
 use super::nodes::HashSlot;
 use super::redis::{Redis, Verb, is_limiter};
@@ -36,7 +37,7 @@ pub(super) async fn take(
     store: &Arc<Store>,
     redis: &Redis,
     claims: &mut [&mut Claim<'_>],
-    moment: Moment,
+    mut moment: Moment,
 ) -> Result<(), Unavailable> {
     let deadline = Instant::now() + store.shared.timeout();
     for claim in claims.iter_mut() {
@@ -54,17 +55,28 @@ pub(super) async fn take(
         return Ok(());
     }
     redis.find_places(claims);
-    if store.known.refuse(&store.shared, claims, moment.time) {
-        store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
-        return Ok(());
-    }
+    let asker = loop {
+        match store.known.refuse(&store.shared, claims, moment.time) {
+            RefusalLookup::Refused => {
+                store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            RefusalLookup::Asks(asker) => break asker,
+            RefusalLookup::Waits(answered) => {
+                if timeout_at(deadline, answered).await.is_err() {
+                    break None;
+                }
+                moment = Moment::now(moment.present());
+            }
+        }
+    };
     for claim in claims.iter_mut().filter(|claim| claim.place.connection.is_none()) {
         if is_there(claim) {
             claim.party = Party::Unreachable;
         }
     }
     let noting = noting(claims);
-    let mut request = RedisRequest { store, redis, moment, deadline, noting, met: None };
+    let mut request = RedisRequest { store, redis, moment, asker, deadline, noting, met: None };
     let taken = request.take(claims).await;
     request.count(taken);
     taken
@@ -79,6 +91,8 @@ struct RedisRequest<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
     moment: Moment,
+    /// Others may wait for the answer to this request.
+    asker: Option<Asker<'q>>,
     /// By when Redis must have answered all calls.
     deadline: Instant,
     noting: ReceiptUse,
@@ -101,7 +115,7 @@ impl RedisRequest<'_> {
             return Ok(());
         }
         self.ask_process(claims);
-        store.known.note(&store.shared.memory, claims, moment.time);
+        store.known.note(&store.shared.memory, claims, moment.time, self.asker.as_ref());
         store.prefetch.note(store, claims, moment);
         self.end(claims);
         carry_over::note(&self.store.shared, claims, self.moment.present());

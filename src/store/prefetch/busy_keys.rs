@@ -260,15 +260,16 @@ impl BusyKey {
         if self.fetching.is_some() || !self.is_busy() {
             return None;
         }
-        let wanted = 2 * self.counted.max(self.counted_before);
+        let workers = shared.stores.load(Ordering::Relaxed).max(1);
+        let holders = workers.saturating_mul(shared.processes.load(Ordering::Relaxed).max(1));
+        let part = reserve(&self.spec, &self.ask) / holders;
+        // No more than its part is wanted: otherwise each few tokens that are spent would be fetched at once.
+        let wanted = (2 * self.counted.max(self.counted_before)).min(part);
         // Void tokens count, too, until they are back.
         let held: u64 = self.batches.iter().map(|batch| batch.tokens).sum();
         if 2 * held > wanted || !shared.presence.is_settled(now) {
             return None;
         }
-        let workers = shared.stores.load(Ordering::Relaxed).max(1);
-        let holders = workers.saturating_mul(shared.processes.load(Ordering::Relaxed).max(1));
-        let part = reserve(&self.spec, &self.ask) / holders;
         // What remains is for all of them.
         let tokens = wanted.min(part.saturating_sub(held)).min(self.remaining / (2 * holders));
         let cost = Cost::new(tokens).filter(|_| tokens >= SMALLEST)?;

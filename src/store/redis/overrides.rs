@@ -37,6 +37,9 @@ const KEEP: Duration = Duration::from_secs(30 * 86_400);
 const GOES_ON: &str =
     "the overrides that were read last stay in force; they are read again when redis answers";
 
+const OTHER_TYPE: &str = "delete the key PREFIX::overrides, and keep what else writes there away from it; until \
+                          then the overrides that were read last stay in force";
+
 /// Reads the overrides again and again, and notes in `shared` what is in force.
 pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<ProcessStore>) {
     let name = name(&prefix);
@@ -66,7 +69,10 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Proc
                 if error.code().is_some()
                     && setbacks.is_news(router.nodes.is_up(slot), Instant::now()) =>
             {
-                let help = refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON);
+                let help = match error.code() {
+                    Some("WRONGTYPE") => OTHER_TYPE,
+                    _ => refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON),
+                };
                 tracing::warn!(%error, "help" = help, "overrides not read");
             }
             Err(_) => {}

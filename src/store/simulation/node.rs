@@ -14,7 +14,7 @@ use crate::limit::key::Key;
 use crate::plan::{PrefetchMode, StoreSpec};
 use crate::store::ProcessStore;
 use crate::store::claim::{Claim, Moment};
-use crate::store::known::KnownRefusals;
+use crate::store::known::{KnownRefusals, RefusalLookup};
 use crate::store::prefetch::{BusyKeys, Fetch, Fetched, Return, is_fetched};
 
 pub(super) struct SimulatedNode {
@@ -56,7 +56,10 @@ impl SimulatedNode {
             return NodeAnswer::Passes(to_fetch.into_vec());
         }
         let shared = &self.shared;
-        if self.mode != Strategy::Exact && self.known.refuse(shared, &mut [&mut claim], moment.time)
+        // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
+        if self.mode != Strategy::Exact
+            && let RefusalLookup::Refused =
+                self.known.refuse(shared, &mut [&mut claim], moment.time)
         {
             match claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after: Some(retry_after) }) => {
@@ -80,7 +83,7 @@ impl SimulatedNode {
         let mut claim = limit.claim(key);
         claim.decision = Some(decision);
         if self.mode != Strategy::Exact {
-            self.known.note(&self.shared.memory, &[&mut claim], moment.time);
+            self.known.note(&self.shared.memory, &[&mut claim], moment.time, None);
         }
         if !self.fetches(&claim) {
             return PerAsk::new();

@@ -118,6 +118,31 @@ async fn a_refusal_ends_when_the_bucket_has_a_token_again() {
     assert_eq!(bench.known(), 1);
 }
 
+/// A crowd asked for each token that came back.
+#[tokio::test]
+async fn of_a_crowd_at_the_end_of_a_wait_one_request_asks() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    // A log does not say when it has room for a second request, so a second one asks.
+    for (algorithm, askers) in [(bucket("1/h", 1), 1), (leaky("1/h", 0), 1), (log("1/h"), 2)] {
+        let mut one = ask(&spec, &key, 1);
+        one.ask.algorithm = algorithm;
+        let crowd = async |after: Duration| {
+            let before = bench.known();
+            let crowd = (0..32).map(|_| bench.decide(std::slice::from_ref(&one), after));
+            let answers = futures_util::future::join_all(crowd).await;
+            let passed = answers.iter().filter(|answer| answer.verdict.passes()).count();
+            (passed, 32 - (bench.known() - before))
+        };
+        assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes(), "{algorithm}");
+        assert!(bench.asked(&[one], Duration::ZERO).await, "{algorithm}");
+        assert_eq!(crowd(3_600 * SECOND).await, (0, 1), "{algorithm}: not yet by Redis's clock");
+        let (): () = bench.server.run(&["FLUSHALL"]);
+        assert_eq!(crowd(2 * 3_600 * SECOND).await, (1, askers), "{algorithm}: it is new");
+        let (): () = bench.server.run(&["FLUSHALL"]);
+    }
+}
+
 #[tokio::test]
 async fn only_what_is_sure_is_known() {
     let bench = Bench::start();

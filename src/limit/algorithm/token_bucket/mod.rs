@@ -39,16 +39,21 @@ impl Params {
         time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
     }
 
-    /// About the microseconds in which an empty bucket is full again. Every request calls this, and most
-    /// rates give one token at a time: a rate of that kind needs no division.
+    /// About the microseconds in which an empty bucket is full again.
     pub(super) fn refill_micros(&self) -> u64 {
-        let (burst, period) = (self.burst.get(), self.rate.period());
+        self.micros_for(self.burst.get())
+    }
+
+    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this, and most
+    /// rates give one token at a time: a rate of that kind needs no division.
+    pub(super) fn micros_for(&self, gained: u64) -> u64 {
+        let period = self.rate.period();
         match self.rate.tokens() {
-            1 => burst.saturating_mul(period),
+            1 => gained.saturating_mul(period),
             // The product of the rest cannot overflow: it is below that of tokens and period.
             tokens => {
-                let whole = (burst / tokens).saturating_mul(period);
-                whole.saturating_add(burst % tokens * period / tokens)
+                let whole = (gained / tokens).saturating_mul(period);
+                whole.saturating_add(gained % tokens * period / tokens)
             }
         }
     }

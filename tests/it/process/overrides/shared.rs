@@ -146,7 +146,9 @@ fn something_else_at_the_overrides_key_harms_no_request() {
     let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
     assert_eq!(put.status, 503);
     assert!(put.text().contains("WRONGTYPE"), "{}", put.text());
-    proxy.log.wait("overrides not read", |_| true);
+    let advises =
+        |line: &serde_json::Value| line["help"].as_str().unwrap().contains("delete the key");
+    proxy.log.wait("overrides not read", advises);
     assert_eq!(Metrics::of(proxy.admin()).value("tidegate_store_up"), 1.0);
 }
 
