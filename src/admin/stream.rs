@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::Admin;
 use super::answer::{AdminResponse, answer, problem};
 use super::status::{self, ProcessReading};
+use crate::worker::Published;
 
 /// The most streams at once.
 pub(super) const MOST: usize = 64;
@@ -29,6 +30,9 @@ struct StreamReader {
     first: Option<Bytes>,
     event: watch::Receiver<Bytes>,
     ending: watch::Receiver<bool>,
+    /// The stream ends with the token by which it was asked for.
+    token: Option<String>,
+    plan: watch::Receiver<Arc<Published>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -52,6 +56,8 @@ impl Admin {
             first: Some(first.into()),
             event: self.pulse.event.subscribe(),
             ending: self.pulse.ending.subscribe(),
+            token: self.plan.borrow().plan.admin.token.clone(),
+            plan: self.plan.clone(),
             _permit: permit,
         };
         let body = StreamBody::new(listener.events()).boxed_unsync();
@@ -82,6 +88,9 @@ impl StreamReader {
             _ = self.ending.wait_for(|ending| *ending) => None,
             changed = self.event.changed() => {
                 changed.ok()?;
+                if self.plan.borrow().plan.admin.token != self.token {
+                    return None;
+                }
                 Some(self.event.borrow_and_update().clone())
             }
         }

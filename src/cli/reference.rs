@@ -1,9 +1,54 @@
 //! `tidegate completions` and `tidegate man`: completions for a shell, and the manual page.
 
+use std::io::{self, Write as _};
+
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use super::{CommandResult, Failure, print};
+
+/// The sections of the manual page behind the commands.
+const BEHIND: &str = r#".SH "EXIT STATUS"
+.TP
+0
+Success.
+.TP
+1
+It failed while running. What cannot be written, as to a full disk, is a failure too.
+.TP
+2
+The command line or the configuration is wrong.
+.TP
+3
+More was rejected than \fBreplay \-\-fail\-above\fR allows.
+.SH SIGNALS
+.TP
+SIGTERM, SIGINT
+Finish what is under way, and end.
+.TP
+SIGHUP
+Read the configuration and the certificates again.
+.TP
+SIGUSR2
+Start the binary that stands at the program's path now, and hand the sockets over to it.
+.SH ENVIRONMENT
+.TP
+RUST_LOG
+Which lines are logged, in place of \fBlog.level\fR.
+.TP
+TIDEGATE_ADMIN_TOKEN
+The token of the admin endpoint, for the commands that ask a running proxy.
+.TP
+NO_COLOR
+Print without colours, if it is not empty.
+.PP
+\fB${NAME}\fR in proxy.toml is replaced by this variable of the environment.
+.SH FILES
+.TP
+proxy.toml
+The configuration. \fBtidegate schema\fR describes its fields. A change is in force within a second.
+"#;
 
 /// Print completions for a shell.
 #[derive(Args, Clone, Debug)]
@@ -18,8 +63,41 @@ pub(super) fn completions(completions: &Completions, mut command: Command) -> Co
     print(String::from_utf8_lossy(&script).trim_end())
 }
 
-pub(super) fn man(command: Command) -> CommandResult {
+pub(super) fn man(mut command: Command) -> CommandResult {
+    // Then each command knows the whole words by which it is called.
+    command.build();
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::run)?;
+    write_page(&command, &mut page).map_err(Failure::run)?;
     print(String::from_utf8_lossy(&page).trim_end())
+}
+
+/// One page with a section for each command, since one page is what is installed.
+fn write_page(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    write_commands(command, page)?;
+    page.write_all(BEHIND.as_bytes())
+}
+
+fn write_commands(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        let man = Man::new(command.clone());
+        writeln!(page, ".SH \"{}\"", command.get_bin_name().unwrap_or(command.get_name()))?;
+        let mut section = Vec::new();
+        man.render_synopsis_section(&mut section)?;
+        man.render_description_section(&mut section)?;
+        if command.get_arguments().next().is_some() {
+            man.render_options_section(&mut section)?;
+        }
+        // The headings are those of a page of its own.
+        for line in String::from_utf8_lossy(&section).lines() {
+            writeln!(page, "{}", if line.starts_with(".SH ") { ".PP" } else { line })?;
+        }
+        write_commands(command, page)?;
+    }
+    Ok(())
 }

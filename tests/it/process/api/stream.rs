@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{limited, send};
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::wait_until;
 
 /// A stream that has begun.
@@ -42,6 +43,19 @@ fn each_second_there_is_an_event_with_the_present_numbers() {
         last = next;
     }
     assert_eq!(last["limits"][0]["rejected_total"], 3);
+}
+
+#[test]
+fn a_stream_ends_with_its_token() {
+    let token = |token: &str| format!("[admin]\nlisten = \"LISTEN\"\ntoken = \"{token}\"");
+    let proxy = Proxy::answering().section(&token("one")).start();
+    let mut client = Connection::open(proxy.admin());
+    client.send("GET /api/stream HTTP/1.1\r\nhost: a\r\nauthorization: Bearer one\r\n\r\n");
+    client.until(b"data: ");
+    let text = std::fs::read_to_string(proxy.config_file()).unwrap();
+    proxy.reload(&text.replace("\"one\"", "\"two\""));
+    // The end of a chunked body.
+    client.until(b"\r\n0\r\n\r\n");
 }
 
 #[test]

@@ -126,7 +126,11 @@ fn shells_and_man_know_the_commands() {
     let (code, page, _) = told(folder.path(), &["man"]);
     assert_eq!(code, 0);
     assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
-    assert!(page.contains("explain"), "{page}");
+    for part in
+        ["\"tidegate explain\"", "\"tidegate limits set\"", "fail", "EXIT STATUS", "SIGUSR2"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]
