@@ -285,18 +285,36 @@ limits = ["per-client", "off", "slots"]
             let (ok, limited) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
             let [api, per_client, everyone] =
                 ["api", "per-client", "everyone"].map(|name| Name::new(name).unwrap());
-            one.request(users(&one), ok, Duration::from_millis(3), None);
+            one.request(users(&one), ok, DecisionKind::Allowed, Duration::from_millis(3), None);
             let upstream = Some((&api, Duration::from_millis(30)));
-            two.request(users(&two), ok, Duration::from_millis(40), upstream);
+            two.request(
+                users(&two),
+                ok,
+                DecisionKind::Allowed,
+                Duration::from_millis(40),
+                upstream,
+            );
             two.upstream_failed(&api, UpstreamFailure::Timeout);
             one.upstream_failed(&api, UpstreamFailure::Timeout);
             one.received(100);
             two.received(10);
             two.sent(7);
             drop(one.http2_connection());
-            two.request(users(&two), limited, Duration::from_micros(400), None);
+            two.request(
+                users(&two),
+                limited,
+                DecisionKind::Allowed,
+                Duration::from_micros(400),
+                None,
+            );
             let none = RouteCounter::NO_ROUTE;
-            one.request(none, StatusCode::NOT_FOUND, Duration::from_secs(70), None);
+            one.request(
+                none,
+                StatusCode::NOT_FOUND,
+                DecisionKind::Allowed,
+                Duration::from_secs(70),
+                None,
+            );
             one.decision(&per_client, DecisionKind::Allowed);
             two.decision(&per_client, DecisionKind::Allowed);
             two.decision(&per_client, DecisionKind::Rejected);

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Admin;
 use super::status::millis;
-use crate::observe::history::{History, Ring, STEP};
+use crate::observe::history::{History, PointCounts, Ring, STEP};
 use crate::observe::metrics::DECISIONS;
 
 impl Admin {
@@ -16,29 +16,32 @@ impl Admin {
         let points = history.ends().len();
         let wall = self.process.clock.wall();
         let ends: Vec<_> = history.ends().map(|end| wall.at(end).as_micros() / 1_000).collect();
-        let limits = history.limits().map(|(name, ring)| {
-            let mut limit = Map::from_iter([("name".to_owned(), name.as_str().into())]);
-            for (place, decision) in DECISIONS.iter().enumerate() {
-                let counts = padded(ring, points, |counts| counts[place].into());
-                limit.insert((*decision).to_owned(), counts);
-            }
-            Value::Object(limit)
-        });
-        let requests = |ring: &Ring<u32>| padded(ring, points, |count| (*count).into());
-        let routes = history
-            .routes()
-            .map(|(name, ring)| json!({ "name": &**name, "requests": requests(ring) }));
+        let named = |name: &str, ring| {
+            let mut series = decisions(ring, points);
+            series.insert("name".to_owned(), name.into());
+            series
+        };
+        let limits = history.limits().map(|(name, ring)| named(name.as_str(), ring));
+        let routes = history.routes().map(|(name, ring)| named(name, ring));
         let store = history.store();
         json!({
             "interval_ms": millis(STEP),
             "ends_ms": ends,
             "limits": limits.collect::<Vec<_>>(),
             "routes": routes.collect::<Vec<_>>(),
-            "other_routes": requests(history.others()),
+            "other_routes": decisions(history.others(), points),
             "store_p50_ms": padded(store, points, |it| short(it.p50)),
             "store_p99_ms": padded(store, points, |it| short(it.p99)),
         })
     }
+}
+
+/// A list of `points` for each decision.
+fn decisions(ring: &Ring<PointCounts>, points: usize) -> Map<String, Value> {
+    let lists = DECISIONS.iter().enumerate().map(|(place, decision)| {
+        ((*decision).to_owned(), padded(ring, points, |counts| counts[place].into()))
+    });
+    lists.collect()
 }
 
 /// The values of a series as a list of `points`. A series that began later has zeros in front.

@@ -1,8 +1,8 @@
 //! Keeps what was counted in the last hour, in points of five seconds. The page of the admin endpoint shows it when it
 //! is opened.
 //!
-//! The memory is fixed. For each point, a limit takes 20 bytes and a route 4. In an hour this is 14 KiB and 3 KiB. All
-//! limits and routes together take less than 2 MiB.
+//! The memory is fixed. For each point, a limit or a route takes 20 bytes. In an hour this is 14 to 20 KiB. All limits
+//! and routes together take less than 4 MiB.
 //!
 //! A reload may bring new limits and routes. If there is no room for a new one, it takes the place of the one that was
 //! unused for the longest time. The history of the old one is lost.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::Reading;
+use super::metrics::{DecisionCounts, Reading};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 
@@ -33,12 +33,15 @@ const UNUSED: Duration = Duration::from_secs(60);
 pub(crate) struct History {
     /// The end of each point, by the steady clock.
     ends: Ring<Timestamp>,
-    limits: SeriesTable<Name, [u32; 5]>,
-    routes: SeriesTable<Arc<str>, u32>,
+    limits: SeriesTable<Name, PointCounts>,
+    routes: SeriesTable<Arc<str>, PointCounts>,
     /// The requests of all routes that have no history of their own.
-    others: Ring<u32>,
+    others: Ring<PointCounts>,
     store: Ring<StoreLatency>,
 }
+
+/// The decisions of one point, in the order of [`DECISIONS`](super::metrics::DECISIONS).
+pub(crate) type PointCounts = [u32; 5];
 
 /// How long the store took for its answers, in milliseconds: the median, and the 99th percentile. `None` where the
 /// store was not asked.
@@ -69,18 +72,19 @@ impl History {
         push(&mut self.ends, end);
         let limits = now.limits.iter().map(|(name, later)| {
             let earlier = before.limits.get(name).copied().unwrap_or_default();
-            (name, std::array::from_fn(|place| difference(earlier[place], later[place])))
+            (name, difference(&earlier, later))
         });
         self.limits.add(&limits.collect(), end);
         let routes = now.routes.iter().map(|(name, later)| {
-            let earlier = before.routes.get(name).map_or(0, |it| it.iter().sum());
-            (name, difference(earlier, later.iter().sum()))
+            let earlier = before.routes.get(name).copied().unwrap_or_default();
+            (name, difference(&earlier.decisions, &later.decisions))
         });
         let routes = routes.collect();
         self.routes.add(&routes, end);
         let own = self.routes.iter().filter_map(|(name, _)| routes.get(name));
-        let others = own.fold(difference(before.requests(), now.requests()), |rest, own| {
-            rest.saturating_sub(*own)
+        let all = difference(&before.decisions(), &now.decisions());
+        let others = own.fold(all, |rest, own| {
+            std::array::from_fn(|place| rest[place].saturating_sub(own[place]))
         });
         push(&mut self.others, others);
         let store = now.store_seconds.since(&before.store_seconds);
@@ -94,19 +98,18 @@ impl History {
         self.ends.iter().copied()
     }
 
-    /// The decisions of each limit, in the order of [`DECISIONS`](super::metrics::DECISIONS). The limit that
-    /// was used first comes first.
-    pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = (&Name, &Ring<[u32; 5]>)> {
+    /// The decisions of each limit. The limit that was used first comes first.
+    pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = (&Name, &Ring<PointCounts>)> {
         self.limits.iter()
     }
 
-    /// The requests of each route. The route that was used first comes first.
-    pub(crate) fn routes(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Ring<u32>)> {
+    /// The requests of each route, by what their limits decided. The route that was used first comes first.
+    pub(crate) fn routes(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Ring<PointCounts>)> {
         self.routes.iter()
     }
 
     /// The requests of the routes that have no history of their own.
-    pub(crate) fn others(&self) -> &Ring<u32> {
+    pub(crate) fn others(&self) -> &Ring<PointCounts> {
         &self.others
     }
 
@@ -167,12 +170,14 @@ fn push<T>(ring: &mut Ring<T>, value: T) {
     ring.push_back(value);
 }
 
-fn difference(earlier: u64, later: u64) -> u32 {
-    u32::try_from(later.saturating_sub(earlier)).unwrap_or(u32::MAX)
+fn difference(earlier: &DecisionCounts, later: &DecisionCounts) -> PointCounts {
+    let count = |place: usize| later[place].saturating_sub(earlier[place]);
+    std::array::from_fn(|place| u32::try_from(count(place)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::RouteReading;
     use super::*;
 
     fn at(step: usize) -> Timestamp {
@@ -184,10 +189,14 @@ mod tests {
         Name::new(text).unwrap()
     }
 
+    fn answered(requests: u64) -> RouteReading {
+        RouteReading { statuses: [0, requests, 0, 0, 0], decisions: [requests, 0, 0, 0, 0] }
+    }
+
     fn reading(limits: &[(&str, u64)], routes: &[(&str, u64)]) -> Reading {
         Reading {
             limits: limits.iter().map(|(limit, n)| (name(limit), [*n, 0, 0, 2 * n, 0])).collect(),
-            routes: routes.iter().map(|(route, n)| ((*route).into(), [0, *n, 0, 0, 0])).collect(),
+            routes: routes.iter().map(|(route, n)| ((*route).into(), answered(*n))).collect(),
             ..Reading::default()
         }
     }
@@ -214,8 +223,8 @@ mod tests {
         let [(_, root), (_, x)] = history.routes().collect::<Vec<_>>()[..] else {
             panic!("{history:?}")
         };
-        assert_eq!(root.iter().collect::<Vec<_>>(), [&1, &7, &0]);
-        assert_eq!(x.iter().collect::<Vec<_>>(), [&2]);
+        assert_eq!(*root, [[1, 0, 0, 0, 0], [7, 0, 0, 0, 0], [0; 5]]);
+        assert_eq!(*x, [[2, 0, 0, 0, 0]]);
         assert_eq!(history.store().iter().next(), Some(&StoreLatency::default()));
     }
 
@@ -245,7 +254,7 @@ mod tests {
         let mut history = History::default();
         history.add(&Reading::default(), &reading(&limits, &routes), at(1));
         assert_eq!((history.routes().len(), history.limits().len()), (MOST, MOST));
-        assert_eq!(history.others().iter().collect::<Vec<_>>(), [&15]);
+        assert_eq!(*history.others(), [[15, 0, 0, 0, 0]]);
     }
 
     /// Each of many reloads adds a name, and the name before is no longer used.
@@ -256,14 +265,14 @@ mod tests {
         let mut now = Reading::default();
         for reload in 0..2 * MOST {
             now.limits.insert(name(&format!("l{reload}")), [1, 0, 0, 0, 0]);
-            now.routes.insert(format!("/{reload}").into(), [0, 1, 0, 0, 0]);
+            now.routes.insert(format!("/{reload}").into(), answered(1));
             history.add(&before, &now, at(20 * reload));
             before = now.clone();
         }
         let limits: Vec<_> = history.limits().map(|(name, _)| name.as_str()).collect();
         assert_eq!((limits.len(), limits[0], limits[MOST - 1]), (MOST, "l100", "l199"));
         assert_eq!(history.routes().last().unwrap().0.as_ref(), "/199");
-        assert!(history.others().iter().all(|count| *count == 0));
+        assert!(history.others().iter().all(|counts| *counts == [0; 5]));
     }
 
     #[test]

@@ -47,7 +47,7 @@ use self::protocol::{Protocol, protocol};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
-use crate::observe::metrics::{UpstreamFailure, WorkerMetrics};
+use crate::observe::metrics::{DecisionKind, UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec, ServerSpec};
 use crate::request::client::Client;
@@ -184,7 +184,11 @@ impl Proxy {
                         Refusal::Body(BodyFault::Stalled) => {
                             client.phase.note_overdue(Overdue::Body);
                         }
+                        Refusal::Limits(Refused::StoreUnavailable) => {
+                            ended.noted.decision = DecisionKind::Error;
+                        }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
+                            ended.noted.decision = DecisionKind::Rejected;
                             if let Some(details) = &mut ended.noted.details {
                                 details.limit = Some((*limit).clone());
                             }
@@ -332,7 +336,8 @@ impl Proxy {
         };
         let now = self.clock.at(exchange.began);
         let traced = noted.span().map(|span| &mut span.limits);
-        noted.permit = self.throttle.admit(plan, route, &view, now, quotas, traced).await?;
+        let admission = self.throttle.admit(plan, route, &view, now, quotas, traced).await?;
+        (noted.permit, noted.decision) = (admission.permit, admission.decision);
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)

@@ -15,7 +15,7 @@ use super::protocol::Protocol;
 use super::trace::SpanNotes;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
-use crate::observe::metrics::{RouteCounter, UpstreamFailure};
+use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
@@ -109,7 +109,8 @@ impl RequestEnd {
 
 /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
-    active.metrics.request(RouteCounter::NO_ROUTE, status, Duration::ZERO, None);
+    let decision = DecisionKind::Allowed;
+    active.metrics.request(RouteCounter::NO_ROUTE, status, decision, Duration::ZERO, None);
     if active.plan.log.access {
         info!(
             target: ACCESS,
@@ -134,6 +135,8 @@ pub(super) struct RequestFindings {
     pub(super) route: Option<usize>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
+    /// What the limits together decided. A client that leaves while the request is held is not noted as held.
+    pub(super) decision: DecisionKind,
     /// Kept only where the request is logged or traced.
     pub(super) details: Option<Box<RequestDetails>>,
     /// How long it took from the sending upstream to the head of the answer.
@@ -184,7 +187,8 @@ impl Drop for RequestEnd {
         }
         let counter = self.active.counter(self.noted.route);
         let upstream = self.upstream().zip(self.noted.answered_after);
-        self.active.metrics.request(counter, self.status, duration, upstream);
+        let metrics = &self.active.metrics;
+        metrics.request(counter, self.status, self.noted.decision, duration, upstream);
         if let Some(details) = &self.noted.details {
             if self.active.plan.log.access {
                 self.log(details, duration);

@@ -75,6 +75,15 @@ pub(crate) struct Quota<'p> {
 /// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
 pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 
+/// A request that passes.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// What the request holds until its response has ended.
+    pub(crate) permit: Permit,
+    /// What all limits together decided about the request.
+    pub(crate) decision: DecisionKind,
+}
+
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
 pub enum Refused<'p> {
@@ -120,13 +129,13 @@ impl Throttle {
         now: Timestamp,
         quotas: &mut Quotas<'p>,
         traced: Option<&mut LimitAnswers>,
-    ) -> Result<Permit, Refused<'p>> {
+    ) -> Result<Admission, Refused<'p>> {
         let mut limits = PerAsk::new();
         let clocks = self.store.both(now);
         gather::gather(plan.limits_of(route), request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits, &self.store, clocks);
         if limits.is_empty() {
-            return Ok(Permit::default());
+            return Ok(Admission::default());
         }
         // Places come before the store's decision: a request without a place must not be given a turn.
         limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
@@ -168,7 +177,10 @@ impl Throttle {
         };
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
         match verdict {
-            Verdict::Pass { wait } if wait.is_zero() => Ok(permit(&mut limits)),
+            Verdict::Pass { wait } if wait.is_zero() => {
+                let decision = decision_at_once(&limits);
+                Ok(Admission { permit: permit(&mut limits), decision })
+            }
             Verdict::Pass { wait } => {
                 let by = request_limit::slowest(&limits, wait);
                 self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
@@ -176,7 +188,10 @@ impl Throttle {
                 // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {
-                    Ok(()) => Ok(permit(&mut limits)),
+                    Ok(()) => {
+                        let decision = DecisionKind::Delayed;
+                        Ok(Admission { permit: permit(&mut limits), decision })
+                    }
                     Err(left) => {
                         let limit = &limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
@@ -278,6 +293,13 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
         (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
     }
+}
+
+/// What all limits together decided about a request that passes without a wait.
+fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
+    let is_there = |wanted| limits.iter().any(|limit| kind(limit) == wanted);
+    let other = [DecisionKind::Shadow, DecisionKind::Error];
+    other.into_iter().find(|kind| is_there(*kind)).unwrap_or_default()
 }
 
 /// Notes what the limits said, if the request is traced. `took` is the time that the store needed.

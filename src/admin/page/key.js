@@ -1,6 +1,11 @@
 // One key: its bucket, and an override of its figures.
 
-const byId = (id) => document.getElementById(id);
+// The name of a bucket's size, by the algorithm. A limit of another algorithm has none that can be overridden.
+const SIZES = { "token-bucket": "burst", "leaky-bucket": "queue" };
+
+// The time between two looks at the key that is shown.
+const REFRESH = 2000;
+
 let limits = [];
 let shownKey = null;
 
@@ -33,19 +38,28 @@ function fillLimits(all) {
   chooseLimit(all.some((limit) => limit.name === before) ? before : all[0]?.name ?? "");
 }
 
-const left = (ms) => {
-  const seconds = Math.ceil(ms / 1000);
-  if (seconds < 90) return `${seconds} s`;
-  const minutes = Math.round(seconds / 60);
-  if (minutes < 90) return `${minutes} min`;
-  const hours = Math.round(minutes / 60);
-  return hours < 48 ? `${hours} h` : `${Math.round(hours / 24)} days`;
-};
-
+// Shows a key that was chosen, and an empty form for an override of it.
 async function lookUp(wanted) {
   shownKey = wanted;
+  byId("override").reset();
+  byId("bucket").ariaLive = "polite";
+  await showBucket();
+}
+
+// The bucket changes while it is shown. A screen reader does not read it each time.
+let asked = 0;
+async function refreshKey() {
+  if (!shownKey || byId("override").hidden || Date.now() - asked < REFRESH) return;
+  byId("bucket").ariaLive = "off";
+  await showBucket();
+}
+
+async function showBucket() {
+  const wanted = shownKey;
+  asked = Date.now();
   try {
     const bucket = await asJson(pathOf(wanted));
+    if (wanted !== shownKey) return;
     const { remaining, burst } = bucket;
     const bar = element("div", {});
     bar.style.width = burst ? `${Math.max(0, Math.min(100, 100 * remaining / burst))}%` : "0%";
@@ -62,7 +76,10 @@ async function lookUp(wanted) {
       element("div", { className: "gauge" }, bar),
       element("p", { className: "quiet" }, facts.filter(Boolean).join(" · ")));
     byId("override").hidden = false;
-    if (!byId("rate").value && bucket.rate) byId("rate").placeholder = bucket.rate;
+    byId("rate").placeholder = bucket.rate ?? "";
+    const size = SIZES[limits.find((one) => one.name === wanted.limit)?.algorithm];
+    byId("size").hidden = !size;
+    byId("size").firstElementChild.textContent = size ?? "";
   } catch (error) {
     complain(error);
     byId("override").hidden = true;
@@ -76,7 +93,7 @@ function complain(error) {
 async function change(path, method, body) {
   try {
     await ask(path, { method, ...(body && { body: JSON.stringify(body), headers: { "content-type": "application/json" } }) });
-    await lookUp(shownKey);
+    await showBucket();
   } catch (error) {
     complain(error);
   }
@@ -85,17 +102,23 @@ async function change(path, method, body) {
 
 async function showOverrides() {
   const { overrides } = await asJson("/api/limits");
-  byId("overrides").replaceChildren(...overrides.map((one) => {
+  const nameOf = (one) => `${one.limit} ${one.key}`;
+  const row = rows(byId("overrides"), overrides.length ? overrides.map(nameOf) : [""], (name, at) => {
+    if (!name) return { row: element("li", { className: "quiet" }, "None.") };
+    const { limit, key } = overrides[at];
     const end = element("button", { type: "button", className: "plain" }, "End");
     end.addEventListener("click", () => {
-      shownKey = { limit: one.limit, key: one.key, query: "" };
+      shownKey = { limit, key, query: "" };
       change(pathOf(shownKey, "/override"), "DELETE");
     });
-    const figures = [one.rate, one.burst && `burst ${one.burst}`, one.queue && `queue ${one.queue}`].filter(Boolean).join(", ");
-    const until = one.ends_in_ms ?? one.left_ms;
-    return element("li", {}, element("strong", {}, one.limit), element("code", {}, one.key), figures,
-      element("span", { className: "quiet" }, [until && `for ${left(until)} more`, one.reason].filter(Boolean).join(" · ")), end);
-  }), ...(overrides.length ? [] : [element("li", { className: "quiet" }, "None.")]));
+    const figures = element("span", {}), until = element("span", { className: "quiet" });
+    return { row: element("li", {}, element("strong", {}, limit), element("code", {}, key), figures, until, end), figures, until };
+  });
+  for (const one of overrides) {
+    const { figures, until } = row(nameOf(one));
+    figures.textContent = [one.rate, one.queue !== null ? `queue ${one.queue}` : one.burst !== null && `burst ${one.burst}`].filter(Boolean).join(", ");
+    until.textContent = [one.ends_in_ms && `for ${left(one.ends_in_ms)} more`, one.reason].filter(Boolean).join(" · ");
+  }
 }
 
 byId("limit").addEventListener("change", (event) => chooseLimit(event.target.value));
@@ -110,10 +133,11 @@ byId("lookup").addEventListener("submit", (event) => {
 });
 byId("override").addEventListener("submit", (event) => {
   event.preventDefault();
-  const value = (id) => byId(id).value.trim();
+  const value = (id) => byId(id).value.trim(), size = byId("size");
+  const wanted = size.hidden ? "" : size.querySelector("input").value.trim();
   change(pathOf(shownKey, "/override"), "PUT", {
     rate: value("rate"),
-    ...(value("burst") && { burst: Number(value("burst")) }),
+    ...(wanted && { [size.firstElementChild.textContent]: Number(wanted) }),
     ...(value("for") && { for: value("for") }),
     ...(value("reason") && { reason: value("reason") }),
   });

@@ -14,6 +14,7 @@ use super::answer::{AdminResponse, answer};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(
+    include_str!("parts.js"),
     include_str!("plot.js"),
     include_str!("source.js"),
     include_str!("key.js"),

@@ -1,6 +1,6 @@
 // What the page shows of each status.
 
-let shownLimit = "", isHour = false, status = null;
+let shown = "", isHour = false, status = null;
 const plots = {
   decisions: new Plot(byId("plot-decisions"), { title: "Decisions a second", unit: "", stacked: true, height: 220 }),
   routes: new Plot(byId("plot-routes"), { title: "Requests a second by route", unit: "", stacked: true, height: 220 }),
@@ -21,16 +21,9 @@ const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ..
   };
 });
 
-// Keeps a row for each name, so that a row in use is not replaced under the reader's hand.
-function rows(body, names, make) {
-  body.made ??= new Map();
-  if (names.join("\n") !== body.names) {
-    body.names = names.join("\n");
-    for (const name of names) if (!body.made.has(name)) body.made.set(name, make(name));
-    for (const name of body.made.keys()) if (!names.includes(name)) body.made.delete(name);
-    body.replaceChildren(...names.map((name) => body.made.get(name).row));
-  }
-  return (name) => body.made.get(name);
+function choose(name) {
+  byId("shown").value = name;
+  byId("shown").dispatchEvent(new Event("change"));
 }
 
 function numberCells(labels) {
@@ -58,16 +51,16 @@ function showLimits() {
       const sentence = element("td", { colSpan: 8 });
       return { row: element("tr", { className: "tried" }, sentence), sentence };
     }
-    const choose = element("button", { type: "button", className: "link" }, name);
-    choose.addEventListener("click", () => { byId("shown").value = name; byId("shown").dispatchEvent(new Event("change")); });
+    const link = element("button", { type: "button", className: "link" }, name);
+    link.addEventListener("click", () => choose(`limits/${name}`));
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
     const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s"]), spark = element("td", {});
-    const head = element("th", { scope: "row" }, choose, badge);
-    return { row: element("tr", {}, head, key, figures, ...numbers, spark), choose, badge, key, figures, numbers, spark };
+    const head = element("th", { scope: "row" }, link, badge);
+    return { row: element("tr", {}, head, key, figures, ...numbers, spark), link, badge, key, figures, numbers, spark };
   });
   for (const limit of status.limits) {
-    const { choose, badge, key, figures, numbers, spark } = row(limit.name);
-    choose.setAttribute("aria-pressed", String(limit.name === shownLimit));
+    const { link, badge, key, figures, numbers, spark } = row(limit.name);
+    link.setAttribute("aria-pressed", String(shown === `limits/${limit.name}`));
     badge.hidden = limit.mode === "enforce";
     badge.className = `badge ${limit.mode}`;
     badge.textContent = limit.mode;
@@ -79,39 +72,49 @@ function showLimits() {
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);
     });
     const at = limit.mode === "enforce" ? 2 : 3;
-    spark.replaceChildren(sparkline(points.live.map((point) => point.limits[limit.name]?.[at] ?? 0), DECISIONS[at].hue));
+    spark.replaceChildren(sparkline(points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]), DECISIONS[at].hue));
     if (limit.candidate) row(`${limit.name} tried`).sentence.textContent = tried(limit.candidate);
-  }
-  const options = status.limits.map((limit) => limit.name);
-  const listed = [...byId("shown").options].slice(1).map((option) => option.value);
-  if (options.join("\n") !== listed.join("\n")) {
-    byId("shown").replaceChildren(element("option", { value: "" }, "all limits"), ...options.map((name) => element("option", { value: name }, name)));
-    if (!options.includes(shownLimit)) shownLimit = "";
-    byId("shown").value = shownLimit;
   }
 }
 
+// The limits and the routes whose decisions can be shown.
+function fillShown() {
+  const groups = ["limits", "routes"].map((kind) => ({ kind, names: status[kind].map(({ name }) => `${kind}/${name}`) }));
+  const values = groups.flatMap(({ names }) => names);
+  const listed = [...byId("shown").options].slice(1).map((option) => option.value);
+  if (values.join("\n") === listed.join("\n")) return;
+  byId("shown").replaceChildren(element("option", { value: "" }, "all requests"), ...groups.map(({ kind, names }) =>
+    element("optgroup", { label: kind }, ...names.map((value) => element("option", { value }, parted(value)[1])))));
+  if (!values.includes(shown)) shown = "";
+  byId("shown").value = shown;
+}
+
 function showKeys(place, hue, found, told) {
-  const list = found.slice(0, 8).map(({ limit, key, share, amount }) => {
-    const open = element("button", { type: "button", className: "link", title: `${key} of ${limit.name}` },
-      element("code", {}, key.key || "all requests"), " ", element("span", { className: "quiet" }, limit.name));
+  const list = found.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup ?? key.key}`;
+  const row = rows(byId(place), list.length ? list.map(nameOf) : [""], (name, at) => {
+    if (!name) return { row: element("li", { className: "quiet" }, told) };
+    const { limit, key } = list[at], amount = element("span", {}), text = key.key || "all requests";
+    const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
+      element("code", {}, text), " ", element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);
       lookUp({ limit: name, key: key.lookup ?? key.key, query: "" });
       byId("key").scrollIntoView({ block: "nearest" });
     });
-    const row = element("li", {}, open, element("span", {}, amount));
-    row.style.setProperty("--share", `${Math.round(100 * share)}%`);
-    row.style.setProperty("--hue", hue);
-    return row;
+    const made = element("li", {}, open, amount);
+    made.style.setProperty("--hue", hue);
+    return { row: made, amount };
   });
-  if (document.activeElement?.closest(`#${place}`)) return;
-  byId(place).replaceChildren(...(list.length ? list : [element("li", { className: "quiet" }, told)]));
+  for (const one of list) {
+    const { row: made, amount } = row(nameOf(one));
+    made.style.setProperty("--share", `${Math.round(100 * one.share)}%`);
+    amount.textContent = one.amount;
+  }
 }
 
 function showTop() {
-  const all = status.limits.filter((limit) => !shownLimit || limit.name === shownLimit);
+  const all = status.limits.filter((limit) => !shown.startsWith("limits/") || shown === `limits/${limit.name}`);
   const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key }))).sort((one, other) => other.key.count - one.key.count);
   const most = rejected[0]?.key.count ?? 1;
   showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.count / most, amount: String(key.count) })), "Nobody is rejected.");
@@ -124,13 +127,19 @@ function showTop() {
 
 function showRoutes() {
   const row = rows(byId("routes").tBodies[0], status.routes.map((route) => route.name), (name) => {
-    const numbers = numberCells(["/s", "2xx", "3xx", "4xx", "5xx", "in all"]);
-    return { row: element("tr", {}, element("th", { scope: "row", className: "mono" }, name), ...numbers), numbers };
+    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "2xx", "3xx", "4xx", "5xx", "in all"]);
+    const link = element("button", { type: "button", className: "link mono" }, name);
+    link.addEventListener("click", () => choose(`routes/${name}`));
+    return { row: element("tr", {}, element("th", { scope: "row" }, link), ...numbers), link, numbers };
   });
   for (const route of status.routes) {
-    const by = route.statuses_per_second, { numbers } = row(route.name);
-    [route.per_second, by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total].forEach((number, at) => { numbers[at].textContent = short(number); });
-    numbers[4].classList.toggle("hot", by["5xx"] > 0);
+    const by = route.statuses_per_second, { link, numbers } = row(route.name);
+    link.setAttribute("aria-pressed", String(shown === `routes/${route.name}`));
+    const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second,
+      by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total];
+    cells.forEach((number, at) => { numbers[at].textContent = short(number); });
+    numbers[2].classList.toggle("hot", route.rejected_per_second > 0);
+    numbers[7].classList.toggle("hot", by["5xx"] > 0);
   }
 }
 
@@ -195,18 +204,18 @@ function showState() {
 
 function draw() {
   if (!status) return;
-  const now = Date.parse(status.time), shown = isHour ? points.hour : points.live;
+  const now = Date.parse(status.time), drawn = isHour ? points.hour : points.live;
   const [from, to] = [now - (isHour ? HOUR : LIVE), now];
-  plots.decisions.show(DECISIONS, shown.map((point) => ({ time: point.time, values: decisions(point, shownLimit) })), from, to);
+  plots.decisions.show(DECISIONS, drawn.map((point) => ({ time: point.time, values: counted(point, shown).decisions })), from, to);
   const busy = status.routes.map((route) => route.name).filter((name) => status.routes.find((route) => route.name === name).total > 0).slice(0, HUES.length);
   const series = busy.map((name, at) => ({ name, label: name, hue: HUES[at] })).concat({ name: "", label: "others", hue: "var(--r5)" });
-  plots.routes.show(series, shown.map((point) => {
-    const values = busy.map((name) => point.routes[name] ?? 0);
-    const others = Math.max(0, point.requests - values.reduce((all, one) => all + one, 0));
+  plots.routes.show(series, drawn.map((point) => {
+    const values = busy.map((name) => (point.routes[name] ?? NOTHING).requests);
+    const others = Math.max(0, point.all.requests - sum(values));
     return { time: point.time, values: [...values, others < 0.01 ? 0 : others] };
   }), from, to);
   plots.store.show([{ name: "p50", label: "p50", hue: "var(--r1)" }, { name: "p99", label: "p99", hue: "var(--r3)" }],
-    shown.map((point) => ({ time: point.time, values: point.store })), from, to);
+    drawn.map((point) => ({ time: point.time, values: point.store })), from, to);
 }
 
 function show(next) {
@@ -216,11 +225,19 @@ function show(next) {
   byId("main").hidden = false;
   // A link sends no token.
   document.querySelector("footer").hidden = Boolean(token.get());
-  byId("about").textContent = `${status.version} · up ${left(status.uptime_ms)} · ${status.connections.open} connections`;
-  showState(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
+  const { open } = status.connections;
+  byId("about").textContent = `${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
+  showState(); fillShown(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
   fillLimits(status.limits.filter((limit) => !limit.name.endsWith(":candidate")));
-  tiles.forEach((tile, at) => tile(points.live.map((point) => (at === 0 ? point.requests : decisions(point, shownLimit)[at - 1]))));
+  showTiles();
   draw();
+  refreshKey();
+}
+
+function showTiles() {
+  // A limit's decisions are not all requests.
+  const requests = (point) => (shown.startsWith("limits/") ? point.all : counted(point, shown)).requests;
+  tiles.forEach((tile, at) => tile(points.live.map((point) => (at === 0 ? requests(point) : counted(point, shown).decisions[at - 1]))));
 }
 
 function span(hour) {
@@ -264,7 +281,10 @@ async function run() {
   }
 }
 
-byId("shown").addEventListener("change", (event) => { shownLimit = event.target.value; if (status) { showLimits(); showTop(); draw(); } });
+byId("shown").addEventListener("change", (event) => {
+  shown = event.target.value;
+  if (status) { showLimits(); showTop(); showRoutes(); showTiles(); draw(); }
+});
 byId("live").addEventListener("click", () => span(false));
 byId("hour").addEventListener("click", () => span(true));
 byId("theme").addEventListener("click", () => {

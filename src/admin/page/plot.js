@@ -1,27 +1,10 @@
 // Plots: stacked areas over time, as SVG. The readout stands in the legend, so nothing moves.
-"use strict";
-
 const SVG = "http://www.w3.org/2000/svg";
-
-function element(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children.filter((child) => child !== null));
-  return made;
-}
 
 function shape(name, attributes) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
-}
-
-// A number in few characters.
-function short(number) {
-  if (number === null || number === undefined) return "–";
-  if (number >= 1e6) return (number / 1e6).toFixed(1) + "M";
-  if (number >= 1e4) return (number / 1e3).toFixed(1) + "k";
-  if (number >= 100 || Number.isInteger(number)) return String(Math.round(number));
-  return number.toFixed(number < 1 ? 2 : 1);
 }
 
 // The least round number that is not below this number.

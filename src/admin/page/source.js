@@ -43,17 +43,20 @@ async function follow(each) {
   }
 }
 
-// The points of the last minutes: each { time, limits, routes, requests, store }, by name.
+// The points of the last minutes: each { time, all, limits, routes, store }. `limits` and `routes` are by name. What
+// is counted of one of them, or of all requests, is { requests, decisions }.
 const points = { live: [], hour: [] };
+const NOTHING = { requests: 0, decisions: DECISIONS.map(() => 0) };
+
+const byName = (list, count) => Object.assign(Object.create(null), Object.fromEntries(list.map((one) => [one.name, count(one)])));
 
 function perSecond(status) {
-  const time = Date.parse(status.time);
-  const limits = Object.create(null), routes = Object.create(null);
-  for (const limit of status.limits) {
-    limits[limit.name] = DECISIONS.map(({ name }) => limit[`${name}_per_second`]);
-  }
-  for (const route of status.routes) routes[route.name] = route.per_second;
-  return { time, limits, routes, requests: status.requests.per_second, store: [status.store.p50_ms, status.store.p99_ms] };
+  const count = (one) => ({ requests: one.per_second, decisions: DECISIONS.map(({ name }) => one[`${name}_per_second`]) });
+  return {
+    time: Date.parse(status.time), all: count(status.requests),
+    limits: byName(status.limits, count), routes: byName(status.routes, count),
+    store: [status.store.p50_ms, status.store.p99_ms],
+  };
 }
 
 function addLive(status) {
@@ -66,20 +69,27 @@ async function loadHour() {
   const history = await asJson("/api/history");
   const seconds = history.interval_ms / 1000;
   points.hour = history.ends_ms.map((time, at) => {
-    const limits = Object.create(null), routes = Object.create(null);
-    for (const limit of history.limits) {
-      limits[limit.name] = DECISIONS.map(({ name }) => (limit[name][at] ?? 0) / seconds);
-    }
-    for (const route of history.routes) routes[route.name] = (route.requests[at] ?? 0) / seconds;
-    if (history.other_routes[at]) routes["other routes"] = history.other_routes[at] / seconds;
-    const requests = Object.values(routes).reduce((all, one) => all + one, 0);
-    return { time, limits, routes, requests, store: [history.store_p50_ms[at], history.store_p99_ms[at]] };
+    const count = (one) => {
+      const decisions = DECISIONS.map(({ name }) => one[name][at] / seconds);
+      return { requests: sum([...decisions, one.error[at] / seconds]), decisions };
+    };
+    const every = [...history.routes, history.other_routes].map(count);
+    const all = { requests: sum(every.map((one) => one.requests)), decisions: DECISIONS.map((_, kind) => sum(every.map((one) => one.decisions[kind]))) };
+    return {
+      time, all, limits: byName(history.limits, count), routes: byName(history.routes, count),
+      store: [history.store_p50_ms[at], history.store_p99_ms[at]],
+    };
   });
   if (!points.live.length) points.live = points.hour.filter((one) => one.time > Date.now() - LIVE);
 }
 
-// The decisions of a limit, or of all.
-function decisions(point, limit) {
-  if (limit) return point.limits[limit] ?? [0, 0, 0, 0];
-  return DECISIONS.map((_, at) => Object.values(point.limits).reduce((all, one) => all + one[at], 0));
+const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+
+// What a point says of a limit or a route ("limits/NAME", "routes/NAME"), or of all requests ("").
+function counted(point, shown) {
+  if (!shown) return point.all;
+  const [kind, name] = parted(shown);
+  return point[kind][name] ?? NOTHING;
 }
+
+const parted = (shown) => [shown.slice(0, shown.indexOf("/")), shown.slice(shown.indexOf("/") + 1)];

@@ -10,7 +10,7 @@ use crate::admin::families;
 use crate::limit::Mode;
 use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
-use crate::observe::metrics::{DECISIONS, DecisionKind, Reading};
+use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
 use crate::observe::top_keys::{self, KeyCount, NearKey};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
 
@@ -39,8 +39,9 @@ impl Scene<'_> {
     /// How many decisions a second other than "allowed", and how many decisions since the start.
     fn busy(&self, spec: &LimitSpec) -> (f64, u64) {
         let [before, last] = self.readings().map(|it| decisions(it, spec));
-        let held =
-            |counts: [u64; 5]| counts.iter().sum::<u64>() - counts[DecisionKind::Allowed as usize];
+        let held = |counts: DecisionCounts| {
+            counts.iter().sum::<u64>() - counts[DecisionKind::Allowed as usize]
+        };
         (self.per_second(held(before), held(last)), last.iter().sum())
     }
 
@@ -61,13 +62,7 @@ impl Scene<'_> {
         limit["max_waiting"] = spec.max_waiting.into();
         limit["waiting"] = process.waiting.held_for(&spec.name).into();
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
-        let [before, last] = self.readings().map(|it| decisions(it, spec));
-        let total = decisions(&self.now.reading, spec);
-        for (place, decision) in DECISIONS.iter().enumerate() {
-            limit[format!("{decision}_total")] = total[place].into();
-            let per_second = self.per_second(before[place], last[place]);
-            limit[format!("{decision}_per_second")] = per_second.into();
-        }
+        self.write_decisions(&mut limit, |reading| decisions(reading, spec));
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.rejected.iter().map(rejected).collect();
         limit["near_keys"] = keys.near.iter().map(|key| self.near(key)).collect();
@@ -134,7 +129,7 @@ fn rejected(key: &KeyCount) -> Value {
     })
 }
 
-fn decisions(reading: &Reading, spec: &LimitSpec) -> [u64; 5] {
+fn decisions(reading: &Reading, spec: &LimitSpec) -> DecisionCounts {
     reading.limits.get(&spec.name).copied().unwrap_or_default()
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
-use crate::observe::metrics::{Histogram, Reading};
+use crate::observe::metrics::{DECISIONS, DecisionCounts, Histogram, Reading};
 use crate::store::ClusterServer;
 use crate::worker::Process;
 
@@ -116,6 +116,16 @@ impl Scene<'_> {
         let seconds = self.interval.as_secs_f64();
         let count = last.saturating_sub(before) as f64;
         if seconds > 0.0 { rounded(count / seconds) } else { 0.0 }
+    }
+
+    /// Writes how often each decision occurred, in all and a second.
+    fn write_decisions(&self, value: &mut Value, of: impl Fn(&Reading) -> DecisionCounts) {
+        let ([before, last], total) = (self.readings().map(&of), of(&self.now.reading));
+        for (place, decision) in DECISIONS.iter().enumerate() {
+            value[format!("{decision}_total")] = total[place].into();
+            let per_second = self.per_second(before[place], last[place]);
+            value[format!("{decision}_per_second")] = per_second.into();
+        }
     }
 
     /// The time of day before this time.

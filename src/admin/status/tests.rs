@@ -36,7 +36,8 @@ async fn rates_are_of_the_last_second_and_totals_of_now() {
     let name = Name::new("l0").unwrap();
     let count = |requests: usize| {
         for _ in 0..requests {
-            worker.request(route, StatusCode::NOT_FOUND, Duration::ZERO, None);
+            let (status, decision) = (StatusCode::NOT_FOUND, DecisionKind::Rejected);
+            worker.request(route, status, decision, Duration::ZERO, None);
             let took = Some(Duration::from_micros(300));
             worker.decided(took, std::iter::once((&name, DecisionKind::Rejected)));
         }
@@ -50,6 +51,11 @@ async fn rates_are_of_the_last_second_and_totals_of_now() {
     assert_eq!((&route["total"], &route["per_second"]), (&json!(7), &json!(6.0)));
     assert_eq!(route["statuses_total"]["4xx"], 7);
     assert_eq!(route["statuses_per_second"]["4xx"], 6.0);
+    for counts in [route, &status["requests"]] {
+        assert_eq!(counts["rejected_total"], 7, "{counts}");
+        assert_eq!(counts["rejected_per_second"], 6.0, "{counts}");
+        assert_eq!(counts["allowed_total"], 0, "{counts}");
+    }
     assert_eq!((&limit["rejected_total"], &limit["rejected_per_second"]), (&json!(7), &json!(6.0)));
     assert_eq!((&limit["rate"], &limit["rate_per_second"]), (&json!("5/2s"), &json!(2.5)));
     let store = &status["store"];
@@ -76,7 +82,7 @@ async fn of_many_limits_and_routes_the_busiest_are_listed() {
     let busy = format!("l{}", MOST + 49);
     worker.decision(&Name::new(&busy).unwrap(), DecisionKind::Rejected);
     let route = worker.route(&format!("/{}", MOST + 49).into());
-    worker.request(route, StatusCode::OK, Duration::ZERO, None);
+    worker.request(route, StatusCode::OK, DecisionKind::Allowed, Duration::ZERO, None);
     sleep(Duration::from_secs(1)).await;
     let status = status(&admin);
     // One more route is for requests without a route.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Listed, Scene, latency, listed};
 use crate::limit::name::Name;
-use crate::observe::metrics::{Reading, StatusClasses, UpstreamCounts};
+use crate::observe::metrics::{Reading, RouteReading, UpstreamCounts};
 use crate::plan::{Plan, RouteSpec};
 use crate::upstream::health::ServerState;
 use crate::worker::Published;
@@ -28,44 +28,49 @@ impl Scene<'_> {
 
     pub(super) fn requests(&self) -> Value {
         let ([before, last], now) = (self.readings(), &self.now.reading);
-        json!({
-            "total": now.requests(),
-            "per_second": self.per_second(before.requests(), last.requests()),
+        let sum = |reading: &Reading| reading.decisions().iter().sum();
+        let mut requests = json!({
+            "total": sum(now),
+            "per_second": self.per_second(sum(before), sum(last)),
             "waiting": self.admin.process.waiting.held(),
             "received_bytes_total": now.received,
             "received_bytes_per_second": self.per_second(before.received, last.received),
             "sent_bytes_total": now.sent,
             "sent_bytes_per_second": self.per_second(before.sent, last.sent),
-        })
+        });
+        self.write_decisions(&mut requests, Reading::decisions);
+        requests
     }
 
     pub(super) fn routes(&self, plan: &Plan) -> Listed {
-        let classes = |reading: &Reading, name: &Arc<str>| -> StatusClasses {
+        let of = |reading: &Reading, name: &Arc<str>| -> RouteReading {
             reading.routes.get(name).copied().unwrap_or_default()
         };
-        let sum = |classes: StatusClasses| classes.iter().sum::<u64>();
+        let sum = |route: RouteReading| route.decisions.iter().sum::<u64>();
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
         let busy = |name: &Arc<str>| {
-            let [before, last] = self.readings().map(|it| sum(classes(it, name)));
+            let [before, last] = self.readings().map(|it| sum(of(it, name)));
             (self.per_second(before, last), last)
         };
         let write = |route: &&RouteSpec| {
             let name = &route.name;
-            let [before, last] = self.readings().map(|reading| classes(reading, name));
-            let total = classes(&self.now.reading, name);
-            let statuses = CLASSES.iter().zip(total);
+            let [before, last] = self.readings().map(|reading| of(reading, name).statuses);
+            let total = of(&self.now.reading, name);
+            let statuses = CLASSES.iter().zip(total.statuses);
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
             for ((class, total), (before, last)) in statuses.zip(before.into_iter().zip(last)) {
                 by_class.insert((*class).to_owned(), total.into());
                 per_second.insert((*class).to_owned(), self.per_second(before, last).into());
             }
-            json!({
+            let mut route = json!({
                 "name": &**name,
                 "total": sum(total),
                 "per_second": busy(name).0,
                 "statuses_total": by_class,
                 "statuses_per_second": per_second,
-            })
+            });
+            self.write_decisions(&mut route, |reading| of(reading, name).decisions);
+            route
         };
         listed(&routes, |route| busy(&route.name), write)
     }

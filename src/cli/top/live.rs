@@ -59,7 +59,11 @@ pub(super) fn watch(client: AdminClient, status: Value, colour: bool) -> Command
 fn show(at: &str, mut status: Value, news: &Receiver<News>, colour: bool) -> io::Result<()> {
     let (mut trends, mut away) = (Trends::default(), None::<String>);
     loop {
-        let (width, height) = size()?;
+        // A terminal that does not say its size says 0.
+        let (width, height) = match size()? {
+            (0, _) | (_, 0) => (80, 24),
+            known => known,
+        };
         let size = Size { width: width.into(), height: height.into() };
         let screen = Screen { at, status: &status, trends: &trends, away: away.as_deref() };
         draw(&screen.lines(size), size.height, colour)?;

@@ -18,7 +18,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 pub(crate) use self::histogram::{Histogram, SharedHistogram};
-pub(crate) use self::reading::{Reading, StatusClasses};
+pub(crate) use self::reading::{Reading, RouteReading};
 pub(crate) use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
@@ -76,10 +76,11 @@ impl UpstreamFailure {
     }
 }
 
-/// The decision of a limit about a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The decision of a limit about a request, or of all its limits together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DecisionKind {
     /// The request may go.
+    #[default]
     Allowed,
     /// The request may go after a wait.
     Delayed,
@@ -156,12 +157,13 @@ impl WorkerMetrics {
         RouteCounter(new)
     }
 
-    /// Counts a finished request. `duration` is from the request's head to the response's end. `upstream`
-    /// is the upstream that answered, with the time to the answer's head.
+    /// Counts a finished request. `decision` is that of all its limits together. `duration` is from the request's
+    /// head to the response's end. `upstream` is the upstream that answered, with the time to the answer's head.
     pub(crate) fn request(
         &self,
         route: RouteCounter,
         status: StatusCode,
+        decision: DecisionKind,
         duration: Duration,
         upstream: Option<(&Name, Duration)>,
     ) {
@@ -170,6 +172,7 @@ impl WorkerMetrics {
         if let Some(requests) = requests {
             requests.seconds.observe(duration);
             increment(&mut requests.statuses, status.as_u16());
+            requests.decisions[decision as usize] += 1;
         }
         if let Some((name, duration)) = upstream {
             counts.upstream(name).seconds.observe(duration);
@@ -225,7 +228,7 @@ impl WorkerMetrics {
         }
         for (limit, kind) in said {
             let of_limit = counts.decisions.entry(limit.fingerprint());
-            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), [0; 5]));
+            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Default::default()));
             decisions[kind as usize] += 1;
         }
     }
@@ -248,7 +251,7 @@ struct Counts {
     requests: Vec<Requests>,
     routes: HashMap<Arc<str>, RouteCounter>,
     /// By the fingerprint of the limit's name.
-    decisions: HashMap<u64, (Name, [u64; 5])>,
+    decisions: HashMap<u64, (Name, DecisionCounts)>,
     /// By the fingerprint of the upstream's name.
     upstreams: HashMap<u64, (Name, UpstreamCounts)>,
     store_seconds: Histogram,
@@ -289,6 +292,9 @@ impl Default for Counts {
     }
 }
 
+/// How often each [`DecisionKind`] occurred, in the order of its variants.
+pub(crate) type DecisionCounts = [u64; 5];
+
 /// The labels of [`DecisionKind`], in the order of its variants.
 pub(crate) const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
 
@@ -307,7 +313,7 @@ impl Total {
     fn add(&mut self, worker: &WorkerMetrics) {
         self.reading.add(worker);
         let counts = worker.counts.lock();
-        for Requests { route, statuses, seconds } in &counts.requests {
+        for Requests { route, statuses, seconds, .. } in &counts.requests {
             self.request_seconds.entry(route.clone()).or_default().add(seconds);
             for answered in statuses {
                 let total = self.requests.entry((route.clone(), answered.status())).or_default();

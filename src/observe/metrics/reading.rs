@@ -4,22 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Histogram, UpstreamCounts, WorkerMetrics};
+use super::{DecisionCounts, Histogram, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
 /// This many routes are read under one lock. Then the worker may count again.
 const ROUTES_AT_ONCE: usize = 256;
 
 /// Requests by the class of their answer: 1xx, 2xx, 3xx, 4xx, 5xx.
-pub(crate) type StatusClasses = [u64; 5];
+type StatusClasses = [u64; 5];
+
+/// The requests of one route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RouteReading {
+    pub(crate) statuses: StatusClasses,
+    /// What the limits of each request decided together.
+    pub(crate) decisions: DecisionCounts,
+}
 
 /// All workers' counts at one moment. Each is counted since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     /// By route. A route without a request is left out.
-    pub(crate) routes: BTreeMap<Arc<str>, StatusClasses>,
-    /// By limit, in the order of [`DECISIONS`](super::DECISIONS).
-    pub(crate) limits: BTreeMap<Name, [u64; 5]>,
+    pub(crate) routes: BTreeMap<Arc<str>, RouteReading>,
+    /// By limit.
+    pub(crate) limits: BTreeMap<Name, DecisionCounts>,
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
     pub(crate) store_seconds: Histogram,
     pub(crate) received: u64,
@@ -35,8 +43,7 @@ impl Reading {
         }
         let counts = worker.counts.lock();
         for (limit, decisions) in counts.decisions.values() {
-            let total = self.limits.entry(limit.clone()).or_default();
-            total.iter_mut().zip(decisions).for_each(|(total, count)| *total += count);
+            add(self.limits.entry(limit.clone()).or_default(), decisions);
         }
         for (name, upstream) in counts.upstreams.values() {
             self.upstreams.entry(name.clone()).or_default().add(upstream);
@@ -55,10 +62,11 @@ impl Reading {
             if requests.statuses.is_empty() {
                 continue;
             }
-            let classes = self.routes.entry(requests.route.clone()).or_default();
+            let route = self.routes.entry(requests.route.clone()).or_default();
+            add(&mut route.decisions, &requests.decisions);
             for answered in &requests.statuses {
                 let class = usize::from(answered.status() / 100).saturating_sub(1);
-                if let Some(count) = classes.get_mut(class) {
+                if let Some(count) = route.statuses.get_mut(class) {
                     *count += answered.count();
                 }
             }
@@ -66,10 +74,16 @@ impl Reading {
         (next < counts.requests.len()).then_some(next)
     }
 
-    /// Requests since the start.
-    pub(crate) fn requests(&self) -> u64 {
-        self.routes.values().flatten().sum()
+    /// What the limits of each request decided together, for all requests since the start.
+    pub(crate) fn decisions(&self) -> DecisionCounts {
+        let mut all = DecisionCounts::default();
+        self.routes.values().for_each(|route| add(&mut all, &route.decisions));
+        all
     }
+}
+
+fn add(total: &mut DecisionCounts, counts: &DecisionCounts) {
+    total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
 }
 
 #[cfg(test)]
@@ -90,7 +104,11 @@ mod tests {
                 let counter = worker.route(&route.to_string().into());
                 for status in [200, 204, 404, 503] {
                     let status = StatusCode::from_u16(status).unwrap();
-                    worker.request(counter, status, Duration::ZERO, None);
+                    let decision = match status {
+                        StatusCode::NOT_FOUND => DecisionKind::Rejected,
+                        _ => DecisionKind::Allowed,
+                    };
+                    worker.request(counter, status, decision, Duration::ZERO, None);
                 }
             }
             worker.route(&"unused".into());
@@ -98,8 +116,10 @@ mod tests {
         }
         let reading = metrics.reading();
         assert_eq!(reading.routes.len(), ROUTES_AT_ONCE * 2 + 1);
-        assert!(reading.routes.values().all(|classes| *classes == [0, 4, 0, 2, 2]));
-        assert_eq!(reading.requests(), 8 * (ROUTES_AT_ONCE as u64 * 2 + 1));
+        let route = RouteReading { statuses: [0, 4, 0, 2, 2], decisions: [6, 0, 0, 2, 0] };
+        assert!(reading.routes.values().all(|it| *it == route));
+        let routes = ROUTES_AT_ONCE as u64 * 2 + 1;
+        assert_eq!(reading.decisions(), [6 * routes, 0, 0, 2 * routes, 0]);
         assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0]);
     }
 }

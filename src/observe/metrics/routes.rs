@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
-use super::WorkerMetrics;
 use super::histogram::Histogram;
+use super::{DecisionCounts, WorkerMetrics};
 
 /// Identifies the counters of a route within a worker. Stays valid after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,14 @@ pub(super) struct Requests {
     /// The route's name.
     pub(super) route: Arc<str>,
     pub(super) statuses: StatusCounts,
+    pub(super) decisions: DecisionCounts,
     pub(super) seconds: Histogram,
 }
 
 impl Requests {
     pub(super) fn of(route: Arc<str>) -> Self {
-        Self { route, statuses: StatusCounts::default(), seconds: Histogram::default() }
+        let (statuses, decisions) = (StatusCounts::default(), DecisionCounts::default());
+        Self { route, statuses, decisions, seconds: Histogram::default() }
     }
 }
 

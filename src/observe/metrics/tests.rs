@@ -15,7 +15,8 @@ fn a_reload_keeps_what_was_counted() {
         for (place, name) in plan.into_iter().enumerate() {
             for status in [StatusCode::OK, StatusCode::OK, StatusCode::NOT_FOUND] {
                 let route = counters.of(place, name, &worker);
-                worker.request(route, status, Duration::ZERO, None);
+                let decision = DecisionKind::Allowed;
+                worker.request(route, status, decision, Duration::ZERO, None);
             }
         }
     }
@@ -38,6 +39,7 @@ fn workers_add_up_while_a_scrape_reads() {
                     worker.request(
                         worker.route(&"/".into()),
                         StatusCode::OK,
+                        DecisionKind::Allowed,
                         Duration::from_millis(1),
                         None,
                     );

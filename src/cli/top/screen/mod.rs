@@ -52,6 +52,7 @@ impl Screen<'_> {
             self.candidates(),
             self.rejected(),
             self.near(),
+            self.routes(),
             self.servers(),
         ];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.rows.is_empty()).collect();
@@ -233,6 +234,28 @@ impl Screen<'_> {
         let limits = list(self.status, "limits").iter();
         let of = |limit| list(limit, name).iter().map(move |key| (text(&limit["name"]), key));
         limits.flat_map(of).collect()
+    }
+
+    /// The routes that had requests, the busiest first.
+    fn routes(&self) -> ScreenPart {
+        let number = |route: &Value, name: &str| route[name].as_f64().unwrap_or_default();
+        let routes = list(self.status, "routes").iter();
+        let mut routes: Vec<_> = routes.filter(|route| route["total"] != 0).collect();
+        let busy = |route: &Value| number(route, "per_second");
+        routes.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
+        let columns =
+            ["per_second", "delayed_per_second", "rejected_per_second", "shadow_per_second"];
+        let rows = routes.into_iter().map(|route| {
+            let line = columns.iter().fold(ScreenLine::default(), |line, column| {
+                let number = number(route, column);
+                let is_bad = *column == "rejected_per_second" && number > 0.0;
+                line.and(bad_if(is_bad), &format!("{:>FIGURE$}", figure(Some(number))))
+            });
+            (text(&route["name"]), line)
+        });
+        let heads = ["requests/s", "delayed/s", "rejected/s", "shadow/s"];
+        let title: String = heads.iter().map(|head| format!("{head:>FIGURE$}")).collect();
+        ScreenPart::of("route", &title, rows.collect(), 2)
     }
 
     fn servers(&self) -> ScreenPart {

@@ -16,6 +16,15 @@ fn limit(name: &str, rejected: f64) -> Value {
     })
 }
 
+fn route(name: &str, requests: u32) -> Value {
+    let per_second = f64::from(requests);
+    json!({
+        "name": name, "total": requests, "per_second": per_second, "delayed_per_second": 0.0,
+        "rejected_per_second": per_second / 10.0, "shadow_per_second": 1.0,
+        "statuses_per_second": { "2xx": per_second, "4xx": per_second / 10.0, "5xx": 0.0 },
+    })
+}
+
 fn status() -> Value {
     json!({
         "version": "1.2.3", "uptime_ms": 7_200_000, "draining": false,
@@ -26,7 +35,7 @@ fn status() -> Value {
             "location": "redis://10.0.0.1:6379", "up": true, "since_ms": 60_000, "p50_ms": 0.4,
             "p99_ms": null, "errors": { "timeout": 1, "other": 2 }, "memory_keys": 7, "servers": [],
         },
-        "routes": [{ "statuses_per_second": { "2xx": 100.0, "4xx": 20.0, "5xx": 0.0 } }],
+        "routes": [route("/quiet", 0), route("/slow", 3), route("/users/{id}", 120)],
         "rejected_keys_window_ms": 300_000,
         "limits": [limit("per-client", 12.0), limit("everyone", 0.0)],
         "upstreams": [{ "name": "api", "servers": [
@@ -48,7 +57,7 @@ fn a_usual_terminal_shows_everything() {
     let lines = shown(&status(), None, 100, 30).join("\n");
     let expected = "\
 tidegate 1.2.3 at 127.0.0.1:9090, up 2h  configuration 2 since 2026-01-02T03:04:05Z
-123 requests/s  2xx 100  4xx 20.0  5xx 0.0  held 2  connections 12
+123 requests/s  2xx 123  4xx 12.3  5xx 0.0  held 2  connections 12
 store redis://10.0.0.1:6379 up 1m  p50 0.40 ms  p99 -  errors 3  keys in memory 7
 
 limit       rate         allowed/s  delayed/s rejected/s   shadow/s  the last minute
@@ -64,6 +73,10 @@ everyone             40  198.51.100.9
 limit              left  key near its limit
 per-client     3 of 100  192.0.2.1
 everyone       3 of 100  192.0.2.1
+
+route         requests/s  delayed/s rejected/s   shadow/s
+/users/{id}          120        0.0       12.0        1.0
+/slow                3.0        0.0        0.3        1.0
 
 upstream    under way    retries  server
 api                 4          1  up   http://10.0.0.2:3000

@@ -115,6 +115,75 @@ fn decisions_show_while_they_happen_and_the_plots_say_them() {
 }
 
 #[test]
+fn a_limit_or_a_route_is_chosen_and_requests_count_once() {
+    let proxy = Proxy::answering()
+        .admin()
+        .limit("wide", "rate = \"100/h\"")
+        .limit("tight", "rate = \"1/h\"")
+        .route("path = \"/both\"\nlimits = [\"wide\", \"tight\"]")
+        .route("path = \"/wide\"\nlimits = [\"wide\"]")
+        .start();
+    let mut page = open(&proxy);
+    page.wait("#state", |text| text.starts_with("All is well"));
+    (0..4).for_each(|_| drop(get(proxy.address, "/both", &[])));
+    (0..2).for_each(|_| drop(get(proxy.address, "/wide", &[])));
+    // What all points together have counted: allowed, held, rejected, shadowed.
+    let counts = "points.live.reduce((all, point) => all.map((one, at) => one + \
+                  counted(point, shown).decisions[at]), [0, 0, 0, 0]).map(Math.round)";
+    for (chosen, expected) in [
+        ("", json!([3, 0, 3, 0])),
+        ("routes//both", json!([1, 0, 3, 0])),
+        ("routes//wide", json!([2, 0, 0, 0])),
+        ("limits/tight", json!([1, 0, 3, 0])),
+        ("limits/wide", json!([6, 0, 0, 0])),
+    ] {
+        page.wait("#shown", |text| text.contains("/both"));
+        page.js(&format!("choose('{chosen}')"));
+        wait_until(chosen, || page.js(counts) == expected);
+    }
+    page.click("#routes tbody button");
+    assert_eq!(page.js("shown"), "routes//both");
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
+fn a_list_and_a_key_go_on_after_a_click_and_the_form_begins_empty() {
+    let proxy = Proxy::answering()
+        .admin()
+        .section("[log]\nkeys = \"plain\"")
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"2/h\"")
+        .limit("even", "key = [\"header:x-user\"]\nrate = \"9/s\"\nalgorithm = \"leaky-bucket\"")
+        .start();
+    assert_eq!(send(&proxy, "ann", 3), [200, 200, 429]);
+    let mut page = open(&proxy);
+    page.wait("#rejected", |text| text.contains("ann"));
+    page.click("#rejected button");
+    page.wait("#bucket", |text| text.contains("0 of 2 left"));
+    assert_eq!(page.js("document.querySelector('#rejected button').title"), "ann of user");
+    page.js("document.querySelector('#rejected button').focus()");
+    assert_eq!(send(&proxy, "bob", 5)[2..], [429; 3]);
+    page.wait("#rejected", |text| lines(text) == ["bob user", "3", "ann user", "1"]);
+    assert_eq!(page.js("document.activeElement.title"), "ann of user", "the focus stays");
+    page.fill("#rate", "5/h");
+    page.fill("#size input", "7");
+    page.click("#override button[type=submit]");
+    page.wait("#overrides", |text| text.contains("5/h, burst 7"));
+    // The bucket is looked at again while it is shown.
+    send(&proxy, "ann", 1);
+    page.wait("#bucket", |text| text.contains("4 of 7 left"));
+    page.fill("#limit", "even");
+    page.fill("#parts input", "ann");
+    page.click("#lookup button");
+    page.wait("#bucket", |text| text.contains("even"));
+    assert_eq!(page.js("['rate', 'reason'].map((id) => byId(id).value).join()"), ",");
+    page.fill("#rate", "8/s");
+    page.fill("#size input", "3");
+    page.click("#override button[type=submit]");
+    page.wait("#overrides", |text| text.contains("8/s, queue 3"));
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
 fn a_key_is_looked_up_made_new_and_overridden_with_a_reason() {
     let proxy = limited().start();
     assert_eq!(send(&proxy, "a|b", 3), [200, 200, 429]);

@@ -40,6 +40,11 @@ fn the_numbers_are_those_of_what_was_sent() {
     let route = named(&status, "routes", "/{*rest}");
     assert_eq!((&route["total"], &route["statuses_total"]["4xx"]), (&json!(9), &json!(4)));
     assert_eq!(status["requests"]["total"], 9);
+    for counts in [route, &status["requests"]] {
+        let count = |decision: &str| counts[format!("{decision}_total")].as_u64().unwrap();
+        let counts = ["allowed", "shadow", "rejected", "delayed", "error"].map(count);
+        assert_eq!(counts, [1, 4, 4, 0, 0], "each request once");
+    }
     assert_eq!(
         (&status["store"]["kind"], &status["store"]["up"]),
         (&json!("memory"), &json!(true))
@@ -132,7 +137,10 @@ fn the_history_adds_up() {
     let history = read(proxy.admin(), "/api/history");
     let user = named(&history, "limits", "user");
     assert_eq!((sum(&user["allowed"]), sum(&user["rejected"])), (2, 3));
-    assert_eq!(sum(&named(&history, "routes", "/{*rest}")["requests"]), 5);
+    let route = named(&history, "routes", "/{*rest}");
+    // Each request that was not rejected would have been by the limit in shadow, but for the first.
+    let counts = ["allowed", "shadow", "rejected"].map(|decision| sum(&route[decision]));
+    assert_eq!(counts, [1, 1, 3]);
     assert_eq!(
         user["allowed"].as_array().unwrap().len(),
         history["ends_ms"].as_array().unwrap().len()
