@@ -15,7 +15,7 @@ const BEHIND: &str = r#".SH "EXIT STATUS"
 Success.
 .TP
 1
-It failed while running. What cannot be written, as to a full disk, is a failure too.
+The command failed while it ran. Output that cannot be written, for example to a full disk, is a failure too.
 .TP
 2
 The command line or the configuration is wrong.

@@ -88,7 +88,7 @@ pub(super) enum RefusalLookup<'k> {
     Refused,
     /// Redis has to be asked, by the `Asker` if others wait for the answer.
     Asks(Option<Asker<'k>>),
-    /// Another request asks at the moment. After its answer the request is looked up again.
+    /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
     Waits(OwnedNotified),
 }
 

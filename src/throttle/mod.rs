@@ -80,7 +80,7 @@ pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 pub(crate) struct Admission {
     /// What the request holds until its response has ended.
     pub(crate) permit: Permit,
-    /// What all limits together decided about the request.
+    /// The common decision of all limits about the request.
     pub(crate) decision: DecisionKind,
 }
 
@@ -295,7 +295,7 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
     }
 }
 
-/// What all limits together decided about a request that passes without a wait.
+/// The common decision of all limits about a request that passes without a wait.
 fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
     let is_there = |wanted| limits.iter().any(|limit| kind(limit) == wanted);
     let other = [DecisionKind::Shadow, DecisionKind::Error];

@@ -63,7 +63,8 @@ pub(super) async fn take(
             }
             RefusalLookup::Asks(asker) => break asker,
             RefusalLookup::Waits(answered) => {
-                if timeout_at(deadline, answered).await.is_err() {
+                // Boxed, because few requests wait, and the others need no room for this future.
+                if Box::pin(timeout_at(deadline, answered)).await.is_err() {
                     break None;
                 }
                 moment = Moment::now(moment.present());
