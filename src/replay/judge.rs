@@ -149,7 +149,8 @@ impl<'p> Judge<'p> {
         self.facts.contains(fact)
     }
 
-    /// What is left out or may be missed, its name, and the fact that the log does not tell.
+    /// The kind and the name of a limit that is left out, or of a route that may be missed. The third value is the fact
+    /// that the log does not tell.
     pub(crate) fn described(&self, untold: Untold) -> (&'static str, String, &Fact) {
         let (what, name, fact) = match untold {
             Untold::Limit(limit, fact) => ("limit", self.plan.limits[limit].name.to_string(), fact),

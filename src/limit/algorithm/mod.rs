@@ -229,8 +229,8 @@ impl Algorithm {
     }
 
     /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For
-    /// a bucket that refills continuously the answer is the time in which an empty one is full. `None` where a
-    /// store must not forget the bucket: the bucket owes tokens, or has held slots.
+    /// a bucket that refills continuously the answer is the time in which an empty one is full. `None` if a
+    /// store must not forget the bucket. This is so where the bucket owes tokens, or where its slots are held.
     pub(crate) fn usage(&self, state: State) -> Option<Usage> {
         let share = |used: u64, count: Burst| {
             let share = used.min(count.get()).saturating_mul(255) / count.get();

@@ -62,7 +62,8 @@ impl<'l> JsonValue<'l> {
         })
     }
 
-    /// The values of a header, one by one. A header that comes twice is not the same as a header with a list.
+    /// Each value of a header by itself. A request with two headers of one name differs from a request with one header
+    /// that has a list.
     fn of_header(self) -> SmallVec<[PlaceValue<'l>; 1]> {
         match self {
             Self::One(text @ PlaceValue::Text(_)) => smallvec![text],
