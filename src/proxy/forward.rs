@@ -25,7 +25,7 @@ use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
-use crate::upstream::body::{RequestBody, Trailers};
+use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::{Answered, ServerFailure, Upstream, UpstreamError};
 
 /// Where a request goes, and what is known about the request.
@@ -88,6 +88,7 @@ pub(super) async fn send(
                 exchange.body_end = Default::default();
             }
             return Err(match exchange.body_end.fault() {
+                Some(BodyFault::ClientLeft) => Refusal::ClientLeft,
                 Some(fault) => Refusal::Body(fault),
                 None => Refusal::Upstream(error),
             });

@@ -95,7 +95,7 @@ impl Refusal<'_> {
                 let detail = "the limits of this request cannot be checked at the moment";
                 (503, Status::Unavailable, detail.into())
             }
-            Self::ClientLeft => {
+            Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => {
                 (client_gone().as_u16(), Status::Internal, "the client has left".into())
             }
             Self::Deadline => {

@@ -1,6 +1,9 @@
 //! A request's body on its way upstream. Its length and its time are limited. At most its first pieces are
 //! held, for a second try.
 
+use std::error::Error;
+use std::io;
+use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -44,9 +47,25 @@ pub(crate) enum BodyFault {
     /// The body is longer than allowed.
     #[error("the request's body is larger than max_body_size")]
     TooLarge,
-    /// The body broke off, or its framing is not valid HTTP.
+    /// The client left before the end of the body.
+    #[error("the client left before the end of the request's body")]
+    ClientLeft,
+    /// The body's framing is not valid HTTP, or its HTTP/2 stream was reset.
     #[error("the request's body broke off or is not framed as HTTP demands")]
     Broken,
+}
+
+impl BodyFault {
+    /// The fault that hyper reports with this error.
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        let error = error.downcast_ref::<hyper::Error>().and_then(Error::source);
+        match error.and_then(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind) {
+            Some(UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe | TimedOut) => {
+                Self::ClientLeft
+            }
+            _ => Self::Broken,
+        }
+    }
 }
 
 /// The most bytes of a body that are kept for a second try.
@@ -251,7 +270,7 @@ impl Body for RequestBody {
                 body.end.reach();
                 None
             }
-            Some(Err(_)) => Some(Err(body.end.fail(BodyFault::Broken))),
+            Some(Err(error)) => Some(Err(body.end.fail(BodyFault::of(&*error)))),
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 match body.allowance.checked_sub(length) {
