@@ -121,6 +121,9 @@ events! {
     /// A new process was started, which is to take over the sockets.
     pub(crate) fn successor_started(pid: Option<u32>) = info!(pid, "successor started");
 
+    /// Another handover was asked for, and the process of the first one is not ready yet.
+    pub(crate) fn handover_under_way(pid: Option<u32>) = info!(pid, "handover under way");
+
     /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 

@@ -16,10 +16,10 @@ impl Supervisor {
         }
     }
 
-    /// Starts the process that is to take over. Does nothing if there is one.
+    /// Starts the process that is to take over. There is one at a time.
     pub(super) fn start_successor(&mut self) {
-        if self.successor.is_some() {
-            return;
+        if let Some(successor) = &self.successor {
+            return events::handover_under_way(successor.pid());
         }
         let (command, sockets) = (&self.command, self.sockets.sockets());
         match Successor::start(command, sockets, successor::TIME_LIMIT) {

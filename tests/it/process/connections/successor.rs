@@ -217,6 +217,8 @@ fn a_process_that_ends_takes_its_unready_successor_along() {
     let heir = Heir::started_by(&proxy);
     // There is one at a time.
     proxy.signal("USR2");
+    let line = proxy.log.wait("handover under way", |_| true);
+    assert_eq!(line["pid"].to_string(), heir.0);
     assert_eq!(proxy.stop().code(), Some(0));
     assert_eq!(proxy.log.count("successor started"), 1);
     assert_eq!(proxy.log.count("handed over"), 0);
