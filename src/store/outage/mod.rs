@@ -185,7 +185,8 @@ impl RedisRequest<'_> {
             let Some(claim) = claim else { continue };
             let (store, moment, deadline) = (self.store, self.moment, self.deadline);
             let asking = self.redis.ask_limiter_for(claim, verb, store, moment, deadline);
-            if asking.await.is_err() {
+            // Boxed: otherwise the futures of all other limits would also have its size.
+            if Box::pin(asking).await.is_err() {
                 self.lose(claim);
             }
         }
@@ -282,6 +283,9 @@ impl RedisRequest<'_> {
     fn ask_process(&self, claims: &mut [&mut Claim<'_>]) -> bool {
         let mut here = of(claims, Party::Process);
         here.retain(|claim| is_for_process(claim));
+        if here.is_empty() {
+            return true;
+        }
         // The request may have waited for Redis since `moment.time`. An older time would set buckets back.
         let now = self.store.shared.wall.both(self.moment.present());
         let verdict = self.store.shared.memory.take(&mut here, ReceiptUse::Needed, now);
