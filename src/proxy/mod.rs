@@ -33,9 +33,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::active::Active;
-pub(crate) use self::body::ResponseBody;
-pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
+pub(crate) use self::body::{ResponseBody, Uptake};
 pub(crate) use self::client::Switched;
 use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
@@ -56,7 +55,7 @@ use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
-use crate::throttle::{Quota, Quotas, Refused, Throttle};
+use crate::throttle::{Admission, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// What one worker needs to serve requests.
@@ -335,9 +334,12 @@ impl Proxy {
             id: request_id.and_then(|id| id.to_str().ok()),
         };
         let now = self.clock.at(exchange.began);
+        // A client that leaves before the limits have decided leaves a request that is held.
+        noted.decision = DecisionKind::Delayed;
         let traced = noted.span().map(|span| &mut span.limits);
-        let admission = self.throttle.admit(plan, route, &view, now, quotas, traced).await?;
-        (noted.permit, noted.decision) = (admission.permit, admission.decision);
+        let admitted = self.throttle.admit(plan, route, &view, now, quotas, traced).await;
+        noted.decision = DecisionKind::default();
+        Admission { permit: noted.permit, decision: noted.decision } = admitted?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)

@@ -135,7 +135,7 @@ pub(super) struct RequestFindings {
     pub(super) route: Option<usize>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
-    /// What the limits together decided. A client that leaves while the request is held is not noted as held.
+    /// What the limits together decided.
     pub(super) decision: DecisionKind,
     /// Kept only where the request is logged or traced.
     pub(super) details: Option<Box<RequestDetails>>,

@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{json as read, limited, send, status};
-use crate::support::client::get;
+use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
 
 fn named<'v>(status: &'v Value, list: &str, name: &str) -> &'v Value {
@@ -54,6 +56,49 @@ fn the_numbers_are_those_of_what_was_sent() {
         (&status["config"]["version"], &status["config"]["valid"]),
         (&json!(1), &json!(true))
     );
+}
+
+/// The decisions about the requests of the only route: allowed, delayed, rejected, error.
+fn decisions(proxy: &Tidegate) -> [u64; 4] {
+    let status = status(proxy.admin());
+    ["allowed", "delayed", "rejected", "error"].map(|decision| {
+        let name = format!("{decision}_total");
+        assert_eq!(status["requests"][&name], status["routes"][0][&name]);
+        status["requests"][name].as_u64().unwrap()
+    })
+}
+
+#[test]
+fn a_request_that_was_held_counts_as_delayed() {
+    let limit = "rate = \"5/s\"\nburst = 1\nwait = \"10s\"";
+    let proxy = Proxy::answering().admin().limit("all", limit).start();
+    wait_until("a request was held", || {
+        assert_eq!(get(proxy.address, "/", &[]).status, 200);
+        decisions(&proxy)[1] > 0
+    });
+    assert_eq!(decisions(&proxy)[1..], [1, 0, 0]);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_is_held_counts_as_delayed() {
+    let limit = "rate = \"1/h\"\nwait = \"2h\"";
+    let proxy = Proxy::answering().admin().limit("all", limit).start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    wait_until("it is held", || Metrics::of(proxy.admin()).value("tidegate_waiting") == 1.0);
+    assert_eq!(decisions(&proxy), [1, 0, 0, 0]);
+    drop(client);
+    wait_until("it has left", || decisions(&proxy) == [1, 1, 0, 0]);
+}
+
+#[test]
+fn a_request_on_which_nobody_could_decide_counts_as_an_error() {
+    let redis = RedisServer::absent();
+    let limit = "rate = \"1/h\"\non_store_error = \"reject\"";
+    let proxy = Proxy::answering().admin().limit("all", limit).store(&redis.fields()).start();
+    (0..2).for_each(|_| assert_eq!(get(proxy.address, "/", &[]).status, 503));
+    assert_eq!(decisions(&proxy), [0, 0, 0, 2]);
 }
 
 #[test]
