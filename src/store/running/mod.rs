@@ -122,8 +122,8 @@ impl RunningOverride {
         (self.limit.clone(), self.key.clone())
     }
 
-    /// The figures that the limit makes of the words. `None` where the limit's key is another now, or the
-    /// words say nothing to its algorithm.
+    /// The figures that the limit makes of the words. `None` where the limit has another key now, or where
+    /// its algorithm cannot use the words.
     fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
         let has_key = self.sources == sources(spec);
         spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
@@ -178,8 +178,8 @@ impl RunningOverrides {
         self.state.lock().generation() == generation
     }
 
-    /// Takes over what Redis has. `asked` is when the question was sent. What was read earlier than the
-    /// present overrides is left out.
+    /// Takes over what Redis has. `asked` is when the question was sent. An answer that was read earlier than
+    /// the present overrides is ignored.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
         let mut state = self.state.lock();
         // A clock that was set back must not keep new overrides out for ever.
@@ -198,7 +198,8 @@ impl RunningOverrides {
         let known = known.collect();
         let before = std::mem::replace(&mut state.known, known);
         for (place, known) in &mut state.known {
-            // The same end, by two readings, is one end: the table stays as it is.
+            // Two readings may give slightly different ends for one override. The first end is kept, so the
+            // table stays as it is.
             if let Some(before) = before.get(place).filter(|before| before.entry == known.entry) {
                 *known = before.clone();
             }
