@@ -132,8 +132,8 @@ impl AsyncWrite for ServerStream {
     }
 
     /// Hides a failed write. A server may answer and close while the request's body is still being sent.
-    /// hyper would drop that answer because of the failed write. So the rest of the request is thrown away,
-    /// and the connection ends when everything was read.
+    /// hyper would drop that answer because of the failed write. Therefore the rest of the request is thrown
+    /// away, and the connection ends when all of the server's bytes were read.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
