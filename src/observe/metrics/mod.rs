@@ -128,8 +128,8 @@ impl Metrics {
         reading
     }
 
-    /// Of this limit, at most `most` of the keys that are rejected most, and at most `most` of those that are nearest
-    /// to the limit.
+    /// The keys of this limit that are rejected most, and those that are nearest to the limit: at most `most`
+    /// of each.
     pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
