@@ -28,7 +28,7 @@ pub(super) struct OpenedSockets {
 pub(super) struct KeptSockets {
     /// The sockets once more, each with its name, for a successor.
     sockets: Vec<(String, Listener)>,
-    /// The files of the Unix sockets, but for those of a service manager.
+    /// The files of the Unix sockets, except those of a service manager.
     files: Vec<SocketFile>,
 }
 
