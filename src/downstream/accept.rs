@@ -135,7 +135,6 @@ impl Slot {
         fits
     }
 
-    /// The lines about refused connections.
     pub(super) fn refused(&self) -> &RefusedConnections {
         &self.slots.refused
     }

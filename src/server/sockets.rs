@@ -17,9 +17,7 @@ pub(super) struct OpenedSockets {
     pub(super) addresses: Vec<ListenAddress>,
     /// The sockets of the admin endpoint, and where they listen.
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
-    /// What the process keeps of its sockets until its end.
     pub(super) kept: KeptSockets,
-    /// The process that waits until this one is ready, to hand over to it.
     pub(super) predecessor: Option<Predecessor>,
 }
 
@@ -33,7 +31,6 @@ pub(super) struct KeptSockets {
 }
 
 impl KeptSockets {
-    /// The sockets with their names.
     pub(super) fn sockets(&self) -> &[(String, Listener)] {
         &self.sockets
     }

@@ -50,7 +50,6 @@ impl SocketState {
         self.answered.store(false, Ordering::Relaxed);
     }
 
-    /// The head is there.
     pub(super) fn answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }
@@ -65,7 +64,6 @@ impl SocketState {
         self.switched.store(true, Ordering::Relaxed);
     }
 
-    /// The connection must not be used for another request.
     pub(super) fn spoil(&self) {
         self.spoilt.store(true, Ordering::Relaxed);
     }

@@ -184,12 +184,10 @@ impl WorkerMetrics {
         *self.counts.lock().upstream(upstream).failures.entry(failure).or_default() += 1;
     }
 
-    /// Counts bytes that a client sent.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes that were sent to a client.
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }

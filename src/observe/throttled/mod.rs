@@ -47,17 +47,13 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,
-    /// The route's name.
     pub(crate) route: &'e str,
-    /// The client's address.
     pub(crate) client: IpAddr,
-    /// The request's method.
     pub(crate) method: &'e str,
     /// The request's path, without its query.
     pub(crate) path: &'e str,
     /// The request's id, if `server.request_id` names a header for the id.
     pub(crate) request_id: Option<&'e str>,
-    /// The decision about the request.
     pub(crate) decision: Shown,
 }
 

@@ -25,7 +25,6 @@ impl Resets {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Notes that this bucket is made new.
     pub(super) fn note(&self, id: Identity) {
         let mut noted = self.noted.lock();
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;

@@ -234,7 +234,7 @@ impl RedisNodes {
         uncovered
     }
 
-    /// Forgets servers that have no slots. Their counts are added to those of the cluster.
+    /// Forgets servers that have no slots. Their counts of requests without Redis go to the cluster.
     fn forget_others(&self) {
         self.map.send_if_modified(|map| {
             let owners = map.owners();

@@ -226,8 +226,7 @@ impl RedisRequest<'_> {
         self.leave_redis(claims)
     }
 
-    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again. `is_first`
-    /// says that no party was asked over the network before.
+    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again.
     async fn ask_buckets(
         &self,
         claims: &mut [&mut Claim<'_>],

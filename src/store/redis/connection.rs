@@ -100,7 +100,6 @@ impl RedisConnection {
         Self { link, number, node, is_in_cluster, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
-    /// The number of the present connection among all of the worker.
     pub(super) fn number(&self) -> u64 {
         self.number.load(Relaxed)
     }

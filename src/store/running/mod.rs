@@ -32,7 +32,6 @@ pub(crate) const MOST_RUNNING: usize = 1_000;
 /// Other figures for one key of a limit, in an operator's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningOverride {
-    /// The limit's name.
     pub(crate) limit: String,
     /// The key's text as Redis has it: hashed where `log.keys` says so.
     pub(crate) key: String,
@@ -136,12 +135,10 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
 }
 
 impl RunningOverrides {
-    /// The number of the present table; 0 where no override is in force.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether an override was ever in force here.
     pub(super) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Relaxed)
     }

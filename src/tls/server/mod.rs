@@ -177,7 +177,7 @@ impl Certificates {
         self.config.read().clone()
     }
 
-    /// A sentence for each certificate in force that has expired. `now` is the time since 1970.
+    /// [`Material::ended`] of the certificates in force.
     pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
         self.watch.lock().material.ended(now)
     }

@@ -53,7 +53,6 @@ impl UpstreamState {
         &self.name
     }
 
-    /// The servers, in the order of the upstream's `servers`.
     pub(crate) fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
     }

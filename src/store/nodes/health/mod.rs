@@ -247,7 +247,7 @@ impl RedisHealth {
         }
     }
 
-    /// Takes over the counts of a server that has left.
+    /// Takes over the counts of [`Without`] of a server that has left.
     pub(in crate::store) fn inherit(&self, other: &Self) {
         let ((decided, refused), told) = (other.without(), other.away.lock().counted);
         let mut away = self.away.lock();
