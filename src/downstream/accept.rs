@@ -1,7 +1,6 @@
-//! Accepts client connections, at most `max_connections` of the process at once, and of each client at most
-//! `max_connections_per_client`. Each worker runs
-//! [`listen`] for each of its listeners. Each connection is then a task that runs `serve` in the parent
-//! module.
+//! Accepts client connections: at most `max_connections` of the process at once, and of each client at most
+//! `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each connection is
+//! then a task that runs `serve` in the parent module.
 
 use std::io;
 use std::net::IpAddr;
@@ -136,7 +135,6 @@ impl Slot {
         fits
     }
 
-    /// The lines about refused connections.
     pub(super) fn refused(&self) -> &RefusedConnections {
         &self.slots.refused
     }
@@ -203,8 +201,8 @@ pub(crate) async fn listen(
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
     }
-    // The kernel has completed these connections already, so their clients expect an answer. Those that come
-    // while these are accepted may be left to a successor, which has the same queue. Therefore there is a bound.
+    // The kernel has completed these connections already, so their clients expect an answer. The number is
+    // bounded, because connections that come meanwhile can be left to a successor, which has the same queue.
     if let Ok(queue) = listener.into_std() {
         for place in 1..=LONGEST_QUEUE {
             let Ok(accepted) = queue.accept_waiting() else { break };

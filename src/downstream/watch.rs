@@ -53,8 +53,8 @@ pub(super) trait Serving {
     /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
-    /// Called about once a second while a request is under way. Returns for what the client took too long,
-    /// if something was ended for that.
+    /// Called about once a second while a request is under way. If something was ended because the client
+    /// took too long, returns what the client took too long for.
     fn look(&mut self, _now: Instant) -> Option<Overdue> {
         None
     }

@@ -137,9 +137,9 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     Decided { decisions, changes, verdict }
 }
 
-/// For each line: finds the limit that holds the request longest, and asks the others again with that moment as
-/// the earliest one, until all that let the request pass name the same moment. Returns what each limit tells. A
-/// limit that does not name the moment tells what it has said by itself.
+/// For each line: finds the limit that holds the request longest, and asks the others again with that moment
+/// as the earliest one, until all that let the request pass name the same moment. Returns what each limit
+/// tells. A limit that lets the request pass and does not name the moment tells what it said by itself.
 ///
 /// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
 /// names a later moment at most once.

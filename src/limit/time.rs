@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const STALE: u64 = 1_000_000;
 
 /// How far a state is ahead of the clock because a request is held until then: whole seconds, rounded up, at
-/// most 194 days. 0 for a state of the present. A clock that has stepped back is further behind.
+/// most 194 days. 0 for a state of the present. A clock that is behind by more than this has stepped back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lead(u32);
 
@@ -106,7 +106,7 @@ pub struct Descent {
 }
 
 impl Descent {
-    /// This many steps are left of these. More are not left than there are.
+    /// `left` of these steps are left, at most all of them.
     pub fn of(left: u32, steps: u32) -> Self {
         let steps = steps.max(1);
         Self { left: left.min(steps), steps }

@@ -195,7 +195,6 @@ pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
 /// An override that an operator set while the process runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideEvent<'o> {
-    /// The limit's name.
     pub(crate) limit: &'o str,
     /// The key's text, hashed where `log.keys` says so.
     pub(crate) key: &'o str,
@@ -238,11 +237,8 @@ pub(crate) fn date_and_time(time: Timestamp) -> String {
 /// A failed exchange with a server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FailedExchange {
-    /// The upstream's name.
     pub(crate) upstream: String,
-    /// The server's URL.
     pub(crate) server: String,
-    /// The route's name.
     pub(crate) route: String,
     /// Why it failed.
     pub(crate) error: String,

@@ -41,7 +41,7 @@ pub(crate) enum Summaries {
     All,
 }
 
-/// Lets each kind of events begin without counts. Behind each kind stands the function that writes its lines.
+/// Implements `Default` for each kind of events. The function behind a kind writes its lines.
 macro_rules! begin_without_counts {
     ($($events:ty: $say:path,)*) => {
         $(impl Default for $events {

@@ -7,7 +7,7 @@ use super::{Supervisor, service};
 use crate::observe::events;
 
 impl Supervisor {
-    /// Says that the process takes connections: to its predecessor, or to its service manager. A service
+    /// Tells the predecessor that the process takes connections, or else the service manager. The service
     /// manager hears of a successor from the predecessor.
     pub(super) fn tell_ready(&mut self) {
         match self.predecessor.take() {

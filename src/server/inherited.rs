@@ -24,7 +24,7 @@ pub(super) const PREDECESSOR: &str = "tidegate-predecessor";
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
-    /// Where the sockets come from a process that ends when this one is ready.
+    /// The connection to the predecessor, if the sockets come from one.
     predecessor: Option<UnixStream>,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct InheritedSockets {
 #[derive(Debug)]
 struct InheritedSocket {
     descriptor: RawFd,
-    /// The name that the socket was given: by systemd that of the unit, by a predecessor that of the setting.
-    /// Can be empty.
+    /// The socket's name, which can be empty: from systemd the name of the unit, from a predecessor the name
+    /// of the setting.
     name: String,
     address: ListenAddress,
     listener: Listener,
@@ -109,7 +109,7 @@ impl InheritedSockets {
 }
 
 impl InheritedSocket {
-    /// That no setting names this socket.
+    /// The message that no setting names this socket.
     fn unnamed(&self) -> String {
         let Self { descriptor, name, address, .. } = self;
         let name = if name.is_empty() { String::new() } else { format!(", {name}") };
@@ -124,7 +124,7 @@ impl InheritedSocket {
 /// The process that hands over to this one when this one is ready.
 #[derive(Debug)]
 pub(super) struct Predecessor {
-    /// The socket on which it waits for a byte.
+    /// The socket on which the predecessor waits for a byte.
     waiting: UnixStream,
     /// Its sockets that this process does not use.
     left: Vec<InheritedSocket>,

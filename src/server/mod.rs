@@ -102,7 +102,6 @@ struct Supervisor {
     command: StartCommand,
     /// The process that is to take over, until it is ready.
     successor: Option<Successor>,
-    /// The process that waits until this one is ready, to hand over to it.
     predecessor: Option<Predecessor>,
     reload: Reload,
     log: LogGuard,
@@ -110,15 +109,11 @@ struct Supervisor {
     open_files: OpenFiles,
     /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
-    /// The lines about candidates.
     candidates: CandidateLog,
-    /// The health checks of the upstreams' servers.
     checks: HealthChecks,
-    /// The task that sends spans to the collector.
     export: SpanExport,
     /// The time of the last log line about errors of the file. `None` if the file is valid.
     rejected: Option<Instant>,
-    /// The admin endpoint, if there is one.
     admin: Option<Arc<Admin>>,
 }
 
@@ -289,7 +284,6 @@ impl Supervisor {
     }
 }
 
-/// The certificates of the TLS listeners. `None` without TLS listeners.
 fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>> {
     let Some(tls) = &plan.server.tls else { return Ok(None) };
     let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone())

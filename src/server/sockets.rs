@@ -17,9 +17,7 @@ pub(super) struct OpenedSockets {
     pub(super) addresses: Vec<ListenAddress>,
     /// The sockets of the admin endpoint, and where they listen.
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
-    /// What the process keeps of its sockets until its end.
     pub(super) kept: KeptSockets,
-    /// The process that waits until this one is ready, to hand over to it.
     pub(super) predecessor: Option<Predecessor>,
 }
 
@@ -28,12 +26,11 @@ pub(super) struct OpenedSockets {
 pub(super) struct KeptSockets {
     /// The sockets once more, each with its name, for a successor.
     sockets: Vec<(String, Listener)>,
-    /// The files of the Unix sockets, but for those of a service manager.
+    /// The files of the Unix sockets, except those of a service manager.
     files: Vec<SocketFile>,
 }
 
 impl KeptSockets {
-    /// The sockets with their names.
     pub(super) fn sockets(&self) -> &[(String, Listener)] {
         &self.sockets
     }

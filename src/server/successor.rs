@@ -57,7 +57,7 @@ impl StartCommand {
 /// A process that was started to take over, and is not ready yet.
 pub(super) struct Successor {
     child: Child,
-    /// On this the successor says that it is ready. `None` once the successor has closed its end.
+    /// The socket on which the successor says that it is ready. `None` once the successor has closed its end.
     word: Option<UnixStream>,
     until: Instant,
 }
@@ -109,7 +109,7 @@ impl Successor {
             tokio::select! {
                 word = word => match word {
                     Ok(_) => return Ok(()),
-                    // Mostly it ends now. Its exit status says more.
+                    // In most cases the successor is ending. Its exit status says more.
                     Err(_) => self.word = None,
                 },
                 ended = self.child.wait() => return Err(match ended {

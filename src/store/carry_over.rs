@@ -1,5 +1,6 @@
-//! Writes what Redis says of a bucket into a bucket of this process. While Redis is away, the process decides by
-//! its own bucket, which therefore begins with what was used and not full. `outage` and `prefetch` call this.
+//! Copies what Redis says of a bucket into a bucket of this process. While Redis is away, the process decides
+//! by its own buckets. Because of the copy these buckets do not begin full. `outage` and `prefetch` call
+//! this.
 
 use std::sync::atomic::Ordering;
 
@@ -26,8 +27,8 @@ pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timest
     }
 }
 
-/// Redis says that this many tokens remain. Where this process decides without Redis, its own bucket begins
-/// with its share of what is used now.
+/// Notes that this many tokens remain in Redis. If this process would decide without Redis, its own bucket
+/// gets its share of the used tokens.
 pub(super) fn write_known(
     shared: &ProcessStore,
     ask: &BucketAsk<'_>,
@@ -35,11 +36,11 @@ pub(super) fn write_known(
     now: Timestamp,
 ) {
     let Ask { algorithm, cost, .. } = ask.ask;
-    // What is used of a list or of slots has times and holders that only Redis knows.
+    // Only Redis knows the times of a list's entries and the holders of slots.
     let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
     let used = shared.asked(ask.spec, &ask.ask).algorithm.capacity().saturating_sub(remaining);
     if !is_list && used > cost.get() {
-        // What is set aside of the bucket counts as used.
+        // The reserve (see `reserve`) counts as used.
         let capacity = algorithm.capacity();
         write_share(shared, ask, capacity.saturating_sub(remaining), capacity, now);
     }

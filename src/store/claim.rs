@@ -65,13 +65,13 @@ pub enum Party {
     Redis,
     /// A Redisson limiter in Redis.
     Limiter,
-    /// Redis should decide, but the claim's key is of no use there: its value has another type, Redis
-    /// refuses the key, or the limiter has no figures. Then `on_store_error` names the party.
+    /// Redis should decide, but cannot use the claim's key: its value has another type, Redis refuses the
+    /// key, or the limiter has no figures. Then `on_store_error` names the party.
     WrongType,
     /// Redis should decide, but the server that has the claim's key did not. Then `on_store_error` names the
     /// party.
     Unreachable,
-    /// No party. A closed limit needs none, and a limit may let every request pass without Redis.
+    /// No party: the limit is closed, its refusal is known, or it lets every request pass without Redis.
     Nobody,
 }
 
@@ -185,7 +185,8 @@ impl<'p> Claim<'p> {
         (self.decision, self.figures, self.taken, self.grant) = (None, None, None, None);
     }
 
-    /// Turns what this claim took from a bucket into a grant, which goes back if the request does not go on
+    /// Turns the tokens that this claim took from a bucket into a grant. The grant goes back if the request
+    /// does not go on.
     pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
         let Some(taken) = self.taken.take() else { return };
         let source = match self.party {
@@ -225,7 +226,8 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Whether what was taken may come back though the request goes on: it is settled, or holds a slot.
+    /// Whether something may come back after the request has gone on: the limit is settled later, or the
+    /// claim holds a slot.
     pub(super) fn is_held_to_the_end(&self) -> bool {
         self.spec.is_settled() || matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }

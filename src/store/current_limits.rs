@@ -1,8 +1,8 @@
 //! The figures by which a settlement is counted: those in force when the request's use becomes known.
 //!
-//! [`Store`](super::Store) asks here before each settlement. After a reload a bucket goes on under new
-//! figures. By the old figures it would refill once more, or its window would end too early. Then a
-//! settlement could give a client back all that the client has used.
+//! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures. If a
+//! settlement counted by the old figures, the bucket would refill once more, or its window would end too
+//! early. The settlement could then give a client back all that the client has used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,9 +27,10 @@ impl CurrentLimits {
         *self.0.write() = all;
     }
 
-    /// The ask with the figures that are in force now. Unchanged where the limit, its key
-    /// or its algorithm is another now, so that the bucket no longer exists. `running` are the key's
-    /// figures that were set while the process runs, and `may_differ` says whether any key ever had such.
+    /// The ask with the figures that are in force now. The ask stays unchanged where its bucket no longer
+    /// exists, because the limit, its key or its algorithm is another one now. `running` are the figures of
+    /// an override that was set for this key while the process runs. `may_differ` says whether any key ever
+    /// had such an override.
     pub(super) fn of(
         &self,
         asked: &BucketAsk<'_>,

@@ -1,14 +1,15 @@
 //! Refusals that need no question: a bucket in Redis that refused a cost goes on refusing it until a moment that
 //! Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
 //!
-//! The answer is the answer that Redis would give. Only the number of remaining tokens may be older: where a
-//! request takes several, some may have come back since. The wait is counted from the time before the question was
-//! sent. Therefore it never ends later here than in Redis, and no clocks are compared. After the wait Redis is
-//! asked again. All limits of the request in Redis must refuse, because the answer names each that does.
+//! The answer is the one that Redis would give. Only the number of remaining tokens may be too low: where a
+//! request takes several tokens, some may have come back since. The wait is counted from the time before the
+//! question was sent. Therefore the wait never ends later here than in Redis, and no clocks are compared.
+//! After the wait Redis is asked again. A request is refused here only if all its limits in Redis refuse,
+//! because the answer names each limit that refuses.
 //!
-//! After the wait one request asks, and the others wait for its answer. Otherwise a crowd would ask for each token. If
-//! the answer is that the bucket has no token for another request, a token bucket's next moment is known by that. From
-//! other buckets the next request asks.
+//! After the wait one request asks, and the others wait for its answer. Otherwise a crowd would ask for each
+//! token. If the answer leaves too few tokens for another request, the next moment of a token bucket can be
+//! calculated. For other buckets the next request asks again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
 //! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
@@ -53,12 +54,12 @@ pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 
 #[derive(Default)]
 struct RefusalTable {
-    /// For each cost that a bucket has refused.
+    /// One refusal for each cost that a bucket has refused.
     refusals: HashMap<Identity, SmallVec<[KnownRefusal; 1]>>,
-    /// The limits that refused a request of which other parties were asked too, and until when they count as
-    /// such. Limits are in here whose refusals may end at any time.
+    /// The buckets that lately refused a request about which other parties were asked too, each with the end
+    /// of this note. A bucket whose refusal may end at any time is noted as well.
     lately: HashMap<Identity, Timestamp>,
-    /// When those that have ended were last removed from a full table.
+    /// When ended refusals were last removed from a full table.
     cleaned: Option<Timestamp>,
 }
 
@@ -121,7 +122,8 @@ impl KnownRefusals {
             })
             .collect();
         let Some(said) = said else {
-            // Where other limits are asked too, the request may be refused by them, and leave the tokens there.
+            // If other limits are asked too, one of them may refuse the request. The token would stay in the
+            // bucket, and the others would have waited in vain.
             return match claims {
                 [claim] => known.ask(self, shared.memory.identity(&claim.question()), claim, now),
                 _ => RefusalLookup::Asks(None),
@@ -151,18 +153,18 @@ impl KnownRefusals {
             && lately.get(&memory.identity(&claim.question())).is_some_and(|until| now < *until)
     }
 
-    /// The bucket is made new: it may not refuse.
+    /// The bucket is made new. Its known refusals no longer hold.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.0.lock().refusals.remove(bucket);
     }
 
-    /// Redis did not answer: what it said before may no longer be so.
+    /// Redis did not answer. The known refusals of this bucket may no longer hold.
     pub(super) fn forget(&self, memory: &Memory, claim: &Claim<'_>) {
         self.forget_bucket(&memory.identity(&claim.question()));
     }
 
-    /// Notes what Redis said about these claims. `asked` is before the question was sent. `asker` is of the request, if
-    /// others wait for its answer.
+    /// Notes what Redis said about these claims. `asked` is a time before the question was sent. `asker` is
+    /// there if other requests wait for the answer.
     pub(super) fn note(
         &self,
         memory: &Memory,
@@ -178,7 +180,7 @@ impl KnownRefusals {
         }
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
-            // Before the first connection to its server is made, a claim has the number 0.
+            // A claim has the connection number 0 until the first connection to its server is made.
             let (place, Some(1..)) = (claim.place, claim.place.connection) else { continue };
             let after = match outcome {
                 Outcome::Reject { retry_after } if is_lasting(claim) => retry_after,
@@ -187,7 +189,7 @@ impl KnownRefusals {
             let (algorithm, cost) = (claim.ask.algorithm, claim.ask.cost);
             let mut known = self.0.lock();
             let Some(after) = after else {
-                // Somebody may have made the bucket new. Then it has the tokens that it was known to lack.
+                // Somebody may have made the bucket new. Then it has tokens that it lacked before.
                 if !known.refusals.is_empty() && outcome.passes() {
                     let bucket = memory.identity(&claim.question());
                     let had = remaining.saturating_add(cost.get());
@@ -276,7 +278,7 @@ impl RefusalTable {
             return None;
         }
         if now >= refusal.until {
-            // This request asks Redis again, and those that come meanwhile need not.
+            // This request asks Redis again. Requests that come meanwhile are still refused here.
             refusal.until = now.plus(ASKING);
             return None;
         }

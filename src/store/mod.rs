@@ -140,7 +140,8 @@ impl Store {
         }
     }
 
-    /// Asks a bucket of this process what it would say, and takes nothing. Returns whether it is one.
+    /// Asks a bucket of this process what it would say, and takes nothing. Returns whether the claim's bucket
+    /// is in this process.
     pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
         let is_here = self.redis_of(&claim.question()).is_none();
         if is_here {
@@ -149,7 +150,8 @@ impl Store {
         is_here
     }
 
-    /// The decision that this ask alone would get. Nothing is taken, and `remaining` is counted before it.
+    /// The decision that this ask alone would get. Nothing is taken, and `remaining` still includes the ask's
+    /// cost.
     ///
     /// # Errors
     /// Where Redis does not decide.
@@ -169,8 +171,7 @@ impl Store {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
     /// limit wrote `receipt` when the request took its tokens. A bucket in this process is corrected at once.
     /// For a bucket in Redis, the correction is sent with the next call, before any later question of this
-    /// worker.
-    /// [`Store::settled`] waits for the answer.
+    /// worker. [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
             None => self.settle_here(ask, used, BucketReceipt::of(receipt), now),
@@ -263,8 +264,8 @@ impl Store {
         }
     }
 
-    /// The worker ends. Like [`Store::settled`]. Then Redis learns that the process has ended, and the others that
-    /// share it need not wait until its announcement has expired.
+    /// Called when the worker ends. Does what [`Store::settled`] does, and then tells Redis that the process
+    /// has ended. The other processes need not wait until its announcement expires.
     pub(crate) async fn leave(&self) {
         self.settled().await;
         if let Some(redis) = &self.redis {
@@ -272,8 +273,8 @@ impl Store {
         }
     }
 
-    /// Resets the ask's bucket to a new one, in Redis and in this process. What other processes know of its
-    /// refusals ends within a second.
+    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget its known
+    /// refusals within a second.
     ///
     /// # Errors
     /// Where Redis does not answer.

@@ -31,7 +31,7 @@ impl BucketName<'_> {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Appends the same text.
+    /// Appends what [`Self::text`] returns.
     pub(super) fn write(&self, algorithm: &Algorithm, display: KeyDisplay, into: &mut Vec<u8>) {
         let Self { prefix, spec, key } = self;
         into.extend_from_slice(prefix.as_bytes());

@@ -73,7 +73,7 @@ pub(super) fn reserve(spec: &LimitSpec, ask: &Ask) -> u64 {
     }
 }
 
-/// The ask as Redis decides on it, where tokens are fetched: without the reserve.
+/// The ask as Redis decides on it: without the reserve, where tokens are fetched.
 pub(super) fn without_reserve(spec: &LimitSpec, ask: &Ask) -> Ask {
     let reserve = reserve(spec, ask);
     match ask.algorithm {

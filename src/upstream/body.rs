@@ -165,12 +165,10 @@ impl BodyEnd {
         Self(Some(Arc::new(Mutex::new(Handover { progress, kept: None }))))
     }
 
-    /// The client has to send more.
     pub(super) fn await_client(&self) {
         self.set(Progress::Awaited);
     }
 
-    /// All of the body was handed on.
     pub(super) fn reach(&self) {
         self.set(Progress::Reached(Instant::now()));
     }

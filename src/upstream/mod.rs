@@ -107,20 +107,20 @@ impl Upstream {
         }
     }
 
-    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty,
-    /// or it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
-    /// time-out for the head, if there is one. `affinity` is of the request's
-    /// `hash_key`, where the upstream has one. `asked` gets the server that is asked, before it answers: this
-    /// future may be dropped meanwhile.
+    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or
+    /// it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
+    /// time-out for the head, if there is one. `affinity` comes from the request's `hash_key`, where the
+    /// upstream has one. `asked` gets the server before it answers, because this future may be dropped
+    /// meanwhile.
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
     /// It is sent again only if the server has said that it did not process the request, or if its method is
-    /// idempotent and its body empty. Bodies are kept for that over HTTP/2 alone: over HTTP/1.1 a server cannot
-    /// say so.
+    /// idempotent and its body empty. Bodies are kept for a second try over HTTP/2 alone: over HTTP/1.1 a
+    /// server cannot say that it did not process a request.
     ///
     /// # Errors
-    /// Where no server answered in time with a head that is HTTP, or the request was sent to none.
+    /// Where no server answered in time with a valid HTTP head, or the request was sent to no server.
     // One function, and the request by reference: a request is large, and each call that takes it by value
     // copies it.
     pub(crate) async fn send(
@@ -250,14 +250,14 @@ impl Upstream {
             Standing::Paused(until) => Some(until),
             Standing::Open(_) | Standing::Aside => None,
         });
-        // Without one, the pause has ended just now.
+        // If no pause is left, the last one has ended just now.
         let until = pauses.min().unwrap_or_else(Instant::now);
         UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Tries servers that were set aside, if it is time. Clients do not wait for connections that are tried.
-    /// The place of a server that this request has to try, if there is one. A request that is not
-    /// `repeatable` tries a server only if no other request did for long.
+    /// Tries servers that were set aside and whose pause is over. No client waits for the connections that
+    /// are tried. Returns the place of a server that this request itself has to try. A request that is not
+    /// `repeatable` tries a server only if no other request has done so for [`LONGEST_PAUSE`].
     fn try_due_servers(&self, repeatable: bool) -> Option<usize> {
         if self.servers.iter().all(|server| server.state.is_sound()) {
             return None;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
 use http::{Method, StatusCode};
 
-/// What a retry costs, in what one request earns. So at most a tenth of the requests are sent again.
+/// A retry costs what this many requests earn. Therefore at most a tenth of the requests are sent again.
 const RETRY_COST: u32 = 10;
 /// Retries that are free at the start. An upstream with little traffic must have its retries too.
 const FIRST_RETRIES: u32 = 10;
@@ -30,7 +30,7 @@ impl Default for RetryBudget {
 impl RetryBudget {
     /// A request is sent for the first time.
     pub(super) fn earn(&self) {
-        // Only this worker's thread writes, so nothing is lost between the two.
+        // Only this worker's thread writes, so no change is lost between load and store.
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MOST_RETRIES * RETRY_COST {
             self.0.store(saved + 1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
 }
 
 /// How long the server asks to be left alone, at most a minute; `None` if it does not ask. A date in
-/// `retry-after` (RFC 9110, 10.2.3) counts from the answer's own `date`, so clocks need no comparing.
+/// `retry-after` (RFC 9110, 10.2.3) counts from the answer's own `date`, so no clocks are compared.
 pub(super) fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;

@@ -16,7 +16,6 @@ use crate::plan::{Scheme, ServerAddress};
 pub(super) struct Server {
     pub(super) address: ServerAddress,
     pub(super) weight: u32,
-    /// The hash of the URL.
     pub(super) hash: u64,
     pub(super) state: Arc<ServerState>,
     /// What the process knows of all servers.

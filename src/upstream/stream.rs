@@ -50,7 +50,6 @@ impl SocketState {
         self.answered.store(false, Ordering::Relaxed);
     }
 
-    /// The head is there.
     pub(super) fn answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }
@@ -65,7 +64,6 @@ impl SocketState {
         self.switched.store(true, Ordering::Relaxed);
     }
 
-    /// The connection must not be used for another request.
     pub(super) fn spoil(&self) {
         self.spoilt.store(true, Ordering::Relaxed);
     }
@@ -132,8 +130,8 @@ impl AsyncWrite for ServerStream {
     }
 
     /// Hides a failed write. A server may answer and close while the request's body is still being sent.
-    /// hyper would drop that answer because of the failed write. So the rest of the request is thrown away,
-    /// and the connection ends when everything was read.
+    /// hyper would drop that answer because of the failed write. Therefore the rest of the request is thrown
+    /// away, and the connection ends when all of the server's bytes were read.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -103,7 +103,7 @@ pub enum State {
 /// How much of a bucket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// The used share, from 0 to 255 for all of the bucket. The share is valid until the bucket is as new.
+    /// The used share: 255 is the whole bucket. The share is valid until the bucket is as new.
     Share(u8),
     /// The bucket refills continuously. An empty bucket is full after this many microseconds.
     RefillsIn(u64),
@@ -228,9 +228,9 @@ impl Algorithm {
         }
     }
 
-    /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For
-    /// a bucket that refills continuously the answer is the time in which an empty one is full. `None` if a
-    /// store must not forget the bucket. This is so where the bucket owes tokens, or where its slots are held.
+    /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For a
+    /// bucket that refills continuously the answer is the time in which an empty one is full. `None` if a
+    /// store must not forget the bucket, because it owes tokens or its slots are held.
     pub(crate) fn usage(&self, state: State) -> Option<Usage> {
         let share = |used: u64, count: Burst| {
             let share = used.min(count.get()).saturating_mul(255) / count.get();

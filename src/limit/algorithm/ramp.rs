@@ -8,10 +8,11 @@ use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate};
 use crate::limit::time::Descent;
 
 impl Algorithm {
-    /// The figures at which the way from these figures down to `new` begins. A figure that is not lowered is
-    /// already the new one. A count is that of the new interval. `None` where no figure is lowered, and where
-    /// there is no even way: to another algorithm, from or to a limit that lets nothing pass, for the figures of
-    /// a Redisson limiter, and between windows of the calendar of different lengths or zones.
+    /// The figures with which the way from these figures down to `new` begins. A figure that is not lowered
+    /// has its new value at once. A count is converted to the new interval. `None` where no figure is
+    /// lowered, and where there is no even way: to another algorithm, from or to a limit that lets nothing
+    /// pass, for the figures of a Redisson limiter, and between windows of the calendar of different lengths
+    /// or zones.
     pub fn begin_descent(self, new: Self) -> Option<Self> {
         let start = match (self, new) {
             (Self::TokenBucket(old), Self::TokenBucket(new)) => {

@@ -62,7 +62,7 @@ impl Algorithm {
     }
 }
 
-/// A share of a rate: the same count in a longer interval, or fewer in the same.
+/// A share of a rate: the same count in a longer interval, or a smaller count in the same interval.
 fn part(rate: Rate, processes: u64) -> Rate {
     let longer = rate.interval().checked_mul(processes);
     longer

@@ -55,7 +55,7 @@ impl Step {
     ) -> Self {
         let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.max_wait.allows(wait)));
-        // What is left at a later moment is for no request that comes before it.
+        // Tokens that are left at a later moment are not for requests that come before that moment.
         let untouched = if want.earliest > 0 { 0 } else { untouched };
         let left = untouched.saturating_sub(want.cost.get());
         let (outcome, remaining, untouched) = match (wait, taken) {

@@ -4,7 +4,7 @@ use super::{EXACT, MAX_INTERVAL, Rate};
 use crate::limit::time::Descent;
 
 impl Rate {
-    /// Whether more tokens come in a time than at the `other` rate.
+    /// Whether this rate gives more tokens than the `other` rate in the same time.
     pub(crate) fn is_above(self, other: Self) -> bool {
         let tokens = |rate: Self, other: Self| u128::from(rate.tokens) * u128::from(other.period);
         tokens(self, other) > tokens(other, self)
@@ -23,7 +23,7 @@ impl Rate {
             return self;
         }
         let period = period_between(self, to);
-        // At this rate this many tokens come in the period. Rounded down for this rate, and up for the other.
+        // The tokens that come in the period: at this rate rounded down, at the lower rate rounded up.
         let from_units = u128::from(self.tokens) * u128::from(period) / u128::from(self.period);
         let to_units = (u128::from(to.tokens) * u128::from(period)).div_ceil(u128::from(to.period));
         let [Ok(from_units), Ok(to_units)] = [from_units, to_units].map(u64::try_from) else {
@@ -39,9 +39,9 @@ impl Rate {
     }
 }
 
-/// The period of all rates on the way between these two: the largest one with which they can be counted
-/// exactly that is `to`'s interval times a power of two, or else a power of two. Similar rates have the same
-/// period, so that processes whose ways begin at different moments agree on it.
+/// The period of all rates on the way between these two. It is `to`'s interval times a power of two where
+/// such a period can be counted exactly, or else a power of two, and the largest such period. Similar rates
+/// have the same period, so that processes whose ways begin at different moments agree on it.
 fn period_between(from: Rate, to: Rate) -> u64 {
     let most = u128::from(EXACT - 1) * u128::from(from.period) / u128::from(from.tokens);
     let most = most.min(u128::from(MAX_INTERVAL).pow(2));

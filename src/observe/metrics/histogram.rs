@@ -86,7 +86,6 @@ impl Histogram {
         (self.count() > 0).then(|| from as f64 / 1_000.0)
     }
 
-    /// Adds another histogram.
     pub(super) fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;

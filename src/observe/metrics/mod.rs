@@ -128,8 +128,8 @@ impl Metrics {
         reading
     }
 
-    /// Of this limit, at most `most` of the keys that are rejected most, and at most `most` of those that are nearest
-    /// to the limit.
+    /// The keys of this limit that are rejected most, and those that are nearest to the limit: at most `most`
+    /// of each.
     pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
@@ -184,12 +184,10 @@ impl WorkerMetrics {
         *self.counts.lock().upstream(upstream).failures.entry(failure).or_default() += 1;
     }
 
-    /// Counts bytes that a client sent.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes that were sent to a client.
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }

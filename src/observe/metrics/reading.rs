@@ -1,4 +1,4 @@
-//! The counts of one moment. The status and the history read them each second.
+//! The counts of one moment. `admin` reads them for the status and for the history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -50,7 +50,6 @@ impl RouteCounters {
 /// The counts of a route.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// The route's name.
     pub(super) route: Arc<str>,
     pub(super) statuses: StatusCounts,
     pub(super) decisions: DecisionCounts,

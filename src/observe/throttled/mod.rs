@@ -28,9 +28,9 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
-/// The most lines of an interval if all other keys share one line. `LINES - 1` lines are for single keys. The other
-/// keys have one line for each limit and decision. The first key of a limit and decision has its line at once, even
-/// if there are more lines then.
+/// The most lines of an interval if one line is enough for all other keys. `LINES - 1` lines are for single
+/// keys. All other keys share one line for each limit and decision. The first key of a limit and decision has
+/// its line at once, even beyond this number.
 pub(crate) const LINES: usize = 100;
 
 /// How many keys are counted one by one, beside a few keys of each limit for which there is always room
@@ -47,17 +47,13 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,
-    /// The route's name.
     pub(crate) route: &'e str,
-    /// The client's address.
     pub(crate) client: IpAddr,
-    /// The request's method.
     pub(crate) method: &'e str,
     /// The request's path, without its query.
     pub(crate) path: &'e str,
     /// The request's id, if `server.request_id` names a header for the id.
     pub(crate) request_id: Option<&'e str>,
-    /// The decision about the request.
     pub(crate) decision: Shown,
 }
 

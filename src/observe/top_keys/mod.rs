@@ -28,7 +28,7 @@ const PERIOD: Duration = Duration::from_secs(300);
 /// A key counts as near its limit for this long after the decision that said so.
 const NEAR_FOR: Duration = Duration::from_secs(60);
 
-/// A bucket with less than one part of this many left is near its limit.
+/// A bucket with less than a quarter of its tokens left is near its limit.
 const NEAR_PART: u64 = 4;
 
 /// The most limits of which a worker counts keys.

@@ -30,7 +30,7 @@ pub(crate) struct KeySketch {
 pub(crate) struct KeyCount {
     /// The key's text, hashed where `log.keys` says so. At most [`TEXT`] bytes.
     pub(crate) text: String,
-    /// The events. Never fewer than there were.
+    /// The number of events. It is never too low.
     pub(crate) count: u64,
     /// By how much `count` may be too high.
     pub(crate) at_most_over: u64,
@@ -86,7 +86,7 @@ pub(super) fn merged<'s>(sketches: impl IntoIterator<Item = &'s KeySketch>) -> V
             });
             total.count += counted.count;
             total.at_most_over += counted.at_most_over;
-            // What a key may have had in the sketches that do not count it is added below.
+            // The events that the key may have had in the sketches that do not count it are added below.
             *known += sketch.unseen();
         }
         unseen += sketch.unseen();

@@ -29,13 +29,9 @@ pub(crate) struct RequestSpan {
     pub(crate) scheme: &'static str,
     /// The request's host; `None` where there was none, or an invalid one.
     pub(crate) host: Option<String>,
-    /// The client's HTTP version.
     pub(crate) version: Version,
-    /// The client's address.
     pub(crate) client: IpAddr,
-    /// The client's `user-agent`.
     pub(crate) user_agent: Option<HeaderValue>,
-    /// The answer's status.
     pub(crate) status: StatusCode,
     /// The status of a gRPC call, where the head of its answer has it.
     pub(crate) grpc_status: Option<u16>,
@@ -47,9 +43,7 @@ pub(crate) struct RequestSpan {
     pub(crate) rejected_by: Option<Name>,
     /// Why the exchange with the upstream failed, in one word.
     pub(crate) failure: Option<&'static str>,
-    /// The decisions of the limits.
     pub(crate) limits: LimitAnswers,
-    /// The answer of the upstream.
     pub(crate) answer: Option<ServerAnswer>,
 }
 

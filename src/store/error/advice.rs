@@ -39,7 +39,7 @@ type SharedCause = Arc<dyn Error + Send + Sync>;
 
 /// Whether the server closed the connection.
 fn is_cut_off(error: &RedisError) -> bool {
-    // The library gives its shared pointer to the cause as the cause.
+    // The error's source is the library's shared pointer to the cause, and not the cause itself.
     let source = error.source().and_then(|source| source.downcast_ref::<SharedCause>());
     let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
     matches!(

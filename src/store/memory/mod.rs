@@ -43,7 +43,8 @@ const MOST_SHARDS: usize = 16_384;
 /// The number of shards of a small table, where each has at least [`SMALLEST_SHARD`] buckets. The number of
 /// shards stays when a reload raises `max_keys`. With one shard, one lock would then hold the whole table.
 const FEWEST_SHARDS: usize = 64;
-/// Fewer buckets in a shard would make eviction a poor choice: it compares the buckets of one shard.
+/// The fewest buckets in a shard. An eviction compares the buckets of one shard only, and chooses badly among
+/// few.
 const SMALLEST_SHARD: usize = 128;
 
 /// This many calls of [`Memory::sweep`] visit the whole table.
@@ -63,7 +64,7 @@ pub(super) struct Memory {
     pub(super) full: Full,
     resets: Resets,
     swept: AtomicUsize,
-    /// The shard at which the next search in other shards for a bucket to evict begins.
+    /// The shard from which the next search of other shards for a bucket to evict begins.
     looked_at: AtomicUsize,
 }
 
@@ -292,8 +293,8 @@ fn keep(
     let before = before.filter(|state| !is_empty(state));
     let Some(state) = change.state().or(before) else { return false };
     let due = Due::of(algorithm, state);
-    // After a reload with a slower rate or a smaller burst a bucket is full later, or owes tokens. By the old
-    // figures it would be forgotten too early, although nothing is taken.
+    // After a reload with a slower rate or a smaller burst, a bucket is full later, or owes tokens. The new
+    // due time is written even if nothing is taken. Otherwise the bucket would be forgotten too early.
     if change.state().is_some() || shard.due(id) != Some(due) {
         shard.put(id, state, due, now);
     }

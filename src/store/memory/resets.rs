@@ -25,7 +25,6 @@ impl Resets {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// This bucket is made new.
     pub(super) fn note(&self, id: Identity) {
         let mut noted = self.noted.lock();
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -35,7 +34,7 @@ impl Resets {
         noted.push_back((count, id));
     }
 
-    /// Whether this bucket was made new after there had been this many resets.
+    /// Whether this bucket was made new after the first `count` resets.
     pub(super) fn was_after(&self, count: u64, id: Identity) -> bool {
         if count >= self.count() {
             return false;

@@ -61,7 +61,7 @@ fn settle_in(
     now: Now,
 ) -> Option<usize> {
     let algorithm = &ask.ask.algorithm;
-    // A missing bucket was full and is forgotten, or was evicted.
+    // A missing bucket was forgotten because it was full, or was evicted.
     let state = shard.state(id);
     let mut log = match algorithm {
         Algorithm::SlidingLog(_) => shard.take_log(id),

@@ -14,18 +14,18 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
 
-/// Identifies a bucket by 96 bits of a keyed hash, so that no client can make two buckets collide, and by the
-/// mark of its limit. Only by the mark is it known which limit a bucket in the table belongs to.
+/// Identifies a bucket by 96 bits of a keyed hash and by the mark of its limit. The hash is keyed so that no
+/// client can make two buckets collide. Only the mark shows which limit a bucket of the table belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::store) struct Identity {
     /// Chooses the shard. The upper half is the mark of the limit.
     pub(super) shard: u64,
-    /// Chooses the place within it.
+    /// Chooses the place within the shard.
     pub(super) place: u64,
 }
 
 impl Identity {
-    /// Of the first half of the hash 32 bits are used.
+    /// Uses only 32 bits of the first half of the hash.
     pub(super) fn new(limit: LimitMark, first_half: u64, second_half: u64) -> Self {
         let shard = u64::from(limit.0) << 32 | first_half & u64::from(u32::MAX);
         Self { shard, place: second_half }
@@ -36,13 +36,13 @@ impl Identity {
     }
 }
 
-/// Marks the buckets of one limit with one algorithm and one key. Of a thousand limits two have the same mark
-/// with a probability of 1 in 8,000.
+/// Marks the buckets of one limit with one algorithm and one key. Among a thousand limits, the probability
+/// that two have the same mark is 1 in 8,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct LimitMark(u32);
 
 impl LimitMark {
-    /// Of these fingerprints of the limit's name and key sources, and of the algorithm's number.
+    /// The mark for these fingerprints of the limit's name and key sources, and for the algorithm's number.
     pub(super) fn of(name: u64, sources: u64, algorithm: u64) -> Self {
         // The golden ratio in 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
         let mixed =
@@ -55,8 +55,8 @@ impl LimitMark {
 /// unless it owes tokens. Kept in one word, because each bucket has one.
 ///
 /// The time is by the bucket's own clock. If a wall time were converted to the steady clock, a step back of
-/// the wall would make a running window look over. Times are below 2^53. The bits above hold how much of
-/// the bucket is used: a share in 255 parts, or the time in which all of it refills.
+/// the wall clock would make a running window look ended. Times are below 2^53. The bits above hold how much
+/// of the bucket is used: a share in 255 parts, or the time in which all of it refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u64);
 
@@ -119,8 +119,8 @@ struct BucketEntry {
 }
 
 /// The order of eviction: first the buckets with the smallest used share, then those that are full sooner,
-/// and last the identity, so that no two ranks are equal. Times by both clocks are compared as if by one. A
-/// step of the wall clock can disturb only this order.
+/// and last the identity, so that no two ranks are equal. Times of both clocks are compared as if they were
+/// of one clock. A step of the wall clock disturbs nothing but this order.
 type EvictionRank = (u64, Identity);
 
 /// Rounds a time down to one of about 200 values, each about a fifth above the last: enough for an order.
@@ -139,7 +139,7 @@ pub(super) struct Shard {
     entries: Blocks<BucketEntry>,
     /// The lists of sliding logs, which do not fit into an entry.
     logs: HashMap<Identity, Log>,
-    /// The next buckets to evict. A rank that is no longer its bucket's is skipped.
+    /// The next buckets to evict. A rank is skipped if its bucket has another rank by then.
     candidates: BinaryHeap<Reverse<EvictionRank>>,
     /// Every evictable bucket with a lower rank is in `candidates`. `None` before the first eviction.
     horizon: Option<EvictionRank>,

@@ -20,7 +20,7 @@ use crate::tls::client::{self, ClientTlsSpec};
 /// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
 const QUEUE: usize = 4_096;
 
-/// The time that one sentinel has to connect and to answer. The next sentinel is asked after it.
+/// The time that one sentinel has to connect and to answer. After this time the next sentinel is asked.
 const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes connections to one Redis.
@@ -43,7 +43,7 @@ impl RedisConnector {
         Self { location: location.clone(), tls, sentinel: AtomicUsize::new(0) }
     }
 
-    /// For another server of the same cluster.
+    /// A connector for another server of the same cluster.
     pub(in crate::store) fn to(&self, location: &RedisLocation) -> Self {
         let (location, tls) = (location.clone(), self.tls.clone());
         Self { location, tls, sentinel: AtomicUsize::new(0) }
@@ -85,7 +85,7 @@ impl RedisConnector {
                 return Err(StoreError::NotMaster(server.clone()));
             }
         }
-        // For `CLIENT LIST` alone. A user who may not do this is no problem.
+        // Only `CLIENT LIST` shows this name. A user who may not set it is no problem.
         let mut naming = cmd("CLIENT");
         naming.arg("SETNAME").arg("tidegate");
         let _ = naming.exec_async(&mut connection).await;

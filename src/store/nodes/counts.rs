@@ -16,7 +16,6 @@ pub(in crate::store) struct CallCounts {
 }
 
 impl CallCounts {
-    /// Counts a call that failed.
     pub(in crate::store) fn failed(&self, error: &StoreError) {
         if let Some(kind) = error.kind() {
             *self.errors.lock().entry(kind).or_default() += 1;

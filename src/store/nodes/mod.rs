@@ -2,8 +2,8 @@
 //!
 //! Without a cluster one server has the one slot that there is. In a cluster `topology` asks for the slots'
 //! owners and writes them here. Between two such answers a server's redirection corrects a single slot.
-//! `redis::router` asks here for the server of a key, and `outage` asks whether that server decides. `health` knows
-//! that of each server, and `counts` counts its calls for metrics. `connect` finds a server and logs in.
+//! `redis::router` asks here for the server of a key, and `outage` asks whether that server decides. `health`
+//! has the state of each server, and `counts` its calls for metrics. `connect` finds a server and logs in.
 
 mod connect;
 mod counts;
@@ -42,9 +42,9 @@ pub(super) struct RedisNodes {
     pub(super) health: Arc<RedisHealth>,
     map: watch::Sender<SlotMap>,
     pub(super) is_cluster: bool,
-    /// The map is not right any more.
+    /// Whether the map is known to be out of date.
     is_stale: AtomicBool,
-    /// The slots that moved and were not logged, by the old and the new server.
+    /// How many slots moved and were not logged yet, by the old and the new server.
     untold: Mutex<BTreeMap<(String, String), usize>>,
     lines: Seldom<()>,
 }
@@ -64,7 +64,7 @@ pub struct ClusterServer {
     pub(crate) name: String,
     /// Whether it decides.
     pub is_up: bool,
-    /// How long it has decided, or has not.
+    /// How long the server has been up, or away.
     pub(crate) phase_age: Duration,
     /// How long calls took.
     pub(crate) seconds: Histogram,
@@ -77,7 +77,7 @@ pub struct ClusterServer {
 pub(super) struct SlotMap {
     /// The servers that have slots, and those that were named since all slots were read.
     nodes: Vec<Arc<RedisNode>>,
-    /// The servers that there have been.
+    /// How many servers there have been.
     count: usize,
     /// For each slot its server. Empty until it is known.
     owners: Vec<Option<Arc<RedisNode>>>,
@@ -160,7 +160,7 @@ impl RedisNodes {
         self.map().owners().iter().any(|node| !node.health.is_up())
     }
 
-    /// A server has other slots than the map says.
+    /// Notes that a server has other slots than the map says.
     pub(super) fn has_changed(&self) {
         self.is_stale.store(true, Ordering::Relaxed);
     }
@@ -213,7 +213,7 @@ impl RedisNodes {
         let (mut is_failover, mut gone) = (false, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
-            // What was there before is dropped later: requests wait for this lock.
+            // The old map is dropped only after this lock is released, because requests wait for the lock.
             mem::swap(&mut map.owners, &mut owners);
             for (was, node) in owners.iter().zip(&map.owners) {
                 if let (Some(was), Some(node)) = (was, node)
@@ -234,7 +234,7 @@ impl RedisNodes {
         uncovered
     }
 
-    /// Forgets servers that have no slots. What was counted of them goes on counting for the cluster.
+    /// Forgets servers that have no slots. Their counts of requests without Redis go to the cluster.
     fn forget_others(&self) {
         self.map.send_if_modified(|map| {
             let owners = map.owners();
@@ -320,7 +320,7 @@ impl RedisNodes {
             errors: health.counts.errors(),
         };
         let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
-        // Slots without a server are nobody's.
+        // While slots have no server, the cluster itself is listed as one more server that is away.
         let is_whole = !self.is_cluster || self.health.is_up();
         let whole = (!is_whole).then(|| server(&self.location, &self.health));
         of_owners.chain(whole).collect()

@@ -23,8 +23,8 @@ impl HashSlot {
     }
 }
 
-/// The part of a key that counts: what stands between the first `{` and the next `}`, or the whole key
-/// where nothing does.
+/// The part of a key that is hashed: the text between the first `{` and the next `}`. If this text is missing
+/// or empty, the whole key is hashed.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;

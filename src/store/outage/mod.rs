@@ -1,8 +1,8 @@
-//! The buckets of this process come first: they decide on limits of scope `node`. Then each Redisson
-//! limiter is asked by a call of its own, and all other buckets in Redis by one call. In a cluster each slot
-//! is a party: the calls for all slots are sent at once. What a party gave goes back where another party
-//! refuses. Therefore never too much passes. Where several parties are asked, a request that is refused
-//! holds for a moment what it took from the others, and another request may be refused meanwhile.
+//! Asks the parties that decide on a request, and decides itself what happens while Redis is away. The
+//! buckets of this process come first: they decide on limits of scope `node`. Then each Redisson limiter is
+//! asked by a call of its own, and all other buckets in Redis by one call. In a cluster each slot is a party:
+//! the calls for all slots are sent at once. If a party refuses, the others get back what they gave, so never
+//! too much passes. Until then these tokens are missing, and another request may be refused.
 //!
 //! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With `local`
 //! this process decides with its share, in buckets of its own. `carry_over` writes into them what Redis says.
@@ -92,7 +92,7 @@ struct RedisRequest<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
     moment: Moment,
-    /// Others may wait for the answer to this request.
+    /// There if other requests wait for the answer to this one.
     asker: Option<Asker<'q>>,
     /// By when Redis must have answered all calls.
     deadline: Instant,
@@ -148,7 +148,8 @@ impl RedisRequest<'_> {
         let mut each = claims.iter().zip(&refused);
         let is_bucket = |claim: &Claim<'_>| claim.party == Party::Redis;
         let bucket_did = each.any(|(claim, refused)| *refused && is_bucket(claim));
-        // Where several did, nobody knows which of them does now.
+        // If several parties refused lately, nobody knows which of them refuses now. Then all are first asked
+        // what they would say.
         let is_look = has_limiter && refused.iter().filter(|refused| **refused).count() > 1;
         if is_look {
             self.ask_limiters(claims, Verb::Look, did_refuse).await;
@@ -171,7 +172,7 @@ impl RedisRequest<'_> {
         self.store.known.refused_lately(&self.store.shared.memory, claim, self.moment.time)
     }
 
-    /// Asks those of the limiters that no one has asked, one after the other.
+    /// Asks the limiters at these places that nobody has asked yet, one after the other.
     async fn ask_limiters(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -226,8 +227,7 @@ impl RedisRequest<'_> {
         self.leave_redis(claims)
     }
 
-    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again. `is_first`
-    /// says that no party was asked over the network before.
+    /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again.
     async fn ask_buckets(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -238,7 +238,7 @@ impl RedisRequest<'_> {
         let is_other_last =
             claims.iter().any(|claim| is_for_process(claim) || is_open_limiter(claim));
         let mut parties = parties(claims, grouping);
-        // What one party gives must go back if a party refuses that answers later.
+        // What this party gives must go back if another party, which answers later, refuses.
         let is_last = parties.len() == 1 && !is_other_last;
         let noting = if is_last { self.noting } else { ReceiptUse::Needed };
         let asking = parties.iter_mut().map(|party| async {
@@ -261,7 +261,7 @@ impl RedisRequest<'_> {
         for (party, answer) in parties.iter_mut().zip(answers) {
             match answer {
                 Ok(()) if party.iter().any(|claim| claim.party == Party::WrongType) => {
-                    // Nothing was taken for the others.
+                    // Where one key has another type, the call took nothing for the other keys either.
                     party.iter_mut().for_each(|claim| claim.reset());
                 }
                 Ok(()) => {}

@@ -61,8 +61,9 @@ pub(super) fn of<'c, 'p>(
     claims.iter_mut().map(|claim| &mut **claim).filter(|claim| claim.party == party).collect()
 }
 
-/// Keeps a candidate with its limit, which is asked right before it. A candidate that cannot be asked where its
-/// limit is asked gets no decision.
+/// Keeps a candidate with its limit, the claim right before it. If Redis cannot decide on the limit, it does
+/// not decide on the candidate either. If Redis decides on the limit, but cannot decide on the candidate, the
+/// candidate gets no decision.
 pub(super) fn keep_together(claims: &mut [&mut Claim<'_>]) {
     for candidate in 1..claims.len() {
         let (limits, candidates) = claims.split_at_mut(candidate);

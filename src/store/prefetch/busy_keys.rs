@@ -78,8 +78,8 @@ impl BusyKeys {
         self.keys.is_empty()
     }
 
-    /// Lets a request pass by tokens that are held, where they suffice for each of its limits. Returns what is
-    /// to be fetched then. If they did not suffice, the claims stay unchanged.
+    /// Lets a request pass if enough tokens are held for each of its limits. Returns the batches that are to
+    /// be fetched then. If too few tokens are held, the claims stay unchanged.
     pub(in crate::store) fn spend(
         &mut self,
         shared: &ProcessStore,
@@ -113,7 +113,7 @@ impl BusyKeys {
         Some(to_fetch)
     }
 
-    /// Notes what Redis said. Returns what is to be fetched for keys that are busy.
+    /// Notes what Redis said. Returns the batches that are to be fetched for busy keys.
     pub(in crate::store) fn note(
         &mut self,
         shared: &ProcessStore,
@@ -139,7 +139,8 @@ impl BusyKeys {
             busy.count(claim.ask.cost, now);
             ids.push(id);
         }
-        // Tokens of one limit alone could not be spent.
+        // A batch is fetched only if the keys of all limits are busy: tokens of one limit alone could not be
+        // spent.
         let is_busy = |id: &Identity| self.keys.get(id).is_some_and(BusyKey::is_busy);
         if ids.len() == claims.len() && ids.iter().all(is_busy) {
             for id in ids {
@@ -163,7 +164,8 @@ impl BusyKeys {
             return fetched.map(|batch| batch.receipt);
         };
         busy.fetching = None;
-        // A refusal is noted as nothing left, so that the next batch waits for better news.
+        // A refusal counts as nothing left. The next batch is fetched only after Redis has named a larger
+        // number.
         busy.remaining = fetched.as_ref().map_or(0, |batch| batch.remaining);
         if let Some(batch) = fetched {
             let (tokens, receipt, ends) = (fetch.ask.cost.get(), batch.receipt, fetch.ends);
@@ -172,7 +174,7 @@ impl BusyKeys {
         None
     }
 
-    /// The bucket is made new: what is held of it is void.
+    /// The bucket is made new. The tokens that are held of it are void.
     pub(in crate::store) fn forget_bucket(&mut self, bucket: &Identity) {
         self.keys.remove(bucket);
     }
@@ -263,14 +265,15 @@ impl BusyKey {
         let workers = shared.stores.load(Ordering::Relaxed).max(1);
         let holders = workers.saturating_mul(shared.processes.load(Ordering::Relaxed).max(1));
         let part = reserve(&self.spec, &self.ask) / holders;
-        // No more than its part is wanted: otherwise each few tokens that are spent would be fetched at once.
+        // At most this worker's part is wanted. Otherwise a batch would be fetched after each few spent
+        // tokens.
         let wanted = (2 * self.counted.max(self.counted_before)).min(part);
-        // Void tokens count, too, until they are back.
+        // Void tokens count, too, until they have gone back.
         let held: u64 = self.batches.iter().map(|batch| batch.tokens).sum();
         if 2 * held > wanted || !shared.presence.is_settled(now) {
             return None;
         }
-        // What remains is for all of them.
+        // The remaining tokens are for all holders. A batch is at most half of this worker's part of them.
         let tokens = wanted.min(part.saturating_sub(held)).min(self.remaining / (2 * holders));
         let cost = Cost::new(tokens).filter(|_| tokens >= SMALLEST)?;
         let number = *fetches;

@@ -13,8 +13,8 @@
 //! another one may not have counted it yet. A batch is void after two seconds, long before an announcement
 //! ends. Therefore no two processes divide the reserve by different numbers.
 //!
-//! A bucket therefore has an eighth of its burst less. A batch whose answer comes too late is lost. What a
-//! process that dies holds is lost: at most its part.
+//! The price: requests find an eighth less of the burst. A batch whose answer comes too late is lost. If a
+//! process dies, the tokens that it holds are lost: at most its part of the reserve.
 
 mod busy_keys;
 
@@ -42,8 +42,8 @@ pub(super) struct Prefetch {
 }
 
 impl Prefetch {
-    /// Lets a request pass by tokens that are held, where they suffice for each of its limits. Returns whether
-    /// they did. If they did not, the claims stay unchanged.
+    /// Lets a request pass if enough tokens are held for each of its limits. Returns whether there were
+    /// enough. If not, the claims stay unchanged.
     pub(super) fn spend(
         &self,
         store: &Arc<Store>,
@@ -77,12 +77,12 @@ impl Prefetch {
         to_fetch.into_iter().for_each(|fetch| fetch.begin(store));
     }
 
-    /// Lets the task that sweeps look again.
+    /// Wakes the task that sweeps.
     pub(super) fn wake(&self) {
         self.filled.notify_one();
     }
 
-    /// The bucket is made new: what is held of it is void.
+    /// The bucket is made new. The tokens that are held of it are void.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.keys.lock().forget_bucket(bucket);
     }

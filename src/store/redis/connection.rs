@@ -100,7 +100,6 @@ impl RedisConnection {
         Self { link, number, node, is_in_cluster, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
-    /// The number of the present connection among all of the worker.
     pub(super) fn number(&self) -> u64 {
         self.number.load(Relaxed)
     }
@@ -118,7 +117,7 @@ impl RedisConnection {
         let phase = health.begin().ok_or(StoreError::Away)?;
         let began = Instant::now();
         if began >= deadline {
-            // The time has run out elsewhere: it says nothing about this server.
+            // The time ran out before this call. That says nothing about this server.
             return Err(StoreError::TimedOut);
         }
         let result = timeout_at(deadline, async {
@@ -136,7 +135,7 @@ impl RedisConnection {
             health.counts.seconds.observe(began.elapsed());
         }
         match &result {
-            // A server that names another one of its cluster works.
+            // A server that redirects a call to another server of its cluster works.
             Err(error) if !(self.is_in_cluster && error.is_redirection()) => {
                 health.counts.failed(error);
                 // The failed attempt to connect was counted when it failed.
@@ -292,7 +291,7 @@ impl RedisServer {
         let command = probe.command();
         let call = live.clone().call(&command, false, |answer| probe.read(&answer).map(|_| ()));
         match timeout(self.shared.timeout(), call).await {
-            // It works, and has other slots than before.
+            // The server works, and has other slots than before.
             Ok(Err(error)) if self.nodes.is_cluster && error.is_redirection() => {
                 self.nodes.has_changed();
                 Ok(())
@@ -302,7 +301,7 @@ impl RedisServer {
         }
     }
 
-    /// A key's name in a slot of this server.
+    /// The name of a probe's key. The key lies in one of this server's slots.
     fn probe_name(&self) -> String {
         // No limit's key looks like this, because a limit's name is never empty.
         let plain = format!("{}::probe", self.prefix);

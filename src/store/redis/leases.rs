@@ -21,14 +21,14 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::{ProcessStore, StoreError};
 
-/// A lease is renewed after one part in this many of its length, or after [`LONGEST`].
+/// A lease is renewed after a third of its length, and after [`LONGEST`] at the latest.
 const RENEWALS: u32 = 3;
 
-/// The longest time between two renewals. For so long at most, a Redis whose data somebody has deleted gives the
-/// slots to others.
+/// The longest time between two renewals. If somebody deletes Redis's data, Redis may give the held slots to
+/// others for at most this time.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// The keeper also renews leases that are due within one part in this many of the time between renewals.
+/// Leases that are due soon are renewed too: within a quarter of the time between two renewals.
 const GATHERED: u32 = 4;
 
 /// Time until a return that may not have reached Redis is sent again.
@@ -90,7 +90,7 @@ impl Leases {
         request
     }
 
-    /// In whose name Redis is asked for this slot.
+    /// The holder of this slot, as Redis knows it.
     pub(super) fn holder(&self, request: u64) -> Holder {
         Holder { worker: self.table.worker, request }
     }

@@ -77,7 +77,7 @@ impl Redis {
         let queue = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
         let mut announcement = None;
-        // One worker does for the process what need not be done by each.
+        // These tasks run once in a process, in the first worker that comes here.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
             let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
             announcement = Announcement::begin(to, prefix, all);
@@ -278,8 +278,8 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
     matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
-/// A call that only a server which can decide answers with a decision: it reads the clock, runs the script,
-/// and writes a bucket of this name that expires within a few milliseconds.
+/// A call that only a server which can decide carries out: it reads the clock, runs the script, and writes a
+/// bucket of this name. The bucket expires within a few milliseconds.
 fn probe(name: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;

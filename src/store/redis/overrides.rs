@@ -26,14 +26,14 @@ pub(super) static SCRIPT: LazyLock<Script> =
 /// The time between two questions whether anything has changed.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// All overrides are read at least so often. This keeps those without an end from expiring, and the clocks
-/// together.
+/// All overrides are read at least this often. The reading puts off the expiry of overrides without an end,
+/// and compares the clocks anew.
 const READ: Duration = Duration::from_secs(60);
 
-/// Overrides without an end stay so long where no process reads them.
+/// How long overrides without an end stay in Redis while no process reads them.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 
-/// What an operator is told where it is not known what to do.
+/// What an operator is told where there is no advice.
 const GOES_ON: &str =
     "the overrides that were read last stay in force; they are read again when redis answers";
 
@@ -121,7 +121,7 @@ impl Redis {
     }
 }
 
-/// No limit's key looks like this, because a limit's name is never empty.
+/// The name of the hash. No limit's key looks like this, because a limit's name is never empty.
 fn name(prefix: &str) -> String {
     format!("{prefix}::overrides")
 }
@@ -138,7 +138,7 @@ fn command(name: &str, verb: &str) -> Cmd {
     call
 }
 
-/// A generation. Where there is no hash it is 0.
+/// Reads a generation. Without a hash it is 0.
 fn number(answer: Value) -> Option<u64> {
     Option::<u64>::from_redis_value(answer).ok().map(Option::unwrap_or_default)
 }

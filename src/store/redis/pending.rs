@@ -84,7 +84,7 @@ fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
     }
 }
 
-/// Which of a request's asks have taken. No ask has where a key is of another type.
+/// Which of a request's asks have taken. If a key is of another type, no ask of the request has taken.
 pub(super) fn takers<'a>(asks: impl Iterator<Item = &'a Ask>, reply: &Reply) -> PerAsk<bool> {
     let outcomes: Option<PerAsk<(Mode, Outcome)>> =
         asks.zip(reply).map(|(ask, one)| Some((ask.mode, one.decision?.outcome))).collect();

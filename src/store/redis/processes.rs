@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// More processes than anybody has.
 const MOST: u64 = 1_000_000;
 
-/// What an operator is told where it is not known what to do.
+/// What an operator is told where there is no advice.
 const GOES_ON: &str =
     "the last count stays in force; the processes are counted again when redis answers";
 

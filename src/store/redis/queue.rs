@@ -120,7 +120,8 @@ impl Queue {
     }
 }
 
-/// The reply to a request that has joined a call. A call whose requests have all dropped it is not sent.
+/// The reply to a request that has joined a call. A call is not sent if all its requests have dropped their
+/// `Awaited`.
 pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
 
 impl Awaited {
@@ -170,8 +171,8 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        // Only the newest call of the slot: an older call is sent earlier, and a question must not be sent before a
-        // settlement that was made before it.
+        // Only the newest call of the slot can be joined. An older call is sent earlier, and a question must
+        // not overtake a settlement that was made before it.
         let newest = calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.slot == slot);
         if let Some(shared) = newest.filter(|shared| shared.call.has_room(asks)) {
             add(&mut shared.call);
@@ -224,7 +225,7 @@ impl GatheredCall {
         for (call, waiting) in self.call.split().into_iter().zip(self.waiting) {
             let one =
                 Self { call, waiting: vec![waiting], slot: self.slot, deadline: self.deadline };
-            // Boxed, because this is called by what it begins.
+            // Boxed, because `run` calls this function, and this function calls `run`.
             let run: Pin<Box<dyn Future<Output = ()> + Send>> =
                 Box::pin(one.run(Arc::clone(router)));
             tokio::spawn(run);

@@ -9,11 +9,11 @@ use crate::observe::seldom::Seldom;
 /// The time between two warnings.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// A failure is logged where it lasts for so long. By then a server that cannot decide at all counts as away, and
-/// has a log line for that.
+/// A failure is logged if it lasts this long. By then a server that cannot decide at all counts as away,
+/// which has a log line of its own.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What one such call has met.
+/// The failures of one such call.
 pub(super) struct Setbacks {
     told: Seldom<()>,
     since: Option<Instant>,
@@ -24,12 +24,13 @@ impl Setbacks {
         Self { told: Seldom::new(SILENCE), since: None }
     }
 
-    /// The call did what it should.
+    /// The call succeeded.
     pub(super) fn ended(&mut self) {
         self.since = None;
     }
 
-    /// The call failed now, by a server that `is_up` for other calls. Whether this is to be logged.
+    /// The call failed at `now`. `is_up` says whether its server decides for requests. Returns whether the
+    /// failure is to be logged.
     pub(super) fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
         if !is_up {
             self.since = None;

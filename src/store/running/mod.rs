@@ -32,7 +32,6 @@ pub(crate) const MOST_RUNNING: usize = 1_000;
 /// Other figures for one key of a limit, in an operator's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningOverride {
-    /// The limit's name.
     pub(crate) limit: String,
     /// The key's text as Redis has it: hashed where `log.keys` says so.
     pub(crate) key: String,
@@ -122,8 +121,8 @@ impl RunningOverride {
         (self.limit.clone(), self.key.clone())
     }
 
-    /// The figures that the limit makes of the words. `None` where the limit's key is another now, or the
-    /// words say nothing to its algorithm.
+    /// The figures that the limit makes of the words. `None` where the limit has another key now, or where
+    /// its algorithm cannot use the words.
     fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
         let has_key = self.sources == sources(spec);
         spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
@@ -136,12 +135,10 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
 }
 
 impl RunningOverrides {
-    /// The number of the present table; 0 where no override is in force.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether an override was ever in force here.
     pub(super) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Relaxed)
     }
@@ -178,8 +175,8 @@ impl RunningOverrides {
         self.state.lock().generation() == generation
     }
 
-    /// Takes over what Redis has. `asked` is when the question was sent. What was read earlier than the
-    /// present overrides is left out.
+    /// Takes over what Redis has. `asked` is when the question was sent. An answer that was read earlier than
+    /// the present overrides is ignored.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
         let mut state = self.state.lock();
         // A clock that was set back must not keep new overrides out for ever.
@@ -198,7 +195,8 @@ impl RunningOverrides {
         let known = known.collect();
         let before = std::mem::replace(&mut state.known, known);
         for (place, known) in &mut state.known {
-            // The same end, by two readings, is one end: the table stays as it is.
+            // Two readings may give slightly different ends for one override. The first end is kept, so the
+            // table stays as it is.
             if let Some(before) = before.get(place).filter(|before| before.entry == known.entry) {
                 *known = before.clone();
             }

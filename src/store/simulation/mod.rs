@@ -38,9 +38,9 @@ const BEGIN: u64 = 1_700_000_000_000_000;
 enum Strategy {
     /// Nothing.
     Exact,
-    /// Refusals that are known.
+    /// Known refusals.
     Known,
-    /// Those, and requests for which tokens are held.
+    /// Known refusals, and requests for which tokens are held.
     Prefetch,
 }
 

@@ -64,7 +64,8 @@ pub struct Material {
 }
 
 impl Material {
-    /// Says of each certificate that has ended when it did. `now` is the time since 1970.
+    /// A sentence for each certificate that has expired, with the time of its end. `now` is the time since
+    /// 1970.
     pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
         let each = self.identities.iter().filter_map(|identity| {
             let end = identity.end()?;
@@ -176,7 +177,7 @@ impl Certificates {
         self.config.read().clone()
     }
 
-    /// Says of each certificate in force that has ended when it did. `now` is the time since 1970.
+    /// [`Material::ended`] of the certificates in force.
     pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
         self.watch.lock().material.ended(now)
     }
@@ -245,7 +246,7 @@ impl FileWatch {
         match (seen, &self.rejected) {
             (Ok(material), None) => *material == self.material,
             (Err(error), Some(rejected)) => error == rejected,
-            // A valid content after a rejected one is news, even if it is the content that is in force.
+            // Valid content after rejected content is news, even if it is the content that is in force.
             (Ok(_), Some(_)) | (Err(_), None) => false,
         }
     }

@@ -26,7 +26,7 @@ impl Affinity {
     /// or goes moves only its own requests.
     fn pull(self, server: &Server) -> f64 {
         let mixed = spread(self.0 ^ server.hash);
-        // Between 0 and 1, without both.
+        // Above 0 and below 1.
         let share = ((mixed >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
         f64::from(server.weight) / -share.ln()
     }
@@ -48,7 +48,7 @@ fn spread(mut bits: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Chooser {
     balance: Balance,
-    /// Of each server, how far it is behind its share. For [`Balance::RoundRobin`].
+    /// How far each server is behind its share. For [`Balance::RoundRobin`].
     arrears: Mutex<Vec<i64>>,
 }
 
@@ -67,8 +67,8 @@ impl Chooser {
         Self { balance, arrears: Mutex::new(vec![0; servers]) }
     }
 
-    /// The place of a server that is not in `tried`. A server that is set aside is chosen only if no other
-    /// is left. `None` if all are tried, or have asked for a pause.
+    /// The place of a server that is not in `tried`. A server that is set aside is chosen only if no other is
+    /// left. `None` if each server was tried or has asked for a pause.
     pub(super) fn choose(
         &self,
         servers: &[Arc<Server>],
@@ -118,7 +118,8 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
         let candidate = |share| Candidate { place, weight: u64::from(server.weight * share) };
         match server.state.standing() {
             Standing::Open(share) => open.push(candidate(share)),
-            // In percent too: turns that a server is owed from before would otherwise take a hundred requests.
+            // This weight is in percent too. Otherwise a server that is owed turns from before would get a
+            // hundred requests.
             Standing::Aside => aside.push(candidate(100)),
             Standing::Paused(_) => {}
         }
@@ -126,9 +127,10 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
     if open.is_empty() { aside } else { open }
 }
 
-/// Of two servers, drawn by their weights, the first one. The second one, if with this request it would have no more
-/// requests in flight for its weight than the first one has without (Mitzenmacher, "The Power of Two Choices in
-/// Randomized Load Balancing", 2001). An idle server of a small weight is therefore not always the better one.
+/// Draws two servers by their weights and takes the first one. Takes the second one if, with this request, it
+/// would have no more requests in flight for its weight than the first one has now (Mitzenmacher, "The Power
+/// of Two Choices in Randomized Load Balancing", 2001). An idle server of a small weight is therefore not
+/// always taken.
 fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
     let Some(second) = draw(&mut candidates) else { return Some(first.place) };

@@ -53,13 +53,12 @@ impl UpstreamState {
         &self.name
     }
 
-    /// The servers, in the order of the upstream's `servers`.
     pub(crate) fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
     }
 
-    /// Without health checks none will say again whether a server is ill. Where pauses are not respected, those
-    /// from before end.
+    /// Forgets what nothing else would end. Without health checks a server would stay ill for ever. Where
+    /// pauses are not respected any more, earlier pauses end.
     fn forget_what_nobody_asks(&self, spec: &UpstreamSpec) {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
@@ -76,8 +75,8 @@ impl UpstreamState {
     /// A server refused a connection, or did not take it in time.
     pub(super) fn refused(&self, server: &ServerState, error: &dyn Display) {
         self.note(server, error, |record, now| {
-            // Where no server is open, each request tries one that is set aside. That is no reason to leave
-            // the server alone for longer.
+            // Where no server is open, each request tries one that is set aside. A failure of such a try does
+            // not set the server aside for longer.
             if record.aside_until.is_none_or(|until| until <= now) {
                 record.set_aside(now);
             }
@@ -123,7 +122,7 @@ impl UpstreamState {
     pub(super) fn recovered(&self, server: &ServerState) {
         self.note(server, &"", |record, _| {
             (record.breaks, record.aside_until) = (record.breaks.min(MOST_BREAKS - 1), None);
-            // The trial has counted as a time aside, in case there would be no answer.
+            // When the trial began, it was counted as a time aside, in case no answer would come.
             record.times_aside = record.times_aside.saturating_sub(1);
         });
     }
@@ -147,7 +146,7 @@ impl UpstreamState {
             }
             record.contrary_checks += 1;
             let needed = match record.is_ill {
-                // Of a server that is new to this process nothing else is known.
+                // Nothing else is known of a server that is new to this process.
                 _ if !was_checked => 1,
                 true => spec.healthy_after,
                 false => spec.unhealthy_after,

@@ -114,7 +114,6 @@ impl ServerState {
         }
     }
 
-    /// The server's URL.
     pub(crate) fn url(&self) -> &Arc<str> {
         &self.url
     }
@@ -135,7 +134,6 @@ impl ServerState {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Requests that were sent again after this server had failed.
     pub(crate) fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }

@@ -47,8 +47,8 @@ impl Params {
 pub struct State {
     /// The start of the window.
     pub start: Timestamp,
-    /// Used tokens. Those above the count belong to the next windows. Zero in a kept state only where it
-    /// has a lead.
+    /// Used tokens. Those above the count belong to the next windows. In a kept state this is zero only if
+    /// the state has a lead.
     pub used: u64,
     /// How far `start` is ahead of the clock. No request goes before such a `start`.
     pub lead: Lead,
@@ -68,7 +68,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     };
     let kept = kept.map(AnyState::FixedWindow);
     let then = count.saturating_sub(state.used);
-    // The tokens of a window that is ahead are there only from then on.
+    // A window that is ahead of the clock has no tokens before it begins.
     let untouched = if state.lead == Lead::NONE { then } else { 0 };
     let taken = |used: u64| {
         let used = (used + cost).min(MOST_USED);
@@ -134,9 +134,9 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     if state.used <= count || settled.max_wait == MaxWait::NONE {
         return state.used;
     }
-    // Places are reserved in later windows, and `used` is their sum. Only the use of the last window can be
-    // told from the sum. Tokens of another window, subtracted from the sum, would make false room in the
-    // last window.
+    // Places are reserved in later windows, and `used` is the sum over all windows. The sum shows only how
+    // much of the last window is used. If tokens of another window were subtracted from the sum, the last
+    // window would seem to have room.
     let last = (state.used - 1) / count;
     match params.windows.passed(state.start, taken) == last {
         true => state.used - last * count,

@@ -9,7 +9,7 @@ use crate::limit::time::Timestamp;
 /// When the windows of a limit begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {
-    /// At a key's first request, and again at the first one after the window's end.
+    /// At a key's first request, and again at the first request after the window's end.
     Rolling(Interval),
     /// At the multiples of the interval since 1970 UTC.
     Clock(Interval),
@@ -98,7 +98,7 @@ impl Windows {
         }
     }
 
-    /// The seconds of a window, rounded up. On the calendar the length of the second known window counts.
+    /// The seconds of a window, rounded up. For calendar windows this is the length of the present window.
     pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => interval.as_seconds(),

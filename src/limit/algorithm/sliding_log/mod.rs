@@ -49,13 +49,13 @@ impl Params {
 /// The facts about a list that a decision needs. After the decision: the entries to add to the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The clock by which the newest entry was made.
+    /// The time on the clock when the newest entry was made.
     pub(crate) arrived: Timestamp,
     /// The time of the newest entry.
     pub(crate) newest: Timestamp,
     /// The time from which the list has room for the request's cost.
     pub(crate) room_at: Timestamp,
-    /// The number of entries in the interval that ends now. After the decision with `added`.
+    /// The number of entries in the interval that ends now. After the decision this includes `added`.
     pub used: u32,
     /// The number of entries to add at `newest`.
     pub(crate) added: u32,
@@ -127,7 +127,7 @@ pub struct Log {
 struct Entry {
     /// When the permit's request goes.
     at: Timestamp,
-    /// The clock by which the entry was made.
+    /// The time on the clock when the entry was made.
     arrived: Timestamp,
 }
 
@@ -155,9 +155,10 @@ impl Log {
         self.forget(params, state.arrived);
     }
 
-    /// Corrects the list for a request that used more or less than it took. More entries count from now on,
-    /// at most [`MOST_COST`] of them, and may exceed the count. For less, entries of the request's moment
-    /// are removed, if the list still has them. Returns the new state; `None` for an empty list.
+    /// Corrects the list for a request that used more or less than it took. If the request used more, entries
+    /// of the present time are added: at most [`MOST_COST`], even beyond the count. If it used less, entries
+    /// of its moment are removed, if the list still has them. Returns the new state; `None` for an empty
+    /// list.
     pub fn settle(
         &mut self,
         params: &Params,
@@ -194,7 +195,7 @@ impl Log {
         }
     }
 
-    /// The time of each entry with the clock by which it was made, oldest first.
+    /// For each entry its time, and the time on the clock when it was made. Oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> + '_ {
         self.entries.iter().map(|entry| (entry.at, entry.arrived))
     }

@@ -126,8 +126,8 @@ struct WindowMoment {
     at: Timestamp,
 }
 
-/// The first moment, in the window that is `ahead` or a later one, at which a request passes that does not
-/// pass at its earliest moment, if no other request comes.
+/// The first moment at which a request passes if no other request comes. The moment is in the window that is
+/// `ahead`, or in a later one. To be called for a request that does not pass at its earliest moment.
 fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
@@ -137,7 +137,7 @@ fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment 
     for (ahead, (behind, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
         let behind = params.behind(behind);
-        // From this unit on, the share of the window behind that still counts fits into the room.
+        // From this unit on, the part of the window behind that still counts fits into the room.
         let unit = if behind <= room { 0 } else { units - room * units / behind };
         let into = unit * params.grain;
         if into < interval {
@@ -148,7 +148,8 @@ fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment 
     WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
-/// The state with a request in the window of its moment; `None` where its moment is after the next window, which has no counter.
+/// The state with a request in the window of its moment. `None` where the moment is after the next window,
+/// because no later window has a counter.
 fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     match ahead {
         0 => Some(State { current: state.current + cost, ..state }),
@@ -208,7 +209,7 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
     if ahead > STALE {
-        // In the new window a smaller share of `previous` could count. All of it counts as `current`.
+        // In the new window less of `previous` would count. Therefore all of it counts as `current`.
         let moved = State { start: opens, ..together(state) };
         return (moved, Some(moved));
     }

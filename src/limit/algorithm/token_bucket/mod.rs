@@ -50,7 +50,7 @@ impl Params {
         let period = self.rate.period();
         match self.rate.tokens() {
             1 => gained.saturating_mul(period),
-            // The product of the rest cannot overflow: it is below that of tokens and period.
+            // The product of the rest cannot overflow: it is below the product of tokens and period.
             tokens => {
                 let whole = (gained / tokens).saturating_mul(period);
                 whole.saturating_add(gained % tokens * period / tokens)
@@ -125,7 +125,7 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     };
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let then = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
-    // The tokens of a bucket that is ahead are there only from then on.
+    // A bucket that is ahead of the clock has no tokens before its time.
     let untouched = if state.lead == Lead::NONE { then } else { 0 };
     let lead = if want.earliest > 0 { Lead::between(now, state.at) } else { state.lead };
     let taken = Some(AnyState::Bucket(State { lead, ..take(state, cost) }));

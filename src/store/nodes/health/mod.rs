@@ -213,7 +213,7 @@ impl RedisHealth {
         let _ = phase.wait_for(|phase| !phase.up).await;
     }
 
-    /// Other servers have what this server had. If it was away, its outage is over.
+    /// Other servers have taken over the slots of this server. If this server was away, its outage is over.
     pub(in crate::store) fn replaced(&self) {
         let phase = *self.phase.borrow();
         if !phase.up {
@@ -221,8 +221,8 @@ impl RedisHealth {
         }
     }
 
-    /// Behind sentinels, a connection was made to this server. Another one than before is logged once for all
-    /// workers: after a planned failover no other line tells of it.
+    /// Notes that a connection behind sentinels was made to this server. A change of the server is logged
+    /// once for all workers, because no other line may tell of a planned failover.
     pub(in crate::store) fn connected_to(&self, master: &Endpoint) {
         let before = self.master.lock().replace(master.clone());
         if let Some(before) = before.filter(|before| before != master) {
@@ -247,7 +247,7 @@ impl RedisHealth {
         }
     }
 
-    /// Goes on with the counts of a server that has left.
+    /// Takes over the counts of [`Without`] of a server that has left.
     pub(in crate::store) fn inherit(&self, other: &Self) {
         let ((decided, refused), told) = (other.without(), other.away.lock().counted);
         let mut away = self.away.lock();

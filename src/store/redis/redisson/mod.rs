@@ -238,7 +238,7 @@ pub(super) struct LimiterHash {
     ends_too_soon: bool,
 }
 
-/// Reads the script's reply. `None` where it is none.
+/// Reads the script's reply. `None` where the answer is no reply of the script.
 fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
