@@ -16,6 +16,7 @@
 //! that the admin endpoint makes new, begins a generation, and ends all known refusals at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -83,10 +84,8 @@ struct KnownRefusal {
     asked_by: Option<Arc<Notify>>,
 }
 
-/// What is known of a request before Redis is asked.
+/// What a request does that no known refusal refuses.
 pub(super) enum RefusalLookup<'k> {
-    /// The claims are refused.
-    Refused,
     /// Redis has to be asked, by the `Asker` if others wait for the answer.
     Asks(Option<Asker<'k>>),
     /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
@@ -102,17 +101,17 @@ pub(super) struct Asker<'k> {
 
 impl KnownRefusals {
     /// Refuses the request if a refusal of each of its limits in Redis is known. Limits of scope `node` are asked
-    /// here, and take nothing. If the request is not refused, the claims stay unchanged.
+    /// here, and take nothing. `None` if the request is refused. Otherwise the claims stay unchanged.
     pub(super) fn refuse(
         &self,
         shared: &ProcessStore,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
-    ) -> RefusalLookup<'_> {
+    ) -> Option<RefusalLookup<'_>> {
         let mut known = self.0.lock();
         let is_sure = |claim: &Claim<'_>| is_lasting(claim) || is_of_process(claim);
         if known.refusals.is_empty() || !claims.iter().all(|claim| is_sure(claim)) {
-            return RefusalLookup::Asks(None);
+            return Some(RefusalLookup::Asks(None));
         }
         let said: Option<PerAsk<Option<Decision>>> = claims
             .iter()
@@ -124,10 +123,10 @@ impl KnownRefusals {
         let Some(said) = said else {
             // If other limits are asked too, one of them may refuse the request. The token would stay in the
             // bucket, and the others would have waited in vain.
-            return match claims {
+            return Some(match claims {
                 [claim] => known.ask(self, shared.memory.identity(&claim.question()), claim, now),
                 _ => RefusalLookup::Asks(None),
-            };
+            });
         };
         drop(known);
         for (claim, said) in claims.iter_mut().zip(said) {
@@ -137,7 +136,8 @@ impl KnownRefusals {
                 None => (Some(here()), Party::Process),
             };
         }
-        RefusalLookup::Refused
+        shared.known_refusals.fetch_add(1, Ordering::Relaxed);
+        None
     }
 
     /// Whether this limit refused the key a moment ago, and so probably refuses it again. Only known where

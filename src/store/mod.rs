@@ -126,8 +126,11 @@ impl Store {
                 self.take_locally(claims, moment);
                 Ok(())
             }
-            // Boxed: otherwise the futures of requests without Redis would also have its size.
-            Some(redis) => Box::pin(outage::take(self, redis, claims, moment)).await,
+            Some(redis) => match outage::take_here(self, redis, claims, moment) {
+                None => Ok(()),
+                // Boxed: otherwise the futures of requests without Redis would also have its size.
+                Some(lookup) => Box::pin(outage::take(self, redis, claims, moment, lookup)).await,
+            },
         }
     }
 

@@ -32,14 +32,13 @@ use crate::limit::decision::Outcome;
 /// The most rounds of questions to the slots for one request.
 const MOST_ROUNDS: usize = 4;
 
-/// Decides over all claims together, whether Redis answers or not.
-pub(super) async fn take(
-    store: &Arc<Store>,
+/// Decides over the claims where that needs no question to Redis, and then returns `None`.
+pub(super) fn take_here<'q>(
+    store: &'q Arc<Store>,
     redis: &Redis,
     claims: &mut [&mut Claim<'_>],
-    mut moment: Moment,
-) -> Result<(), Unavailable> {
-    let deadline = Instant::now() + store.shared.timeout();
+    moment: Moment,
+) -> Option<RefusalLookup<'q>> {
     for claim in claims.iter_mut() {
         claim.party = match claim.spec.scope {
             Scope::Node => Party::Process,
@@ -49,18 +48,26 @@ pub(super) async fn take(
     }
     if claims.iter().all(|claim| claim.party == Party::Process) {
         store.take_locally(claims, moment);
-        return Ok(());
+        return None;
     }
     if store.prefetch.spend(store, claims, moment) {
-        return Ok(());
+        return None;
     }
     redis.find_places(claims);
+    store.known.refuse(&store.shared, claims, moment.time)
+}
+
+/// Decides over all claims together, whether Redis answers or not. `lookup` is what [`take_here`] returned.
+pub(super) async fn take(
+    store: &Arc<Store>,
+    redis: &Redis,
+    claims: &mut [&mut Claim<'_>],
+    mut moment: Moment,
+    mut lookup: RefusalLookup<'_>,
+) -> Result<(), Unavailable> {
+    let deadline = Instant::now() + store.shared.timeout();
     let asker = loop {
-        match store.known.refuse(&store.shared, claims, moment.time) {
-            RefusalLookup::Refused => {
-                store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
-                return Ok(());
-            }
+        match lookup {
             RefusalLookup::Asks(asker) => break asker,
             RefusalLookup::Waits(answered) => {
                 // Boxed, because few requests wait, and the others need no room for this future.
@@ -69,6 +76,10 @@ pub(super) async fn take(
                 }
                 moment = Moment::now(moment.present());
             }
+        }
+        match store.known.refuse(&store.shared, claims, moment.time) {
+            Some(next) => lookup = next,
+            None => return Ok(()),
         }
     };
     for claim in claims.iter_mut().filter(|claim| claim.place.connection.is_none()) {

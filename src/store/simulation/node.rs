@@ -14,7 +14,7 @@ use crate::limit::key::Key;
 use crate::plan::{PrefetchMode, StoreSpec};
 use crate::store::ProcessStore;
 use crate::store::claim::{Claim, Moment};
-use crate::store::known::{KnownRefusals, RefusalLookup};
+use crate::store::known::KnownRefusals;
 use crate::store::prefetch::{BusyKeys, Fetch, Fetched, Return, is_fetched};
 
 pub(super) struct SimulatedNode {
@@ -58,8 +58,7 @@ impl SimulatedNode {
         let shared = &self.shared;
         // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
         if self.mode != Strategy::Exact
-            && let RefusalLookup::Refused =
-                self.known.refuse(shared, &mut [&mut claim], moment.time)
+            && self.known.refuse(shared, &mut [&mut claim], moment.time).is_none()
         {
             match claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after: Some(retry_after) }) => {
