@@ -192,7 +192,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let plans: Vec<&Plan> = std::iter::once(&plan).chain(&against).collect();
     let mut replay = Replay::new(plans, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| {
-        replay.sides().iter().any(|side| side.judge.reads(fact))
+        replay.sides.iter().any(|side| side.judge.reads(fact))
     })?;
     let lines = args.logs.read(|record| replay.request(record))?;
     let files: Vec<_> = configs().map(|path| printable(&path.display().to_string())).collect();

@@ -155,13 +155,13 @@ impl Report {
     /// The report of a replay of these lines, through the limits of files with these names. `None` where there
     /// is no file.
     pub(crate) fn of(replay: &Replay<'_>, lines: LineCounts, files: &[String]) -> Option<Self> {
-        let mut sides = replay.sides().iter().zip(files);
+        let mut sides = replay.sides.iter().zip(files);
         let (new, file) = sides.next()?;
         let against = sides.next().map(|(old, file)| {
             (FileReport::of(old, file), compare(&new.tally.clients, &old.tally.clients))
         });
         let now = FileReport::of(new, file);
-        Some(Self { lines, clock: *replay.clock(), now, against })
+        Some(Self { lines, clock: replay.clock, now, against })
     }
 }
 

@@ -16,11 +16,11 @@ use hashbrown::HashMap;
 use self::demand::{Choice, Demands};
 use self::wanted::RouteLimits;
 pub(crate) use self::wanted::WantedLimits;
+use super::LogClock;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
 use super::report::{counted, number, percent, printable, shown};
-use super::{LogClock, SWEEP_EVERY};
 use crate::plan::{KeyDisplay, Plan};
 
 /// This many of the keys above a limit are named.
@@ -59,6 +59,7 @@ impl<'p> Suggest<'p> {
     /// Adds the log's next request.
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
+        self.requests += 1;
         let Self { judge, limits, untold, places, .. } = self;
         let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
         for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
@@ -66,10 +67,6 @@ impl<'p> Suggest<'p> {
             if let Some(demands) = place.and_then(|place: usize| limits.get_mut(place)) {
                 demands.add(limit.key, now);
             }
-        }
-        self.requests += 1;
-        if self.requests.is_multiple_of(SWEEP_EVERY) {
-            self.judge.sweep(now);
         }
     }
 
