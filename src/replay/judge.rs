@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::log::{ClientOrigin, LogRecord, Logged, OtherHeaders};
+use super::log::{ClientOrigin, LogRecord, Logged};
 use crate::limit::time::Timestamp;
 use crate::plan::{Action, Plan};
 use crate::proxy;
@@ -290,7 +290,7 @@ impl<'p> Judge<'p> {
         if self.headers.is_empty() {
             return headers;
         }
-        let is_complete = record.headers.others() == OtherHeaders::Absent;
+        let is_complete = record.headers.are_complete();
         if is_complete {
             for (name, value) in record.headers.named() {
                 let name = HeaderName::from_bytes(name.as_bytes()).ok();
