@@ -28,7 +28,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("what it sends"), "its name in the report"),
     &field("send", Kind::Text, Required, "a method and a path or URL: `GET /login`"),
     &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
-    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", address),
+    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", |item, _| address(item)),
     &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
     &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
     &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
