@@ -14,7 +14,8 @@ use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
 use crate::replay::report::text::TerminalReport;
-use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, printable};
+use crate::replay::report::{LineCounts, Report, html, json, number, printable};
+use crate::replay::tally::ReplayTally;
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
@@ -208,17 +209,17 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     match args.fail_above {
         Some(Share(most)) if report.now.may_exceed(most) => {
-            Err(Failure { code: ABOVE, message: Some(above(&report.now, most)) })
+            Err(Failure { code: ABOVE, message: Some(above(report.now.tally, most)) })
         }
         _ => Ok(()),
     }
 }
 
 /// Why a replay fails by `--fail-above`.
-fn above(report: &FileReport, most: f64) -> String {
-    let of = |count| format!("{} of {} requests", number(count), number(report.all.requests));
-    let rejected = of(report.all.rejected);
-    let undecided = match report.undecided {
+fn above(tally: &ReplayTally<'_>, most: f64) -> String {
+    let of = |count| format!("{} of {} requests", number(count), number(tally.all.requests));
+    let rejected = of(tally.all.rejected);
+    let undecided = match tally.undecided {
         0 => String::new(),
         count => format!(", and {} might be: a limit was left out for them", number(count)),
     };

@@ -11,7 +11,6 @@ use hashbrown::HashMap;
 
 use super::judge::{BadRequest, JudgedRequest, Untold};
 use super::timeline::{Slice, Timeline};
-use crate::limit::Mode;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -49,8 +48,6 @@ pub(crate) struct ReplayTally<'p> {
 /// The counts of one limit, or of one candidate.
 pub(crate) struct LimitTally<'p> {
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// Whether its refusals count.
-    pub(crate) mode: Mode,
     /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
     /// limit rejects.
     pub(crate) counts: Slice,
@@ -198,7 +195,6 @@ impl<'p> LimitTally<'p> {
     fn new(spec: &'p Arc<LimitSpec>) -> Self {
         Self {
             spec,
-            mode: spec.mode,
             counts: Slice::default(),
             longest_wait: Duration::ZERO,
             keys: HitTable::default(),

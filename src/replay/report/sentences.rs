@@ -4,16 +4,17 @@
 use super::words::{counted, length, number, percent, time};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
+use crate::replay::tally::ReplayTally;
 use crate::replay::timeline::Slice;
 
 /// In the log of one server, time does not step back so far. In microseconds.
 const FAR_BACK: u64 = 3_600_000_000;
 
-impl Report {
+impl Report<'_> {
     /// What was read.
     pub(super) fn read(&self) -> String {
         let Self { clock, now, .. } = self;
-        let mut read = counted(now.all.requests, "request");
+        let mut read = counted(now.tally.all.requests, "request");
         if now.clients.seen > 0 {
             read += &format!(" of {}", counted(now.clients.seen as u64, "client"));
         }
@@ -60,10 +61,10 @@ impl Report {
     }
 }
 
-impl FileReport {
+impl FileReport<'_> {
     /// How much of what clients send is rejected, of those clients of which anything is.
     pub(super) fn share_of_rejected(&self) -> Option<String> {
-        let Self { all, clients, .. } = self;
+        let Self { tally: ReplayTally { all, .. }, clients, .. } = self;
         (clients.rejected > 0).then(|| {
             let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
             let median = percent(clients.median_share);
@@ -81,9 +82,12 @@ impl FileReport {
 
     /// The requests on which the limits did not decide.
     pub(super) fn undecided_requests(&self) -> Option<String> {
-        let bad: u64 = self.bad.iter().map(|(_, count)| count).sum();
-        let why =
-            self.bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
+        let bad: u64 = self.tally.bad.iter().map(|(_, count)| count).sum();
+        let why = self
+            .tally
+            .bad
+            .iter()
+            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
         let why: Vec<_> = why.collect();
         (bad > 0).then(|| {
             format!(
@@ -112,10 +116,10 @@ impl FileReport {
     }
 }
 
-impl LimitReport {
+impl LimitReport<'_> {
     /// Whether the limit is in shadow.
     pub(super) fn is_shadow(&self) -> bool {
-        self.mode != Mode::Enforce
+        self.tally.spec.mode != Mode::Enforce
     }
 
     /// What the limit counts by.
@@ -127,16 +131,17 @@ impl LimitReport {
     }
 
     pub(super) fn rejects(&self) -> String {
-        let Self { counts: Slice { requests, rejected, .. }, keys, .. } = self;
+        let Self { tally, keys, .. } = self;
+        let Slice { requests, rejected, .. } = tally.counts;
         let (hit, seen) = (number(keys.rejected as u64), counted(keys.seen as u64, "key"));
-        let share = percent(share(*rejected, *requests));
-        let (rejected, requests) = (number(*rejected), counted(*requests, "request"));
+        let share = percent(share(rejected, requests));
+        let (rejected, requests) = (number(rejected), counted(requests, "request"));
         format!("rejects {rejected} of {requests} ({share}), {hit} of {seen}")
     }
 
     pub(super) fn holds(&self) -> Option<String> {
-        let micros = u64::try_from(self.longest_wait.as_micros()).unwrap_or(u64::MAX);
-        let held = self.counts.delayed;
+        let micros = u64::try_from(self.tally.longest_wait.as_micros()).unwrap_or(u64::MAX);
+        let held = self.tally.counts.delayed;
         (held > 0)
             .then(|| format!("holds {}, for at most {}", counted(held, "request"), length(micros)))
     }
