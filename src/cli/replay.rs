@@ -101,7 +101,7 @@ impl LogArgs {
                 Err(LineFault::Broken(why)) => {
                     lines.broken += 1;
                     if lines.examples.len() < EXAMPLES {
-                        let (file, number) = (reader.file().to_owned(), reader.line_number());
+                        let (file, number) = (reader.file.clone(), reader.line_number);
                         lines.examples.push((file, number, why.to_owned()));
                     }
                 }

@@ -27,7 +27,7 @@ const SWEEP_EVERY: u64 = 1_024;
 
 /// One file's routes and limits, and the buckets of one replay.
 pub struct Judge<'p> {
-    plan: &'p Plan,
+    pub(crate) plan: &'p Plan,
     rehearsal: Rehearsal,
     /// Every fact that a limit or a route reads, and what is assumed of it where the log does not tell the fact. The
     /// lists below name facts by their places here.
@@ -124,10 +124,6 @@ impl<'p> Judge<'p> {
             self.facts.push((fact, assumption.map(|assumption| assumption.assumed.clone())));
             self.facts.len() - 1
         })
-    }
-
-    pub(crate) fn plan(&self) -> &'p Plan {
-        self.plan
     }
 
     /// Whether a limit or a route reads this fact.
@@ -290,7 +286,7 @@ impl<'p> Judge<'p> {
         if self.headers.is_empty() {
             return headers;
         }
-        let is_complete = record.headers.are_complete();
+        let is_complete = record.headers.are_complete;
         if is_complete {
             for (name, value) in record.headers.named() {
                 let name = HeaderName::from_bytes(name.as_bytes()).ok();

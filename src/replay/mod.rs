@@ -83,7 +83,7 @@ impl<'p> Replay<'p> {
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
         for Side { judge, tally } in &mut self.sides {
-            let (mut is_whole, plan) = (true, judge.plan());
+            let (mut is_whole, plan) = (true, judge.plan);
             let judged = judge.judge(record, now, |untold| {
                 is_whole &= match untold {
                     Untold::Limit(limit, _) => plan.limits[limit].mode != Mode::Enforce,

@@ -174,7 +174,7 @@ impl<'p> ReplayTally<'p> {
                 for limit in answer.limits() {
                     if let Some(place) = self.places.get(&limit.spec.name) {
                         let tally = &mut self.limits[*place];
-                        tally.timeline.begin(self.timeline.start().unwrap_or(now));
+                        tally.timeline.begin(self.timeline.start.unwrap_or(now));
                         tally.count(&limit, counted.rejected == 0, now);
                     }
                 }

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::plan::{Plan, ServerSpec};
 use crate::proxy;
-use crate::request::client::{Client, ClientHeader, PeerAddress};
+use crate::request::client::{Client, PeerAddress};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::line::request_line;
@@ -180,13 +180,9 @@ fn describe(
 
 fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {
     let ExplainedRequest { headers, peer, .. } = asked;
-    let header = match &plan.server.trust.header {
-        ClientHeader::XForwardedFor => "x-forwarded-for",
-        ClientHeader::Forwarded => "forwarded",
-        ClientHeader::Single(name) => name.as_str(),
-    };
+    let header = plan.server.trust.header.name();
     let address = client.address;
-    match (client.peer_trusted, headers.contains_key(header)) {
+    match (client.peer_trusted, headers.contains_key(&header)) {
         (false, false) => address.to_string(),
         (false, true) => {
             format!("{address}: {header} is not believed, {peer} is none of trusted_proxies")

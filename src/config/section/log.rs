@@ -36,7 +36,7 @@ fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
     item.parse(EXPECTED, |text| {
-        text.parse().map_err(|error: LogFilterError| match nearest(error.part(), LEVELS) {
+        text.parse().map_err(|error: LogFilterError| match nearest(&error.part, LEVELS) {
             Some(near) => Wrong::Because(format!("{EXPECTED}; did you mean `{near}`?")),
             None => Wrong::Expected,
         })

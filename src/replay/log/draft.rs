@@ -207,7 +207,7 @@ impl<'l> RecordDraft<'l> {
             headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
         }
         // Where all headers are named, this one is in a place of its own.
-        if headers.are_complete() {
+        if headers.are_complete {
             headers.push(Cow::Borrowed("host"), host.clone());
         }
         let duration = match self.duration {

@@ -48,8 +48,10 @@ pub struct LogReader {
     current: Option<LogBytes>,
     /// The present line, without its line feed.
     line: Vec<u8>,
-    file: String,
-    line_number: u64,
+    /// The name of the file from which the last line came.
+    pub(crate) file: String,
+    /// The number of the last line in its file, from 1.
+    pub(crate) line_number: u64,
     /// The present line, if it is not UTF-8: here its wrong bytes are replaced.
     mended: String,
     /// The present line without the object that Docker had put around it.
@@ -153,16 +155,6 @@ impl LogReader {
         self.current = None;
         self.inputs.clear();
         ReadError { file: self.file.clone(), lines: self.line_number, source }
-    }
-
-    /// The name of the file from which the last line came.
-    pub(crate) fn file(&self) -> &str {
-        &self.file
-    }
-
-    /// The number of the last line in its file, from 1.
-    pub(crate) fn line_number(&self) -> u64 {
-        self.line_number
     }
 
     /// How far the files have been read.

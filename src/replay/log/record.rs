@@ -46,7 +46,7 @@ impl<'l> Logged<'l> {
 pub struct LoggedHeaders<'l> {
     named: SmallVec<[(Cow<'l, str>, Logged<'l>); 3]>,
     /// Whether the log names all headers of the request.
-    are_complete: bool,
+    pub(crate) are_complete: bool,
 }
 
 impl<'l> LoggedHeaders<'l> {
@@ -62,11 +62,6 @@ impl<'l> LoggedHeaders<'l> {
     /// The headers that the log names, in the log's spelling and order.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Logged<'_>)> {
         self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
-    }
-
-    /// Whether the log names all headers of the request.
-    pub(crate) fn are_complete(&self) -> bool {
-        self.are_complete
     }
 
     /// Adds a header. Of two with the same name, the first counts.

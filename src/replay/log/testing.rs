@@ -27,7 +27,7 @@ pub(super) fn shown(record: &LogRecord<'_>) -> String {
         record.duration.map_or("?s".to_owned(), |duration| format!("{duration:?}")),
     ];
     parts.extend(record.headers.named().map(|(name, value)| logged(&format!("{name}="), &value)));
-    if record.headers.are_complete() {
+    if record.headers.are_complete {
         parts.push("no others".to_owned());
     }
     parts.join(" ")

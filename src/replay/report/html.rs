@@ -200,10 +200,10 @@ fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Re
 /// A bar for each slice of the log's time: requests that pass, above them those that are held, then those that are
 /// rejected.
 fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
-    let slices = timeline.slices();
-    let Some(start) = timeline.start().filter(|_| !slices.is_empty()) else { return Ok(()) };
+    let slices = &timeline.slices;
+    let Some(start) = timeline.start.filter(|_| !slices.is_empty()) else { return Ok(()) };
     let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
-    let each = length(timeline.width());
+    let each = length(timeline.width);
     page.push_str("<figure><figcaption>");
     for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")]
     {
@@ -221,7 +221,7 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
         if slice.requests > 0 {
             bar(page, place, slice, most, &time(at))?;
         }
-        at = at.plus_micros(timeline.width());
+        at = at.plus_micros(timeline.width);
     }
     writeln!(
         page,

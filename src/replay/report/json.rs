@@ -109,10 +109,10 @@ fn left_out(left_out: &LeftOut) -> Value {
 }
 
 fn timeline(timeline: &Timeline) -> Value {
-    let column = |of: fn(&Slice) -> u64| timeline.slices().iter().map(of).collect::<Vec<_>>();
+    let column = |of: fn(&Slice) -> u64| timeline.slices.iter().map(of).collect::<Vec<_>>();
     json!({
-        "from": timeline.start().map(iso),
-        "slice_ms": timeline.width() / 1_000,
+        "from": timeline.start.map(iso),
+        "slice_ms": timeline.width / 1_000,
         "requests": column(|slice| slice.requests),
         "delayed": column(|slice| slice.delayed),
         "rejected": column(|slice| slice.rejected),

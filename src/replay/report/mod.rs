@@ -152,7 +152,7 @@ impl<'r> Report<'r> {
 impl<'r> FileReport<'r> {
     fn of(side: &'r Side<'_>, file: &'r str) -> Self {
         let Side { judge, tally } = side;
-        let plan = judge.plan();
+        let plan = judge.plan;
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {

@@ -121,7 +121,7 @@ fn limit(limit: &LimitReport<'_>, clients: &Hit, f: &mut fmt::Formatter<'_>) -> 
 
 /// Plots of what happened over the time of the log.
 fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let slices = timeline.slices();
+    let slices = &timeline.slices;
     let column = |of: fn(&Slice) -> u64| slices.iter().map(of).collect::<Vec<_>>();
     let rows = [
         ("requests", column(|slice| slice.requests), all),
@@ -135,7 +135,7 @@ fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_
         is_any = true;
     }
     if is_any {
-        let each = values_each(slices.len(), PLOT) as u64 * timeline.width();
+        let each = values_each(slices.len(), PLOT) as u64 * timeline.width;
         writeln!(f, "{indent}{:<9} one column is {}", "", length(each))?;
     }
     Ok(())

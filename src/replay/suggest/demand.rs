@@ -76,8 +76,6 @@ pub(super) struct Choice {
     /// Its place in [`RATES`].
     pub(super) rate: usize,
     pub(super) burst: u64,
-    /// The keys above it.
-    pub(super) touched: usize,
 }
 
 impl Demand {
@@ -130,8 +128,7 @@ impl Demands {
     /// The smallest limit of this rate that touches at most `allowed` keys.
     fn choice(&self, rate: usize, allowed: usize) -> Choice {
         let bursts = self.bursts(rate);
-        let burst = bursts.get(allowed).copied().unwrap_or(1);
-        Choice { rate, burst, touched: bursts.partition_point(|of_key| *of_key > burst) }
+        Choice { rate, burst: bursts.get(allowed).copied().unwrap_or(1) }
     }
 
     /// The smallest burst of each key, the largest first.
