@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
@@ -271,12 +271,11 @@ impl<'p> Judge<'p> {
     }
 
     /// The headers that the API would get. Routes and limits read only these.
-    fn forwarded(&self, headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
-        let Some(client) = client.filter(|_| !headers.is_empty()) else { return headers };
-        let (mut head, ()) = Request::new(()).into_parts();
-        head.headers = headers;
-        proxy::strip_unforwarded(&mut head, client, &self.plan.server);
-        head.headers
+    fn forwarded(&self, mut headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
+        if let Some(client) = client.filter(|_| !headers.is_empty()) {
+            proxy::strip_unforwarded(&Uri::default(), &mut headers, client, &self.plan.server);
+        }
+        headers
     }
 
     /// The headers of a request. If the log has all headers, these are all. Otherwise they are those that limits
