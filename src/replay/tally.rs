@@ -60,7 +60,8 @@ pub(crate) struct LimitTally<'p> {
 
 /// What happened to each client, or to each key of a limit.
 pub(crate) struct HitTable<K> {
-    table: HashMap<K, HitCount>,
+    /// Those that are counted one by one.
+    pub(crate) table: HashMap<K, HitCount>,
     /// The requests of those for which the full table has no place.
     pub(crate) untracked: Slice,
 }
@@ -103,29 +104,19 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
         }
     }
 
-    /// The number of clients or keys that are counted one by one.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    /// All that are counted one by one, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.table.iter()
-    }
-
     /// Those with a rejected request.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.counts.rejected > 0)
+        self.table.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
     /// Those with a rejected or held request.
     pub(crate) fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.hit.is_some())
+        self.table.iter().filter(|(_, count)| count.hit.is_some())
     }
 
     /// Those with a held request.
     pub(crate) fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.counts.delayed > 0)
+        self.table.iter().filter(|(_, count)| count.counts.delayed > 0)
     }
 }
 

@@ -51,7 +51,7 @@ fn file(report: &FileReport<'_>) -> Value {
     });
     let mut object = slice(&tally.all);
     object["file"] = json!(report.file);
-    object["rejected_share"] = json!(report.rejected_share());
+    object["rejected_share"] = json!(share(tally.all.rejected, tally.all.requests));
     object["undecided"] = json!(tally.undecided);
     object["bad_requests"] = Value::Object(bad.collect());
     object["clients"] = hit(&report.clients);
@@ -103,9 +103,9 @@ fn entry(entry: &HitEntry) -> Value {
     object
 }
 
-fn left_out(left_out: &LeftOut) -> Value {
-    let LeftOut { what, name, fact, requests, .. } = left_out;
-    json!({ "what": what, "name": name, "fact": fact, "requests": requests })
+fn left_out(left_out: &LeftOut<'_>) -> Value {
+    let LeftOut { what, name, fact, requests } = left_out;
+    json!({ "what": what, "name": name, "fact": fact.to_string(), "requests": requests })
 }
 
 fn timeline(timeline: &Timeline) -> Value {

@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use super::fact::Fact;
 use super::tally::{HitCount, HitTable, LimitTally, ReplayTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
@@ -62,7 +63,7 @@ pub(crate) struct FileReport<'r> {
     /// Each route with requests, and `none` for requests without a route.
     pub(crate) routes: Vec<(&'r str, Slice)>,
     /// The limits and routes that need a fact which the log does not tell.
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut<'r>>,
 }
 
 /// What one limit, or one candidate, would have done.
@@ -109,14 +110,12 @@ pub(crate) struct HitEntry {
 /// A limit that did not decide about some requests, or a route that some requests may have missed, because the log
 /// does not tell a fact.
 #[derive(Clone, Debug)]
-pub(crate) struct LeftOut {
+pub(crate) struct LeftOut<'r> {
     /// `limit` or `route`.
     pub(crate) what: &'static str,
     pub(crate) name: String,
     /// The fact that the log does not tell.
-    pub(crate) fact: String,
-    /// Whether `--assume` can say what is true of the fact.
-    pub(crate) can_be_assumed: bool,
+    pub(crate) fact: &'r Fact,
     pub(crate) requests: u64,
 }
 
@@ -157,8 +156,7 @@ impl<'r> FileReport<'r> {
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {
             let (what, name, fact) = judge.described(*untold);
-            let (text, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
-            LeftOut { what, name, fact: text, can_be_assumed, requests: *requests }
+            LeftOut { what, name, fact, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
@@ -187,24 +185,11 @@ impl<'r> FileReport<'r> {
         self.limits.iter().filter(|limit| limit.tally.counts.requests > 0)
     }
 
-    /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
-    fn unmet(&self) -> Vec<&str> {
-        let is_left_out =
-            |name: &&str| self.left_out.iter().any(|it| it.what == "limit" && it.name == **name);
-        let unmet = self.limits.iter().filter(|limit| limit.tally.counts.requests == 0);
-        unmet.map(|limit| limit.tally.spec.name.as_str()).filter(|it| !is_left_out(it)).collect()
-    }
-
     /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
     /// count as rejected.
     pub(crate) fn may_exceed(&self, percent: f64) -> bool {
         let ReplayTally { all, undecided, .. } = self.tally;
         float(all.rejected + undecided) * 100.0 > percent * float(all.requests)
-    }
-
-    /// The share of requests that are rejected, from 0 to 1.
-    pub(crate) fn rejected_share(&self) -> f64 {
-        share(self.tally.all.rejected, self.tally.all.requests)
     }
 }
 
@@ -229,14 +214,14 @@ impl Hit {
             .collect();
         shares.sort_unstable_by(f64::total_cmp);
         Self {
-            seen: counts.len(),
+            seen: counts.table.len(),
             untracked: counts.untracked.requests,
             hit: counts.hit().count(),
             rejected: shares.len(),
             delayed: counts.delayed().count(),
             requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
             median_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
-            hardest: hardest(counts.iter(), name),
+            hardest: hardest(counts.table.iter(), name),
         }
     }
 }

@@ -74,9 +74,13 @@ impl FileReport<'_> {
         })
     }
 
-    /// The limits that no request met.
+    /// The limits that no request met. A limit that was left out is not among them: nobody knows.
     pub(super) fn unmet_limits(&self) -> Option<String> {
-        let unmet = self.unmet();
+        let is_left_out =
+            |name: &&str| self.left_out.iter().any(|it| it.what == "limit" && it.name == **name);
+        let unmet = self.limits.iter().filter(|limit| limit.tally.counts.requests == 0);
+        let unmet = unmet.map(|limit| limit.tally.spec.name.as_str());
+        let unmet: Vec<_> = unmet.filter(|name| !is_left_out(name)).collect();
         (!unmet.is_empty()).then(|| format!("no request met these limits: {}", unmet.join(", ")))
     }
 
@@ -169,10 +173,10 @@ impl HitEntry {
     }
 }
 
-impl LeftOut {
+impl LeftOut<'_> {
     /// What was left out, and why.
     pub(super) fn sentence(&self) -> String {
-        let (requests, fact) = (counted(self.requests, "request"), &self.fact);
+        let (requests, fact) = (counted(self.requests, "request"), self.fact);
         let how = if self.what == "limit" { "left out" } else { "perhaps missed" };
         format!("{how}: {} {}, for {requests}. The log does not tell {fact}", self.what, self.name)
     }

@@ -98,7 +98,7 @@ fn file(report: &FileReport<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn notes(report: &FileReport<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     line("\n  ", report.undecided_requests(), f)?;
     report.left_out.iter().try_for_each(|it| {
-        let advice = if it.can_be_assumed { " See --assume." } else { "" };
+        let advice = if it.fact.can_be_assumed() { " See --assume." } else { "" };
         writeln!(f, "\n  {}.{advice}", it.sentence())
     })
 }
