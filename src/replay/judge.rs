@@ -169,12 +169,9 @@ impl<'p> Judge<'p> {
         else {
             return refused(BadRequest::Method);
         };
-        let host = match self.text(&Fact::Host, &record.host, client) {
-            Some(host) => match host.parse::<Host>() {
-                Ok(host) => Some(host),
-                Err(_) => return refused(BadRequest::Host),
-            },
-            None => None,
+        let host = self.text(&Fact::Host, &record.host, client);
+        let Ok(host) = host.map(|host| host.parse::<Host>()).transpose() else {
+            return refused(BadRequest::Host);
         };
         let host = host.as_ref().map_or("", Host::as_str);
         let Ok(path) = NormalPath::parse(&record.path, self.plan.server.merge_slashes) else {

@@ -117,14 +117,11 @@ fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
 }
 
 fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
-    match listen_address(text) {
-        Ok(address) => Some(address),
-        Err(wrong) => {
-            let expected = wrong.instead(LISTEN_ADDRESS, true);
-            cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")));
-            None
-        }
-    }
+    let refuse = |wrong: Wrong| {
+        let expected = wrong.instead(LISTEN_ADDRESS, true);
+        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")))
+    };
+    listen_address(text).map_err(refuse).ok()
 }
 
 fn client_header(item: &Item<'_>) -> Option<ClientHeader> {
