@@ -79,10 +79,6 @@ pub(super) struct Choice {
 }
 
 impl Demand {
-    fn new(at: Timestamp) -> Self {
-        Self { requests: 0, at, within_minute: (0, 0), missing: Box::new([(0, 0); RATES.len()]) }
-    }
-
     fn add(&mut self, now: Timestamp) {
         let (count, most) = &mut self.within_minute;
         if now.as_micros() / MINUTE != self.at.as_micros() / MINUTE {
@@ -115,7 +111,8 @@ impl Demands {
         if zeros(key) < self.sampling {
             return;
         }
-        let mut demand = Demand::new(now);
+        let missing = Box::new([(0, 0); RATES.len()]);
+        let mut demand = Demand { requests: 0, at: now, within_minute: (0, 0), missing };
         demand.add(now);
         self.keys.insert(key.clone(), demand);
         if self.keys.len() > MOST_KEYS {
