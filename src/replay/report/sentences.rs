@@ -86,7 +86,7 @@ impl FileReport<'_> {
 
     /// The requests on which the limits did not decide.
     pub(super) fn undecided_requests(&self) -> Option<String> {
-        let bad: u64 = self.tally.bad.iter().map(|(_, count)| count).sum();
+        let bad: u64 = self.tally.bad.values().sum();
         let why = self
             .tally
             .bad
