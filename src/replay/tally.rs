@@ -113,11 +113,6 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
     pub(crate) fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
         self.table.iter().filter(|(_, count)| count.hit.is_some())
     }
-
-    /// Those with a held request.
-    pub(crate) fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.table.iter().filter(|(_, count)| count.counts.delayed > 0)
-    }
 }
 
 impl<'p> ReplayTally<'p> {

@@ -218,7 +218,7 @@ impl Hit {
             untracked: counts.untracked.requests,
             hit: counts.hit().count(),
             rejected: shares.len(),
-            delayed: counts.delayed().count(),
+            delayed: counts.hit().filter(|(_, count)| count.counts.delayed > 0).count(),
             requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
             median_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
             hardest: hardest(counts.table.iter(), name),

@@ -86,13 +86,9 @@ impl FileReport<'_> {
 
     /// The requests on which the limits did not decide.
     pub(super) fn undecided_requests(&self) -> Option<String> {
-        let bad: u64 = self.tally.bad.values().sum();
-        let why = self
-            .tally
-            .bad
-            .iter()
-            .map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
-        let why: Vec<_> = why.collect();
+        let all = &self.tally.bad;
+        let why = all.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
+        let (bad, why) = (all.values().sum(), why.collect::<Vec<_>>());
         (bad > 0).then(|| {
             format!(
                 "not decided: {} that the proxy answers with an error. What is wrong with them: {}",
