@@ -49,7 +49,7 @@ use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{DecisionKind, UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, RouteSpec, ServerSpec};
+use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
@@ -383,14 +383,9 @@ pub(crate) fn is_never_served(method: &Method) -> bool {
 
 /// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
 /// and limits read the request. `tidegate explain` and replays call this.
-pub(crate) fn strip_unforwarded(
-    uri: &Uri,
-    headers: &mut HeaderMap,
-    client: &Client,
-    server: &ServerSpec,
-) {
+pub(crate) fn strip_unforwarded(uri: &Uri, headers: &mut HeaderMap, client: &Client, plan: &Plan) {
     let seen = Seen::of(headers);
-    headers::strip_unforwarded(uri, Version::HTTP_11, headers, seen, client, server);
+    headers::strip_unforwarded(uri, Version::HTTP_11, headers, seen, client, &plan.server);
 }
 
 /// The last changes to the answer of a request that the limits let pass.

@@ -270,7 +270,7 @@ impl<'p> Judge<'p> {
     /// The headers that the API would get. Routes and limits read only these.
     fn forwarded(&self, mut headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
         if let Some(client) = client.filter(|_| !headers.is_empty()) {
-            proxy::strip_unforwarded(&Uri::default(), &mut headers, client, &self.plan.server);
+            proxy::strip_unforwarded(&Uri::default(), &mut headers, client, self.plan);
         }
         headers
     }

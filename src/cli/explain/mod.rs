@@ -131,7 +131,7 @@ fn describe(
     text.fact("client", client.address.to_string());
     // Routes and limits use no other headers than those that are sent to the API.
     let mut sent = headers.clone();
-    proxy::strip_unforwarded(uri, &mut sent, &client, &plan.server);
+    proxy::strip_unforwarded(uri, &mut sent, &client, plan);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
