@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Failure, load};
+use crate::config;
 use crate::plan::AdminSpec;
 
 /// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
@@ -46,12 +47,6 @@ pub(super) struct AdminClient {
     token: Option<String>,
 }
 
-/// The endpoint's answer.
-pub(super) struct AdminAnswer {
-    pub(super) status: u16,
-    pub(super) body: Bytes,
-}
-
 impl AdminOptions {
     pub(super) fn client(&self) -> Result<AdminClient, Failure> {
         AdminClient::new(self.admin.as_deref(), self.config.as_deref())
@@ -59,7 +54,7 @@ impl AdminOptions {
 }
 
 /// The host and port of a URL.
-pub(super) fn authority(url: &str) -> Result<String, Failure> {
+fn authority(url: &str) -> Result<String, Failure> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.is_empty() || rest.contains("://") {
@@ -69,16 +64,6 @@ pub(super) fn authority(url: &str) -> Result<String, Failure> {
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
         _ => Ok(format!("{authority}:80")),
     }
-}
-
-/// The address of the admin endpoint in the file, and its token.
-pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failure> {
-    let admin = load(file)?.plan.admin;
-    let Some(address) = reachable(&admin) else {
-        let file = file.display();
-        return Err(Failure::usage(format!("{file} has no admin.listen; name a URL to ask")));
-    };
-    Ok((address, admin.token))
 }
 
 /// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
@@ -101,7 +86,12 @@ impl AdminClient {
         let (authority, configured) = match (url, file) {
             (Some(url), None) => (authority(url)?, None),
             (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
-            (None, file) => configured(file.unwrap_or(Path::new("proxy.toml")))?,
+            (None, file) => {
+                let file = file.unwrap_or(Path::new(config::DEFAULT_FILE));
+                let admin = load(file)?.plan.admin;
+                let none = || format!("{} has no admin.listen; name a URL to ask", file.display());
+                (reachable(&admin).ok_or_else(|| Failure::usage(none()))?, admin.token)
+            }
         };
         Self::with_token(authority, configured)
     }
@@ -165,21 +155,22 @@ impl AdminClient {
         self.read_json(asking.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())))
     }
 
-    fn read_json(&self, answer: io::Result<Option<AdminAnswer>>) -> Result<Value, Failure> {
+    fn read_json(&self, answer: io::Result<Option<Response<Bytes>>>) -> Result<Value, Failure> {
         let at = &self.authority;
         let answer =
             answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
         let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
-        let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
-        if (200..300).contains(&answer.status) {
+        let value = serde_json::from_slice::<Value>(answer.body()).unwrap_or(Value::Null);
+        let status = answer.status();
+        if status.is_success() {
             return Ok(value);
         }
         let said = match value["detail"].as_str() {
-            _ if answer.status == 401 => self.about_the_token(),
+            _ if status == StatusCode::UNAUTHORIZED => self.about_the_token(),
             Some(detail) => detail.to_owned(),
-            None => format!("{at} answered {}", answer.status),
+            None => format!("{at} answered {}", status.as_u16()),
         };
-        Err(match answer.status {
+        Err(match status.as_u16() {
             400..=403 | 422 => Failure::usage(said),
             _ => Failure::run(said),
         })
@@ -193,7 +184,7 @@ impl AdminClient {
         path: &str,
         body: Option<&str>,
         time_limit: Duration,
-    ) -> io::Result<Option<AdminAnswer>> {
+    ) -> io::Result<Option<Response<Bytes>>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let asking = async { timeout(time_limit, self.exchange(method, path, body)).await };
         runtime.block_on(asking).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
@@ -204,7 +195,7 @@ impl AdminClient {
         method: &Method,
         path: &str,
         body: Option<&str>,
-    ) -> io::Result<Option<AdminAnswer>> {
+    ) -> io::Result<Option<Response<Bytes>>> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
@@ -224,8 +215,8 @@ impl AdminClient {
             Err(error) if error.is_parse() || error.is_incomplete_message() => return Ok(None),
             Err(error) => return Err(io::Error::other(error)),
         };
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), LONGEST).collect().await;
-        Ok(Some(AdminAnswer { status, body: body.map_err(io::Error::other)?.to_bytes() }))
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, LONGEST).collect().await.map_err(io::Error::other)?;
+        Ok(Some(Response::from_parts(head, body.to_bytes())))
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn check(check: &Check) -> CommandResult {
 
 fn as_json(problems: &Problems, results: &[CaseResult<'_>]) -> Value {
     let of = |severity: Severity| -> Vec<Value> {
-        let these = problems.iter().filter(|problem| problem.severity() == severity);
+        let these = problems.iter().filter(|problem| problem.severity == severity);
         these.map(|problem| problems.to_json(problem)).collect()
     };
     let tests: Vec<Value> = results.iter().map(case_as_json).collect();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
-use http::Method;
+use http::{Method, Response};
 
-use super::admin::{AdminAnswer, AdminClient, authority, configured};
+use super::admin::AdminClient;
 use super::{CommandResult, ConfigFile, Failure};
 
 /// The timeout for a question and its answer.
@@ -30,14 +31,12 @@ pub(super) struct Health {
 }
 
 pub(super) fn health(health: &Health) -> CommandResult {
-    let (authority, configured) = match &health.url {
-        Some(url) => (authority(url)?, None),
-        None => configured(&health.file.config)?,
-    };
-    let client = AdminClient::with_token(authority, configured)?;
+    let file = Some(health.file.config.as_path()).filter(|_| health.url.is_none());
+    let client = AdminClient::new(health.url.as_deref(), file)?;
     let answer = ask(&client, "/healthz")?;
-    if answer.status != 200 {
-        return Err(failed(&client, &format!("it answered {}", answer.status)));
+    let status = answer.status().as_u16();
+    if status != 200 {
+        return Err(failed(&client, &format!("it answered {status}")));
     }
     if health.store { check_store(&client) } else { Ok(()) }
 }
@@ -45,11 +44,12 @@ pub(super) fn health(health: &Health) -> CommandResult {
 /// Fails where the proxy's metrics say that the store, or a server of it, does not answer.
 fn check_store(client: &AdminClient) -> CommandResult {
     let answer = ask(client, "/metrics")?;
-    if answer.status != 200 {
-        let why = format!("/metrics answered {}; is the token right?", answer.status);
+    let status = answer.status().as_u16();
+    if status != 200 {
+        let why = format!("/metrics answered {status}; is the token right?");
         return Err(failed(client, &why));
     }
-    let page = String::from_utf8_lossy(&answer.body);
+    let page = String::from_utf8_lossy(answer.body());
     let servers: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(STORE_UP)).collect();
     let away = servers.iter().filter_map(|server| server.strip_suffix(" 0"));
     // A server of a cluster is a label: `{server="HOST:PORT"}`.
@@ -64,7 +64,7 @@ fn check_store(client: &AdminClient) -> CommandResult {
     }
 }
 
-fn ask(client: &AdminClient, path: &str) -> Result<AdminAnswer, Failure> {
+fn ask(client: &AdminClient, path: &str) -> Result<Response<Bytes>, Failure> {
     let answer = client.ask(&Method::GET, path, None, PATIENCE);
     let answer = answer.map_err(|error| failed(client, &error.to_string()))?;
     answer.ok_or_else(|| failed(client, "it did not answer in HTTP"))

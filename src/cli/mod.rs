@@ -184,13 +184,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => ended(command(cli)),
         // Clap answers wrong arguments, and exits with 2.
         Err(wrong) if wrong.use_stderr() => wrong.exit(),
-        Err(help) => ended(told(&help)),
+        // Others are what --help, --version or `help` is to say.
+        Err(help) => ended(help.print().and_then(|()| io::stdout().flush()).map_err(unwritten)),
     }
-}
-
-/// Writes what --help, --version or `help` is to say.
-fn told(help: &clap::Error) -> CommandResult {
-    help.print().and_then(|()| io::stdout().flush()).map_err(unwritten)
 }
 
 fn command(cli: Cli) -> CommandResult {

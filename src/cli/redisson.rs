@@ -110,20 +110,17 @@ pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
 }
 
 impl Limiter {
-    fn connect(&self) -> Result<Limiters, Failure> {
-        let location = match &self.url {
-            Some(url) => named(url)?,
-            None => self.configured()?,
-        };
-        Limiters::connect(&location, &self.name)
-            .map_err(|error| Failure::run(format!("{location} does not answer: {error}")))
-    }
-
     fn ask<T>(
         &self,
         ask: impl FnOnce(&mut Limiters, &str) -> Result<T, LimiterError>,
     ) -> Result<T, Failure> {
-        ask(&mut self.connect()?, &self.name).map_err(|error| self.failed(error))
+        let location = match &self.url {
+            Some(url) => named(url)?,
+            None => self.configured()?,
+        };
+        let no_answer = |error| Failure::run(format!("{location} does not answer: {error}"));
+        let mut redis = Limiters::connect(&location, &self.name).map_err(no_answer)?;
+        ask(&mut redis, &self.name).map_err(|error| self.failed(error))
     }
 
     fn configured(&self) -> Result<Box<RedisLocation>, Failure> {

@@ -14,7 +14,8 @@ use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
 use crate::replay::report::text::TerminalReport;
-use crate::replay::report::{FileReport, LineCounts, Report, html, json, number, printable};
+use crate::replay::report::{LineCounts, Report, html, json, number, printable};
+use crate::replay::tally::ReplayTally;
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
@@ -100,7 +101,7 @@ impl LogArgs {
                 Err(LineFault::Broken(why)) => {
                     lines.broken += 1;
                     if lines.examples.len() < EXAMPLES {
-                        let (file, number) = (reader.file().to_owned(), reader.line_number());
+                        let (file, number) = (reader.file.clone(), reader.line_number);
                         lines.examples.push((file, number, why.to_owned()));
                     }
                 }
@@ -192,7 +193,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     let plans: Vec<&Plan> = std::iter::once(&plan).chain(&against).collect();
     let mut replay = Replay::new(plans, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| {
-        replay.sides().iter().any(|side| side.judge.reads(fact))
+        replay.sides.iter().any(|side| side.judge.reads(fact))
     })?;
     let lines = args.logs.read(|record| replay.request(record))?;
     let files: Vec<_> = configs().map(|path| printable(&path.display().to_string())).collect();
@@ -208,17 +209,17 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     match args.fail_above {
         Some(Share(most)) if report.now.may_exceed(most) => {
-            Err(Failure { code: ABOVE, message: Some(above(&report.now, most)) })
+            Err(Failure { code: ABOVE, message: Some(above(report.now.tally, most)) })
         }
         _ => Ok(()),
     }
 }
 
 /// Why a replay fails by `--fail-above`.
-fn above(report: &FileReport, most: f64) -> String {
-    let of = |count| format!("{} of {} requests", number(count), number(report.all.requests));
-    let rejected = of(report.all.rejected);
-    let undecided = match report.undecided {
+fn above(tally: &ReplayTally<'_>, most: f64) -> String {
+    let of = |count| format!("{} of {} requests", number(count), number(tally.all.requests));
+    let rejected = of(tally.all.rejected);
+    let undecided = match tally.undecided {
         0 => String::new(),
         count => format!(", and {} might be: a limit was left out for them", number(count)),
     };

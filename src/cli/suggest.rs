@@ -52,7 +52,7 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let wanted = wanted.map_err(Failure::usage)?;
     let plan = wanted.plan(&config::process_environment).map_err(Failure::usage)?;
     let mut suggest = Suggest::new(&plan, &args.assumptions);
-    check_assumptions(&args.assumptions, |fact| suggest.reads(fact))?;
+    check_assumptions(&args.assumptions, |fact| suggest.judge.reads(fact))?;
     let lines = args.logs.read(|record| suggest.request(record))?;
     if lines.broken > 0 {
         complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));

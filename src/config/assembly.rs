@@ -73,15 +73,13 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         .collect();
 
     let names = names(cx, &routes);
-    let known = test_case::KnownNames {
-        limits: limits.iter().map(|limit| limit.name.as_str()).collect(),
-        routes: &names,
-    };
+    let limit_names: Vec<_> = limits.iter().map(|limit| limit.name.as_str()).collect();
+    let route_names: Vec<_> = names.iter().map(|name| &**name).chain([NO_ROUTE]).collect();
     let tests = tests.and_then(|item| item.list()).unwrap_or_default();
     let tests: Vec<_> = tests
         .iter()
         .filter_map(|item| item.section(&TEST, TEST.title))
-        .filter_map(|section| test_case::build(section, &known))
+        .filter_map(|section| test_case::build(section, &limit_names, &route_names))
         .collect();
     let whole = Whole {
         cx,

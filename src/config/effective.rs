@@ -120,7 +120,6 @@ fn find<'k>(kind: &'k Kind, fits: &dyn Fn(&Kind) -> bool) -> Option<&'k Kind> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::fields_of_tables;
     use super::*;
 
     fn env(name: &str) -> Option<String> {
@@ -196,6 +195,22 @@ token = "hunter6"
         assert_eq!(settings.pointer("/limits/a/lease"), None, "and only they have a lease");
         let text = settings.to_string();
         assert!(!text.contains("hunter") && !text.contains("from-the-environment"), "{text}");
+    }
+
+    /// All fields of a table and of the tables in it.
+    fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
+        fn shapes(kind: &'static Kind) -> Vec<&'static Shape> {
+            match kind {
+                Kind::Table(shape) | Kind::Named(shape) => vec![shape],
+                Kind::List(kind) => shapes(kind),
+                Kind::Either(kinds) => kinds.iter().flat_map(shapes).collect(),
+                _ => Vec::new(),
+            }
+        }
+        let inner =
+            |field: &'static Field| shapes(&field.kind).into_iter().flat_map(fields_of_tables);
+        let fields = (shape.fields)();
+        fields.iter().copied().chain(fields.iter().copied().flat_map(inner)).collect()
     }
 
     /// A secret in any text of the file is masked, if it came from the environment.

@@ -28,8 +28,7 @@ pub use self::change::Changes;
 
 pub use self::changes::diff;
 pub use self::reader::{Colour, Problems, duration};
-pub(crate) use self::reader::{DurationError, Problem};
-pub(crate) use self::reader::{Severity, duration_text, nearest};
+pub(crate) use self::reader::{DurationError, Problem, Severity, duration_text, nearest};
 pub(crate) use self::record::{ConfigRecord, FileText};
 use crate::file;
 use crate::limit::time::Timestamp;

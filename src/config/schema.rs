@@ -13,10 +13,8 @@ const VARIABLE: &str = r".*\$\{.*";
 /// The JSON Schema (draft 2020-12) of `proxy.toml`, indented.
 pub(crate) fn json() -> String {
     let mut schema = shape_schema(&ROOT);
-    if let Json::Object(fields) = &mut schema {
-        fields.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
-        fields.insert("title".into(), "proxy.toml of tidegate".into());
-    }
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "proxy.toml of tidegate".into();
     format!("{schema:#}\n")
 }
 
@@ -40,11 +38,10 @@ fn shape_schema(shape: &Shape) -> Json {
     let mut properties = Map::new();
     for field in (shape.fields)() {
         let mut schema = kind_schema(&field.kind);
-        if let Json::Object(schema) = &mut schema {
-            schema.insert("description".into(), description(shape, field).into());
-            if let Some(default) = default(field) {
-                schema.insert("default".into(), default);
-            }
+        schema["description"] = description(shape, field).into();
+        if let Fallback::Value(value) = field.default {
+            // Every default in the list is valid as TOML and as JSON; a test checks this.
+            schema["default"] = serde_json::from_str(value).unwrap_or_default();
         }
         properties.insert(field.name.into(), schema);
     }
@@ -58,18 +55,10 @@ fn shape_schema(shape: &Shape) -> Json {
         "properties": properties,
         "additionalProperties": false,
     });
-    if let (false, Json::Object(schema)) = (required.is_empty(), &mut schema) {
-        schema.insert("required".into(), json!(required));
+    if !required.is_empty() {
+        schema["required"] = json!(required);
     }
     schema
-}
-
-/// The default as JSON. Every default in the list is valid as TOML and as JSON; a test checks this.
-fn default(field: &Field) -> Option<Json> {
-    match field.default {
-        Fallback::Value(value) => serde_json::from_str(value).ok(),
-        Fallback::Required | Fallback::Words(_) => None,
-    }
 }
 
 fn kind_schema(kind: &Kind) -> Json {

@@ -66,7 +66,8 @@ impl<S> Setting<S> for Field {
 pub(super) struct PlacedSetting<S, T> {
     field: Field,
     place: SettingPlace<S, T>,
-    reader: SettingReader<T>,
+    /// `None` where the section's code reads the setting.
+    read: Option<fn(&Item<'_>, &Kind) -> Option<T>>,
     show: Option<fn(&T, &Kind) -> String>,
     restart: bool,
 }
@@ -95,15 +96,6 @@ macro_rules! at {
 }
 pub(super) use at;
 
-enum SettingReader<T> {
-    /// The section's code reads the setting.
-    Section,
-    /// The value's type reads the setting, within the bounds of the kind.
-    Kind(fn(&Item<'_>, &Kind) -> Option<T>),
-    /// A function for this one setting.
-    Parse(fn(&Item<'_>) -> Option<T>),
-}
-
 /// A setting that its type and its kind read and show.
 pub(super) const fn plain<S, T: PlainValue>(
     place: SettingPlace<S, T>,
@@ -111,14 +103,7 @@ pub(super) const fn plain<S, T: PlainValue>(
     default: Fallback,
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
-    let field = field(place.name, kind, default, meaning);
-    PlacedSetting {
-        field,
-        place,
-        reader: SettingReader::Kind(T::read),
-        show: Some(T::show),
-        restart: false,
-    }
+    parsed(place, kind, default, meaning, T::read).shown(T::show)
 }
 
 /// A setting whose value is one of a few words.
@@ -136,10 +121,11 @@ pub(super) const fn parsed<S, T: PartialEq + 'static>(
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
-    parse: fn(&Item<'_>) -> Option<T>,
+    parse: fn(&Item<'_>, &Kind) -> Option<T>,
 ) -> PlacedSetting<S, T> {
-    let field = field(place.name, kind, default, meaning);
-    PlacedSetting { field, place, reader: SettingReader::Parse(parse), show: None, restart: false }
+    let mut setting = compared(place, kind, default, meaning);
+    setting.read = Some(parse);
+    setting
 }
 
 /// A setting that the section's code reads. A reload compares the values, but does not show them, unless
@@ -151,7 +137,7 @@ pub(super) const fn compared<S, T: PartialEq + 'static>(
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    PlacedSetting { field, place, reader: SettingReader::Section, show: None, restart: false }
+    PlacedSetting { field, place, read: None, show: None, restart: false }
 }
 
 impl<S, T> PlacedSetting<S, T> {
@@ -180,13 +166,8 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
     }
 
     fn read(&self, section: &mut Section<'_>, spec: &mut S) {
-        let value = match self.reader {
-            SettingReader::Section => return,
-            SettingReader::Kind(read) => {
-                section.value(self.field.name, |item| read(item, &self.field.kind))
-            }
-            SettingReader::Parse(parse) => section.value(self.field.name, parse),
-        };
+        let Field { name, kind, .. } = &self.field;
+        let value = self.read.and_then(|read| section.value(name, |item| read(item, kind)));
         if let Some(value) = value {
             *(self.place.get_mut)(spec) = value;
         }

@@ -115,19 +115,3 @@ impl Field {
         self
     }
 }
-
-/// All fields of a table and of the tables in it.
-#[cfg(test)]
-pub(super) fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
-    fn shapes(kind: &'static Kind) -> Vec<&'static Shape> {
-        match kind {
-            Kind::Table(shape) | Kind::Named(shape) => vec![shape],
-            Kind::List(kind) => shapes(kind),
-            Kind::Either(kinds) => kinds.iter().flat_map(shapes).collect(),
-            _ => Vec::new(),
-        }
-    }
-    let inner = |field: &'static Field| shapes(&field.kind).into_iter().flat_map(fields_of_tables);
-    let fields = (shape.fields)();
-    fields.iter().copied().chain(fields.iter().copied().flat_map(inner)).collect()
-}

@@ -35,19 +35,15 @@ pub struct CalendarQuota {
 }
 
 /// For example `100000/month in Europe/Berlin`.
-impl fmt::Display for CalendarQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
-    }
-}
-
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limited(algorithm) => write!(f, "{algorithm}"),
-            Self::Calendar(quota) => write!(f, "{quota}"),
+            Self::Calendar(CalendarQuota { count, schedule }) => {
+                write!(f, "{count}/{} in {}", schedule.unit(), schedule.zone())
+            }
             Self::Unlimited => f.write_str("unlimited"),
-            Self::Ramp(ramp) => ramp.end().fmt(f),
+            Self::Ramp(ramp) => ramp.to.fmt(f),
         }
     }
 }
@@ -68,9 +64,7 @@ impl Figures {
             Self::Ramp(ramp) => ramp.at(now),
         }
     }
-}
 
-impl Figures {
     /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
     /// figures of a Redisson limiter.
     pub(crate) fn rate(&self) -> Option<String> {
@@ -80,7 +74,7 @@ impl Figures {
                 return Some(format!("{count}/{}", schedule.unit()));
             }
             Self::Unlimited => return Some("unlimited".to_owned()),
-            Self::Ramp(ramp) => return ramp.end().rate(),
+            Self::Ramp(ramp) => return ramp.to.rate(),
         };
         match algorithm {
             Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
@@ -100,64 +94,11 @@ impl Figures {
             Algorithm::Closed => Some("0/s".to_owned()),
         }
     }
-}
 
-/// The most steps of a ramp. At each step a worker forgets what it knows of the limit's buckets in Redis: keys that are
-/// refused, and tokens that it took in advance.
-const STEPS: u128 = 60;
-
-/// The shortest step, unless the whole ramp is shorter.
-const STEP: Duration = Duration::from_secs(1);
-
-/// The ramp from higher figures down to the figures of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ramp {
-    /// The figures in force at the beginning.
-    start: Algorithm,
-    /// The figures of the file, which are in force at the end. Their algorithm is that of `start`.
-    to: Figures,
-    /// By the steady clock of this process.
-    begins: Timestamp,
-    lasts: Duration,
-}
-
-impl Ramp {
-    /// `None` where no figure is lowered, and where the new figures apply at once.
-    fn between(old: &Figures, new: &Figures, lasts: Duration, now: Now) -> Option<Self> {
-        let start = old.at(now)?.begin_descent(new.at(now)?)?;
-        (!lasts.is_zero()).then(|| Self { start, to: new.clone(), begins: now.steady, lasts })
-    }
-
-    /// The figures of the file.
-    fn end(&self) -> &Figures {
-        &self.to
-    }
-
-    /// The figures of this moment.
-    fn at(&self, now: Now) -> Option<Algorithm> {
-        let to = self.to.at(now)?;
-        Some(self.start.descend(to, self.place(now)))
-    }
-
-    fn is_over(&self, now: Now) -> bool {
-        Duration::from_micros(now.steady.micros_since(self.begins)) >= self.lasts
-    }
-
-    fn place(&self, now: Now) -> Descent {
-        let lasts = self.lasts.as_micros().max(1);
-        let steps = (lasts / STEP.as_micros()).clamp(1, STEPS);
-        let done = u128::from(now.steady.micros_since(self.begins)) * steps / lasts;
-        let [left, steps] =
-            [steps.saturating_sub(done), steps].map(|it| u32::try_from(it).unwrap_or(1));
-        Descent::of(left, steps)
-    }
-}
-
-impl Figures {
     /// The figures as the file has them. During a ramp these are the figures at its end.
     pub(crate) fn of_file(&self) -> &Self {
         match self {
-            Self::Ramp(ramp) => ramp.end(),
+            Self::Ramp(ramp) => &ramp.to,
             figures => figures,
         }
     }
@@ -165,7 +106,7 @@ impl Figures {
     /// The figures of this moment. They are not a ramp.
     pub(crate) fn in_force(&self, now: Now) -> Self {
         let Self::Ramp(ramp) = self else { return self.clone() };
-        match (ramp.end(), ramp.at(now)) {
+        match (&ramp.to, ramp.at(now)) {
             (Self::Calendar(quota), Some(Algorithm::FixedWindow(params))) => {
                 Self::Calendar(CalendarQuota { count: params.count, ..quota.clone() })
             }
@@ -200,5 +141,51 @@ impl Figures {
                 }
             }
         }
+    }
+}
+
+/// The most steps of a ramp. At each step a worker forgets what it knows of the limit's buckets in Redis: keys that are
+/// refused, and tokens that it took in advance.
+const STEPS: u128 = 60;
+
+/// The shortest step, unless the whole ramp is shorter.
+const STEP: Duration = Duration::from_secs(1);
+
+/// The ramp from higher figures down to the figures of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    /// The figures in force at the beginning.
+    start: Algorithm,
+    /// The figures of the file, which are in force at the end. Their algorithm is that of `start`.
+    to: Figures,
+    /// By the steady clock of this process.
+    begins: Timestamp,
+    lasts: Duration,
+}
+
+impl Ramp {
+    /// `None` where no figure is lowered, and where the new figures apply at once.
+    fn between(old: &Figures, new: &Figures, lasts: Duration, now: Now) -> Option<Self> {
+        let start = old.at(now)?.begin_descent(new.at(now)?)?;
+        (!lasts.is_zero()).then(|| Self { start, to: new.clone(), begins: now.steady, lasts })
+    }
+
+    /// The figures of this moment.
+    fn at(&self, now: Now) -> Option<Algorithm> {
+        let to = self.to.at(now)?;
+        Some(self.start.descend(to, self.place(now)))
+    }
+
+    fn is_over(&self, now: Now) -> bool {
+        Duration::from_micros(now.steady.micros_since(self.begins)) >= self.lasts
+    }
+
+    fn place(&self, now: Now) -> Descent {
+        let lasts = self.lasts.as_micros().max(1);
+        let steps = (lasts / STEP.as_micros()).clamp(1, STEPS);
+        let done = u128::from(now.steady.micros_since(self.begins)) * steps / lasts;
+        let [left, steps] =
+            [steps.saturating_sub(done), steps].map(|it| u32::try_from(it).unwrap_or(1));
+        Descent::of(left, steps)
     }
 }

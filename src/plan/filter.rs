@@ -70,14 +70,8 @@ fn is_misspelt_level(part: &str) -> bool {
     levels = LEVELS.join(", ")
 )]
 pub(crate) struct LogFilterError {
-    part: String,
-}
-
-impl LogFilterError {
     /// The wrong part: the text between two commas.
-    pub(crate) fn part(&self) -> &str {
-        &self.part
-    }
+    pub(crate) part: String,
 }
 
 #[cfg(test)]
@@ -100,7 +94,7 @@ mod tests {
             ("9", "9"),
         ];
         for (text, part) in bad {
-            assert_eq!(text.parse::<LogFilter>().unwrap_err().part(), part, "{text}");
+            assert_eq!(text.parse::<LogFilter>().unwrap_err().part, part, "{text}");
         }
         let error = "warning".parse::<LogFilter>().unwrap_err().to_string();
         assert!(error.contains("`warning`") && error.contains("off, error, warn, info"), "{error}");

@@ -29,9 +29,8 @@ use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
 pub(crate) use self::calendar::Zone;
-pub(crate) use self::counting::window_rate;
 pub(crate) use self::counting::{
-    CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart,
+    CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart, window_rate,
 };
 pub use self::figures::Figures;
 use self::filter::LogFilter;
@@ -42,8 +41,7 @@ pub(crate) use self::ramp::LoweredLimit;
 pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};
 pub use self::route::Action;
-pub(crate) use self::route::NO_ROUTE;
-pub(crate) use self::route::{HeaderChanges, NamedLimits, RouteOptions, RouteSpec};
+pub(crate) use self::route::{HeaderChanges, NO_ROUTE, NamedLimits, RouteOptions, RouteSpec};
 pub(crate) use self::test_case::{Expectation, TestCase};
 pub(crate) use self::tls::ServerTls;
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, StatusCode, request};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{DecisionKind, UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, RouteSpec, ServerSpec};
+use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
@@ -384,11 +384,10 @@ pub(crate) fn is_never_served(method: &Method) -> bool {
 }
 
 /// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
-/// and limits read the request. `tidegate explain` calls this.
-pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, server: &ServerSpec) {
-    let seen = Seen::of(&head.headers);
-    let headers = &mut head.headers;
-    headers::strip_unforwarded(&head.uri, head.version, headers, seen, address, server);
+/// and limits read the request. `tidegate explain` and replays call this.
+pub(crate) fn strip_unforwarded(uri: &Uri, headers: &mut HeaderMap, client: &Client, plan: &Plan) {
+    let seen = Seen::of(headers);
+    headers::strip_unforwarded(uri, Version::HTTP_11, headers, seen, client, &plan.server);
 }
 
 /// The last changes to the answer of a request that the limits let pass.

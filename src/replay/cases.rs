@@ -107,7 +107,7 @@ fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts 
         let record = record(case, start.plus_micros(offset(case, number)));
         let mut left_out: SmallVec<[Untold; 1]> = SmallVec::new();
         let judged = judge.judge(&record, record.time, |untold| left_out.push(untold));
-        let plan = judge.plan();
+        let plan = judge.plan;
         let route = judged.route.map_or(&plan.no_route, |route| &plan.routes[route]);
         counts.route = route.name.to_string();
         counts.no_route = judged.no_route;

@@ -60,7 +60,7 @@ pub struct Assumption {
 }
 
 impl Fact {
-    /// The facts that a limit reads, without repetition.
+    /// The facts that a limit reads.
     pub(super) fn of_limit(spec: &LimitSpec) -> Vec<Self> {
         let mut facts = Vec::new();
         let sources = spec.key.sources.iter().flat_map(KeySource::alternatives);
@@ -83,13 +83,7 @@ impl Fact {
             }
             Figures::Limited(_) | Figures::Calendar(_) | Figures::Ramp(_) | Figures::Unlimited => {}
         }
-        let mut distinct: Vec<Self> = Vec::with_capacity(facts.len());
-        for fact in facts {
-            if !distinct.contains(&fact) {
-                distinct.push(fact);
-            }
-        }
-        distinct
+        facts
     }
 
     /// The facts by which a route is chosen, besides the method and the path.

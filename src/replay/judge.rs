@@ -6,36 +6,40 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::log::{ClientOrigin, LogRecord, Logged, OtherHeaders};
+use super::log::{ClientOrigin, LogRecord, Logged};
 use crate::limit::time::Timestamp;
-use crate::plan::{Action, CostSpec, Plan};
+use crate::plan::{Action, Plan};
 use crate::proxy;
 use crate::request::client::{Client, PeerAddress};
 use crate::request::host::Host;
-use crate::request::key::{KeySource, View};
+use crate::request::key::View;
 use crate::request::method;
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
+/// After this many requests, buckets that are like new are looked for and forgotten.
+const SWEEP_EVERY: u64 = 1_024;
+
 /// One file's routes and limits, and the buckets of one replay.
 pub struct Judge<'p> {
-    plan: &'p Plan,
+    pub(crate) plan: &'p Plan,
     rehearsal: Rehearsal,
-    /// Every fact that a limit or a route reads. The lists below name facts by their places here.
-    facts: Vec<Fact>,
-    /// What is assumed of each fact that the log does not tell.
-    assumed: Vec<Option<Assumed>>,
+    /// Every fact that a limit or a route reads, and what is assumed of it where the log does not tell the fact. The
+    /// lists below name facts by their places here.
+    facts: Vec<(Fact, Option<Assumed>)>,
     /// The facts that each limit reads, by the limit's place in the plan.
     limits: Vec<Vec<usize>>,
     /// The facts by which routes are chosen, each with its route's place in the plan.
     routes: Vec<(usize, usize)>,
     /// The headers that limits and routes read.
     headers: Vec<HeaderName>,
+    /// The requests about which the limits decided.
+    decided: u64,
 }
 
 /// What becomes of a request.
@@ -85,68 +89,46 @@ impl<'p> Judge<'p> {
             plan,
             rehearsal: Rehearsal::new(&plan.store),
             facts: Vec::new(),
-            assumed: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),
             headers: Vec::new(),
+            decided: 0,
         };
         for spec in &plan.limits {
-            let facts = Fact::of_limit(spec).into_iter().map(|fact| judge.place(fact)).collect();
+            let facts = Fact::of_limit(spec).into_iter();
+            let facts = facts.map(|fact| judge.place(fact, assumptions)).collect();
             judge.limits.push(facts);
-            judge.note_headers(spec.key.sources.iter().flat_map(KeySource::alternatives));
-            if let CostSpec::Header { name, .. } = &spec.cost {
-                judge.note_header(name);
-            }
-            spec.exempt.headers().for_each(|name| judge.note_header(name));
         }
         for route in 0..plan.routes.len() {
-            let conditions = plan.table.conditions(route);
-            for fact in Fact::of_conditions(conditions) {
-                let fact = judge.place(fact);
+            for fact in Fact::of_conditions(plan.table.conditions(route)) {
+                let fact = judge.place(fact, assumptions);
                 judge.routes.push((route, fact));
             }
-            conditions.headers.iter().for_each(|(name, _)| judge.note_header(name));
         }
         if !plan.server.trust.networks.is_empty() {
-            let header = plan.server.trust.header.name();
-            judge.note_header(&header);
-            judge.place(Fact::Header(header));
+            judge.place(Fact::Header(plan.server.trust.header.name()), assumptions);
         }
-        judge.assumed = judge.facts.iter().map(|fact| assumed(fact, assumptions)).collect();
         judge
     }
 
     /// The place of a fact in the list of facts.
-    fn place(&mut self, fact: Fact) -> usize {
-        self.facts.iter().position(|known| *known == fact).unwrap_or_else(|| {
-            self.facts.push(fact);
+    fn place(&mut self, fact: Fact, assumptions: &[Assumption]) -> usize {
+        self.facts.iter().position(|(known, _)| *known == fact).unwrap_or_else(|| {
+            let header = match &fact {
+                Fact::Header(name) => Some(name),
+                Fact::Cookie(_) => Some(&COOKIE),
+                _ => None,
+            };
+            self.headers.extend(header.filter(|name| !self.headers.contains(name)).cloned());
+            let assumption = assumptions.iter().find(|assumption| assumption.fact == fact);
+            self.facts.push((fact, assumption.map(|assumption| assumption.assumed.clone())));
             self.facts.len() - 1
         })
     }
 
-    fn note_headers<'s>(&mut self, sources: impl Iterator<Item = &'s KeySource>) {
-        for source in sources {
-            match source {
-                KeySource::Header(name) => self.note_header(name),
-                KeySource::Cookie(_) => self.note_header(&COOKIE),
-                _ => {}
-            }
-        }
-    }
-
-    fn note_header(&mut self, name: &HeaderName) {
-        if !self.headers.contains(name) {
-            self.headers.push(name.clone());
-        }
-    }
-
-    pub(crate) fn plan(&self) -> &'p Plan {
-        self.plan
-    }
-
     /// Whether a limit or a route reads this fact.
     pub(crate) fn reads(&self, fact: &Fact) -> bool {
-        self.facts.contains(fact)
+        self.facts.iter().any(|(known, _)| known == fact)
     }
 
     /// The kind and the name of a limit that is left out, or of a route that may be missed. The third value is the fact
@@ -156,7 +138,7 @@ impl<'p> Judge<'p> {
             Untold::Limit(limit, fact) => ("limit", self.plan.limits[limit].name.to_string(), fact),
             Untold::Route(route, fact) => ("route", self.plan.routes[route].name.to_string(), fact),
         };
-        (what, name, &self.facts[fact])
+        (what, name, &self.facts[fact].0)
     }
 
     /// Decides about a request at the time `now`, which must not be before the time of the last call. Calls
@@ -173,7 +155,6 @@ impl<'p> Judge<'p> {
         let told: SmallVec<[bool; 16]> = self
             .facts
             .iter()
-            .zip(&self.assumed)
             .map(|(fact, assumed)| match fact {
                 Fact::Client => client.is_some(),
                 fact => assumed.is_some() || fact.is_told(record),
@@ -188,12 +169,9 @@ impl<'p> Judge<'p> {
         else {
             return refused(BadRequest::Method);
         };
-        let host = match self.text(&Fact::Host, &record.host, client) {
-            Some(host) => match host.parse::<Host>() {
-                Ok(host) => Some(host),
-                Err(_) => return refused(BadRequest::Host),
-            },
-            None => None,
+        let host = self.text(&Fact::Host, &record.host, client);
+        let Ok(host) = host.map(|host| host.parse::<Host>()).transpose() else {
+            return refused(BadRequest::Host);
         };
         let host = host.as_ref().map_or("", Host::as_str);
         let Ok(path) = NormalPath::parse(&record.path, self.plan.server.merge_slashes) else {
@@ -254,16 +232,15 @@ impl<'p> Judge<'p> {
             }
         };
         let answer = self.rehearsal.decide(known, &view, answer, now);
+        self.decided += 1;
+        if self.decided.is_multiple_of(SWEEP_EVERY) {
+            self.rehearsal.sweep(now);
+        }
         let answer = answer.map_err(|refused| match refused {
             Refused::Cost { .. } => BadRequest::Cost,
             _ => BadRequest::Key,
         });
         JudgedRequest { client, route, no_route, answer }
-    }
-
-    /// Gives back the memory of buckets that are like new. To be called now and then.
-    pub(crate) fn sweep(&self, now: Timestamp) {
-        self.rehearsal.sweep(now);
     }
 
     /// The client, by the rules of `server.trusted_proxies`. `None` where the log has no address, or only the
@@ -291,12 +268,11 @@ impl<'p> Judge<'p> {
     }
 
     /// The headers that the API would get. Routes and limits read only these.
-    fn forwarded(&self, headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
-        let Some(client) = client.filter(|_| !headers.is_empty()) else { return headers };
-        let (mut head, ()) = Request::new(()).into_parts();
-        head.headers = headers;
-        proxy::strip_unforwarded(&mut head, client, &self.plan.server);
-        head.headers
+    fn forwarded(&self, mut headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
+        if let Some(client) = client.filter(|_| !headers.is_empty()) {
+            proxy::strip_unforwarded(&Uri::default(), &mut headers, client, self.plan);
+        }
+        headers
     }
 
     /// The headers of a request. If the log has all headers, these are all. Otherwise they are those that limits
@@ -306,7 +282,7 @@ impl<'p> Judge<'p> {
         if self.headers.is_empty() {
             return headers;
         }
-        let is_complete = record.headers.others() == OtherHeaders::Absent;
+        let is_complete = record.headers.are_complete;
         if is_complete {
             for (name, value) in record.headers.named() {
                 let name = HeaderName::from_bytes(name.as_bytes()).ok();
@@ -338,7 +314,7 @@ impl<'p> Judge<'p> {
 
     /// A `cookie` header of all cookies that are assumed.
     fn cookies(&self, client: Option<IpAddr>) -> Option<HeaderValue> {
-        let pairs = self.facts.iter().filter_map(|fact| match fact {
+        let pairs = self.facts.iter().filter_map(|(fact, _)| match fact {
             Fact::Cookie(name) => Some(format!("{name}={}", self.assumed_text(fact, client)?)),
             _ => None,
         });
@@ -361,8 +337,8 @@ impl<'p> Judge<'p> {
     }
 
     fn assumed_text(&self, fact: &Fact, client: Option<IpAddr>) -> Option<String> {
-        let place = self.facts.iter().position(|known| known == fact)?;
-        match self.assumed.get(place)?.as_ref()? {
+        let (_, assumed) = self.facts.iter().find(|(known, _)| known == fact)?;
+        match assumed.as_ref()? {
             Assumed::Client => client.map(|client| client.to_string()),
             Assumed::Absent => None,
             Assumed::Text(text) => Some(text.clone()),
@@ -377,9 +353,4 @@ pub enum Untold {
     Limit(usize, usize),
     /// The route at this place of the plan may be the request's route, but was not found.
     Route(usize, usize),
-}
-
-fn assumed(fact: &Fact, assumptions: &[Assumption]) -> Option<Assumed> {
-    let assumption = assumptions.iter().find(|assumption| assumption.fact == *fact)?;
-    Some(assumption.assumed.clone())
 }

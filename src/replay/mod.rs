@@ -22,14 +22,12 @@ use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
-/// After this many requests, buckets that are like new are looked for and forgotten.
-const SWEEP_EVERY: u64 = 1_024;
-
 /// The requests of a log on their way through the limits of one file, or of two.
 pub(crate) struct Replay<'p> {
-    sides: Vec<Side<'p>>,
-    clock: LogClock,
-    requests: u64,
+    /// The files, in the order in which they were given.
+    pub(crate) sides: Vec<Side<'p>>,
+    /// The log's time.
+    pub(crate) clock: LogClock,
 }
 
 /// One of the files whose limits are replayed.
@@ -42,7 +40,7 @@ pub(crate) struct Side<'p> {
 
 /// The clock of a log: the latest time of all lines so far. It never steps back. A line that is earlier than a
 /// line before it counts at that line's time. Otherwise a bucket would refill twice in the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogClock {
     /// The first and the latest time. `None` before the first line.
     pub(crate) span: Option<(Timestamp, Timestamp)>,
@@ -54,12 +52,6 @@ pub(crate) struct LogClock {
     pub(crate) furthest_back: u64,
     /// The time of the line before.
     previous: Timestamp,
-}
-
-impl Default for LogClock {
-    fn default() -> Self {
-        Self { span: None, steps_back: 0, late: 0, furthest_back: 0, previous: Timestamp::MIN }
-    }
 }
 
 impl LogClock {
@@ -84,16 +76,14 @@ impl<'p> Replay<'p> {
         let side =
             |plan| Side { judge: Judge::new(plan, assumptions), tally: ReplayTally::new(plan) };
         let sides = plans.into_iter().map(side).collect();
-        Self { sides, clock: LogClock::default(), requests: 0 }
+        Self { sides, clock: LogClock::default() }
     }
 
     /// Takes the log's next request through the limits.
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
-        self.requests += 1;
-        let sweeps = self.requests.is_multiple_of(SWEEP_EVERY);
         for Side { judge, tally } in &mut self.sides {
-            let (mut is_whole, plan) = (true, judge.plan());
+            let (mut is_whole, plan) = (true, judge.plan);
             let judged = judge.judge(record, now, |untold| {
                 is_whole &= match untold {
                     Untold::Limit(limit, _) => plan.limits[limit].mode != Mode::Enforce,
@@ -102,19 +92,6 @@ impl<'p> Replay<'p> {
                 tally.untold(untold);
             });
             tally.count(&judged, is_whole, now);
-            if sweeps {
-                judge.sweep(now);
-            }
         }
-    }
-
-    /// The log's time.
-    pub(crate) fn clock(&self) -> &LogClock {
-        &self.clock
-    }
-
-    /// The files, in the order in which they were given.
-    pub(crate) fn sides(&self) -> &[Side<'p>] {
-        &self.sides
     }
 }

@@ -11,7 +11,6 @@ use hashbrown::HashMap;
 
 use super::judge::{BadRequest, JudgedRequest, Untold};
 use super::timeline::{Slice, Timeline};
-use crate::limit::Mode;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -49,8 +48,6 @@ pub(crate) struct ReplayTally<'p> {
 /// The counts of one limit, or of one candidate.
 pub(crate) struct LimitTally<'p> {
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// Whether its refusals count.
-    pub(crate) mode: Mode,
     /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
     /// limit rejects.
     pub(crate) counts: Slice,
@@ -63,7 +60,8 @@ pub(crate) struct LimitTally<'p> {
 
 /// What happened to each client, or to each key of a limit.
 pub(crate) struct HitTable<K> {
-    table: HashMap<K, HitCount>,
+    /// Those that are counted one by one.
+    pub(crate) table: HashMap<K, HitCount>,
     /// The requests of those for which the full table has no place.
     pub(crate) untracked: Slice,
 }
@@ -106,29 +104,14 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
         }
     }
 
-    /// The number of clients or keys that are counted one by one.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    /// All that are counted one by one, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.table.iter()
-    }
-
     /// Those with a rejected request.
     pub(crate) fn rejected(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.counts.rejected > 0)
+        self.table.iter().filter(|(_, count)| count.counts.rejected > 0)
     }
 
     /// Those with a rejected or held request.
     pub(crate) fn hit(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.hit.is_some())
-    }
-
-    /// Those with a held request.
-    pub(crate) fn delayed(&self) -> impl Iterator<Item = (&K, &HitCount)> {
-        self.iter().filter(|(_, count)| count.counts.delayed > 0)
+        self.table.iter().filter(|(_, count)| count.hit.is_some())
     }
 }
 
@@ -177,7 +160,7 @@ impl<'p> ReplayTally<'p> {
                 for limit in answer.limits() {
                     if let Some(place) = self.places.get(&limit.spec.name) {
                         let tally = &mut self.limits[*place];
-                        tally.timeline.begin(self.timeline.start().unwrap_or(now));
+                        tally.timeline.begin(self.timeline.start.unwrap_or(now));
                         tally.count(&limit, counted.rejected == 0, now);
                     }
                 }
@@ -198,7 +181,6 @@ impl<'p> LimitTally<'p> {
     fn new(spec: &'p Arc<LimitSpec>) -> Self {
         Self {
             spec,
-            mode: spec.mode,
             counts: Slice::default(),
             longest_wait: Duration::ZERO,
             keys: HitTable::default(),

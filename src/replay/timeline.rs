@@ -26,10 +26,11 @@ pub(crate) struct Slice {
 /// [`MOST_SLICES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeline {
-    start: Option<Timestamp>,
-    /// In microseconds.
-    width: u64,
-    slices: Vec<Slice>,
+    /// When the first slice begins. `None` where nothing was counted.
+    pub(crate) start: Option<Timestamp>,
+    /// The length of a slice in microseconds.
+    pub(crate) width: u64,
+    pub(crate) slices: Vec<Slice>,
 }
 
 impl Default for Timeline {
@@ -93,21 +94,6 @@ impl Timeline {
         self.slices = sums.collect();
         self.width = longer;
     }
-
-    /// The time of the first slice's beginning. `None` where nothing was counted.
-    pub(crate) fn start(&self) -> Option<Timestamp> {
-        self.start
-    }
-
-    /// The length of a slice in microseconds.
-    pub(crate) fn width(&self) -> u64 {
-        self.width
-    }
-
-    /// The slices, from the first on.
-    pub(crate) fn slices(&self) -> &[Slice] {
-        &self.slices
-    }
 }
 
 #[cfg(test)]
@@ -127,21 +113,21 @@ mod tests {
                 let counted = Slice { requests: 1, delayed: 0, rejected: gap % 2 };
                 timeline.add(Timestamp::from_micros(now).unwrap(), &counted);
             }
-            let all = timeline.slices().iter().fold(Slice::default(), |mut sum, slice| {
+            let all = timeline.slices.iter().fold(Slice::default(), |mut sum, slice| {
                 sum.add(slice);
                 sum
             });
             prop_assert_eq!(all.requests, gaps.len() as u64);
             prop_assert_eq!(all.rejected, gaps.iter().filter(|gap| *gap % 2 == 1).count() as u64);
-            prop_assert!(timeline.slices().len() <= MOST_SLICES);
-            let length = timeline.width() * timeline.slices().len() as u64;
-            prop_assert!(length > now - timeline.start().unwrap().as_micros());
+            prop_assert!(timeline.slices.len() <= MOST_SLICES);
+            let length = timeline.width * timeline.slices.len() as u64;
+            prop_assert!(length > now - timeline.start.unwrap().as_micros());
             let mut other = Timeline::default();
-            other.begin(timeline.start().unwrap());
+            other.begin(timeline.start.unwrap());
             other.add(Timestamp::from_micros(now).unwrap(), &Slice { rejected: 1, ..Slice::default() });
             let other = other.sliced_like(&timeline);
-            prop_assert_eq!((other.width(), other.slices().len()), (timeline.width(), timeline.slices().len()));
-            prop_assert_eq!(other.slices().last().unwrap().rejected, 1);
+            prop_assert_eq!((other.width, other.slices.len()), (timeline.width, timeline.slices.len()));
+            prop_assert_eq!(other.slices.last().unwrap().rejected, 1);
         }
     }
 }

@@ -152,7 +152,10 @@ fn describe_bucket(
 ) {
     if let Some(begin) = &spec.limiter {
         let key = Some(key).filter(|_| !spec.key.sources.is_empty());
-        return describe_limiter(&limiter_name(begin, key), text);
+        let keys = limiter_keys(&limiter_name(begin, key), "CLIENT");
+        let [name, value, permits, ..] = keys.each_ref().map(|key| String::from_utf8_lossy(key));
+        return text
+            .more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
     }
     let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
@@ -166,12 +169,6 @@ fn describe_bucket(
         (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
         (StoreLocation::Memory, _) => {}
     }
-}
-
-fn describe_limiter(name: &[u8], text: &mut Explanation) {
-    let keys = limiter_keys(name, "CLIENT");
-    let [name, value, permits, ..] = keys.each_ref().map(|key| String::from_utf8_lossy(key));
-    text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
 }
 
 fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation) {

@@ -16,9 +16,9 @@ use self::route::{describe_none, describe_route, why};
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
-use crate::plan::{Plan, ServerSpec};
+use crate::plan::Plan;
 use crate::proxy;
-use crate::request::client::{Client, ClientHeader, PeerAddress};
+use crate::request::client::{Client, PeerAddress};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::line::request_line;
@@ -98,15 +98,6 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// The request's headers that are sent to the API. Routes and limits use no other headers.
-fn sent(asked: &ExplainedRequest, client: &Client, server: &ServerSpec) -> HeaderMap {
-    let (mut parts, ()) = http::Request::new(()).into_parts();
-    parts.uri = asked.uri.clone();
-    parts.headers = asked.headers.clone();
-    proxy::strip_unforwarded(&mut parts, client, server);
-    parts.headers
-}
-
 /// Goes through the same steps as for a real request, and describes each step.
 ///
 /// # Errors
@@ -138,7 +129,9 @@ fn describe(
     let client = plan.server.trust.client(PeerAddress::Network(*peer), headers);
     text.line("client", describe_client(plan, &client, asked));
     text.fact("client", client.address.to_string());
-    let sent = sent(asked, &client, &plan.server);
+    // Routes and limits use no other headers than those that are sent to the API.
+    let mut sent = headers.clone();
+    proxy::strip_unforwarded(uri, &mut sent, &client, plan);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
@@ -180,13 +173,9 @@ fn describe(
 
 fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {
     let ExplainedRequest { headers, peer, .. } = asked;
-    let header = match &plan.server.trust.header {
-        ClientHeader::XForwardedFor => "x-forwarded-for",
-        ClientHeader::Forwarded => "forwarded",
-        ClientHeader::Single(name) => name.as_str(),
-    };
+    let header = plan.server.trust.header.name();
     let address = client.address;
-    match (client.peer_trusted, headers.contains_key(header)) {
+    match (client.peer_trusted, headers.contains_key(&header)) {
         (false, false) => address.to_string(),
         (false, true) => {
             format!("{address}: {header} is not believed, {peer} is none of trusted_proxies")

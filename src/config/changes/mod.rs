@@ -194,7 +194,7 @@ impl Changes {
         let (had_limits, has_limits) = (&old.named_limits, &new.named_limits);
         let everywhere = |named: &NamedLimits| listed(&named.everywhere);
         self.value("server.limits", &everywhere(had_limits), &everywhere(has_limits));
-        let (had, have) = (placed(&old.routes), placed(&new.routes));
+        let [had, have] = [old, new].map(|plan| plan.routes.iter().enumerate().collect::<Vec<_>>());
         for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
             let title = format!("route {name}");
             let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
@@ -309,11 +309,6 @@ fn figures(figures: &Figures) -> Vec<(&'static str, String)> {
 /// The algorithm's name. `None` where nothing is counted: everything passes, or nothing.
 fn algorithm(figures: &Figures) -> Option<&'static str> {
     figures.at(Timestamp::MIN).filter(|it| *it != Algorithm::Closed).map(|it| it.name())
-}
-
-/// Routes, each with its index in the plan.
-fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
-    routes.iter().enumerate().collect()
 }
 
 /// Where a route's requests go. The index of an upstream is valid in its own plan only.

@@ -55,7 +55,7 @@ impl<'c> Context<'c> {
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.problems.borrow().iter().any(|problem| problem.severity() == Severity::Error)
+        self.problems.borrow().iter().any(|problem| problem.severity == Severity::Error)
     }
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {

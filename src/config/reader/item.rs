@@ -178,13 +178,8 @@ impl<'c> Item<'c> {
         parse: impl FnOnce(&str) -> Result<T, Wrong>,
     ) -> Option<T> {
         let text = self.text_as(expected)?;
-        match parse(&text.text) {
-            Ok(value) => Some(value),
-            Err(wrong) => {
-                text.refuse(wrong.instead(expected, text.is_shown()));
-                None
-            }
-        }
+        let refuse = |wrong: Wrong| text.refuse(wrong.instead(expected, text.is_shown()));
+        parse(&text.text).map_err(refuse).ok()
     }
 
     /// Whether a message may show the value.

@@ -3,50 +3,26 @@
 
 use std::time::Duration;
 
-use super::value;
-
-/// A unit of people and of other programs, the unit of the file, and its factor. The empty unit is for a number
-/// alone.
-type Alias = (&'static [&'static str], &'static str, u64);
-
-const DURATIONS: [Alias; 6] = [
-    (&["ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"], "ms", 1),
-    (&["", "s", "sec", "secs", "second", "seconds"], "s", 1_000),
-    (&["m", "min", "mins", "minute", "minutes"], "m", 60_000),
-    (&["h", "hr", "hrs", "hour", "hours"], "h", 3_600_000),
-    (&["d", "day", "days"], "d", 86_400_000),
-    (&["w", "week", "weeks"], "", 7 * 86_400_000),
-];
-
-/// As in nginx, `k` is 1024 bytes.
-const SIZES: [Alias; 7] = [
-    (&["", "b", "byte", "bytes"], "B", 1),
-    (&["kb"], "KB", 1_000),
-    (&["k", "kib"], "KiB", 1 << 10),
-    (&["mb"], "MB", 1_000_000),
-    (&["m", "mib"], "MiB", 1 << 20),
-    (&["gb"], "GB", 1_000_000_000),
-    (&["g", "gib"], "GiB", 1 << 30),
-];
+use super::value::{self, DURATION_UNITS, SIZE_UNITS, Unit};
 
 /// The duration that is meant, as the file takes it.
 pub(super) fn duration(text: &str) -> Option<String> {
-    let near = meant(text, &DURATIONS, |it| value::duration_text(Duration::from_millis(it)))?;
+    let near = meant(text, &DURATION_UNITS, |it| value::duration_text(Duration::from_millis(it)))?;
     value::duration(&near).is_ok().then_some(near)
 }
 
 /// The size that is meant, as the file takes it.
 pub(super) fn size(text: &str) -> Option<String> {
-    let near = meant(text, &SIZES, value::size_text)?;
+    let near = meant(text, &SIZE_UNITS, value::size_text)?;
     value::size(&near).map(|_| near)
 }
 
 /// The text in the units of the file. `told` writes a number that has no unit yet.
-fn meant(text: &str, units: &[Alias], told: impl Fn(u64) -> String) -> Option<String> {
+fn meant(text: &str, units: &[Unit], told: impl Fn(u64) -> String) -> Option<String> {
     let plain: String = text.to_lowercase().split_whitespace().collect();
     let (number, unit, behind) = first_part(&plain, units)?;
-    if behind.is_empty() && !unit.1.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some(format!("{number}{}", unit.1));
+    if behind.is_empty() && !unit.0.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(format!("{number}{}", unit.0));
     }
     let (mut sum, mut rest) = (0_u64, plain.as_str());
     while !rest.is_empty() {
@@ -55,18 +31,18 @@ fn meant(text: &str, units: &[Alias], told: impl Fn(u64) -> String) -> Option<St
         if number.len() == rest.len() && rest.len() < plain.len() {
             return None;
         }
-        sum = sum.checked_add(times(number, unit.2)?)?;
+        sum = sum.checked_add(times(number, unit.1)?)?;
         rest = behind;
     }
     Some(told(sum))
 }
 
 /// The number in front, its unit, and what stands behind them.
-fn first_part<'t, 'u>(text: &'t str, units: &'u [Alias]) -> Option<(&'t str, &'u Alias, &'t str)> {
+fn first_part<'t, 'u>(text: &'t str, units: &'u [Unit]) -> Option<(&'t str, &'u Unit, &'t str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
     let (name, behind) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
-    let unit = units.iter().find(|(names, ..)| names.contains(&name))?;
+    let unit = units.iter().find(|(.., names)| names.contains(&name))?;
     (!number.is_empty()).then_some((number, unit, behind))
 }
 

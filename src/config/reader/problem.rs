@@ -20,7 +20,8 @@ pub(crate) enum Severity {
 /// One problem of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    severity: Severity,
+    /// Whether the problem stops the program.
+    pub(crate) severity: Severity,
     /// What was found.
     title: String,
     /// The place in the file. `None` where the problem has no place in the file.
@@ -80,11 +81,6 @@ impl Problem {
             }
             *text = escaped;
         }
-    }
-
-    /// Whether the problem stops the program.
-    pub(crate) fn severity(&self) -> Severity {
-        self.severity
     }
 }
 
@@ -174,6 +170,20 @@ impl Problems {
         })
     }
 
+    /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
+    /// place.
+    pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
+        let place = problem.span.as_ref().map(|span| self.place(span));
+        serde_json::json!({
+            "file": self.file,
+            "line": place.map(|(line, _)| line),
+            "column": place.map(|(_, column)| column),
+            "found": problem.title,
+            "expected": Some(&problem.expected).filter(|text| !text.is_empty()),
+            "help": problem.help,
+        })
+    }
+
     fn group<'p>(&'p self, problem: &'p Problem) -> Group<'p> {
         let level = match problem.severity {
             Severity::Error => Level::ERROR,
@@ -235,22 +245,6 @@ impl Problems {
     fn boundary(&self, offset: usize) -> usize {
         let is_boundary = |offset: &usize| self.text.is_char_boundary(*offset);
         (0..=offset.min(self.text.len())).rev().find(is_boundary).unwrap_or_default()
-    }
-}
-
-impl Problems {
-    /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
-    /// place.
-    pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
-        let place = problem.span.as_ref().map(|span| self.place(span));
-        serde_json::json!({
-            "file": self.file,
-            "line": place.map(|(line, _)| line),
-            "column": place.map(|(_, column)| column),
-            "found": problem.title,
-            "expected": Some(&problem.expected).filter(|text| !text.is_empty()),
-            "help": problem.help,
-        })
     }
 }
 

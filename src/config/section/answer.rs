@@ -21,12 +21,12 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
-        "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own", |item, _| body(item)),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
-        "the last two are on allowed answers too", headers)
+        "the last two are on allowed answers too", |item, _| headers(item))
         .shown(|headers, _| header_list(*headers)),
     &parsed(at!(jitter), Kind::Percent, Value("\"0%\""),
-        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never less than the truth", jitter)
+        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never less than the truth", |item, _| jitter(item))
         .shown(|jitter, _| jitter.to_string()),
 ];
 

@@ -17,7 +17,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
     &parsed(at!(level), Kind::Text, Value("\"info\""),
-        "or a filter as `RUST_LOG` has it; that variable wins", level).shown(|level, _| level.to_string()),
+        "or a filter as `RUST_LOG` has it; that variable wins", |item, _| level(item)).shown(|level, _| level.to_string()),
     &plain(at!(access), Kind::Flag, Value("false"), "a line for each request"),
     &word(at!(throttle), Value("\"summary\""),
         "the first rejection of a limit and key at once, then a line each interval"),
@@ -36,7 +36,7 @@ fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
     item.parse(EXPECTED, |text| {
-        text.parse().map_err(|error: LogFilterError| match nearest(error.part(), LEVELS) {
+        text.parse().map_err(|error: LogFilterError| match nearest(&error.part, LEVELS) {
             Some(near) => Wrong::Because(format!("{EXPECTED}; did you mean `{near}`?")),
             None => Wrong::Expected,
         })

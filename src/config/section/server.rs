@@ -45,7 +45,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "limits that every request meets beside those of its route, also one that no route takes"),
     &parsed(at!(request_id), Kind::Text, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
-        request_id)
+        |item, _| request_id(item))
         .shown(|name, _| name.as_ref().map_or("none".to_owned(), HeaderName::to_string)),
     // The least size leaves room for usual heads.
     &plain(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
@@ -54,11 +54,11 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed",
-        |item| Some(item.list()?.iter().filter_map(network_item).collect()))
+        |item, _| Some(item.list()?.iter().filter_map(network_item).collect()))
         .shown(|networks, _| listed(networks)),
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",
-        client_header)
+        |item, _| client_header(item))
         .shown(|header, _| header.name().to_string()),
     &plain(at!(proxy_protocol), Kind::Flag, Value("false"),
         "`trusted_proxies` must begin each connection with a PROXY header, version 1 or 2"),
@@ -117,14 +117,11 @@ fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
 }
 
 fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
-    match listen_address(text) {
-        Ok(address) => Some(address),
-        Err(wrong) => {
-            let expected = wrong.instead(LISTEN_ADDRESS, true);
-            cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")));
-            None
-        }
-    }
+    let refuse = |wrong: Wrong| {
+        let expected = wrong.instead(LISTEN_ADDRESS, true);
+        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")))
+    };
+    listen_address(text).map_err(refuse).ok()
 }
 
 fn client_header(item: &Item<'_>) -> Option<ClientHeader> {

@@ -20,7 +20,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`").restart().masked(Mask::Shown(without_login)).shown(|location, _| location_text(location)),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown"),
-    &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", prefix).restart().shown(|prefix, _| prefix.clone()),
+    &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", |item, _| prefix(item)).restart().shown(|prefix, _| prefix.clone()),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),

@@ -12,7 +12,7 @@ use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, at, fields, parsed, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Mask, Shape, Zero, field};
-use crate::plan::{Expectation, NO_ROUTE, TestCase};
+use crate::plan::{Expectation, TestCase};
 use crate::request::line::request_line;
 
 type Spec = TestCase;
@@ -28,7 +28,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("what it sends"), "its name in the report"),
     &field("send", Kind::Text, Required, "a method and a path or URL: `GET /login`"),
     &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
-    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", address),
+    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", |item, _| address(item)),
     &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
     &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
     &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
@@ -50,21 +50,19 @@ static OF_EXPECT: Settings<()> = &[
     &field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
 ];
 
-/// The names that a test may expect.
-pub(crate) struct KnownNames<'k> {
-    pub(crate) limits: Vec<&'k str>,
-    pub(crate) routes: &'k [Arc<str>],
-}
-
-/// A test. `None` where a part of it is wrong.
-pub(crate) fn build(mut section: Section<'_>, known: &KnownNames<'_>) -> Option<TestCase> {
+/// A test that may expect these limits and routes. `None` where a part of it is wrong.
+pub(crate) fn build(
+    mut section: Section<'_>,
+    limits: &[&str],
+    routes: &[&str],
+) -> Option<TestCase> {
     let line = section.cx.line(&section.span);
     let name = section.take("name").and_then(|item| Some(item.text()?.text));
     let send = section.require("send", "\"GET /login\"");
     let sent = send.as_ref().and_then(request);
     let headers = headers::values(&mut section, "headers");
     let expect = section.require("expect", "{ allowed = 8, rejected = 2 }");
-    let expect = expect.and_then(|item| expectation(&item, known));
+    let expect = expect.and_then(|item| expectation(&item, limits, routes));
     let (method, target) = sent.unwrap_or((Method::GET, Uri::from_static("/")));
     let test = TestCase {
         name: name.unwrap_or_else(|| format!("{method} {target}")),
@@ -96,7 +94,7 @@ fn address(item: &Item<'_>) -> Option<IpAddr> {
     })
 }
 
-fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
+fn expectation(item: &Item<'_>, limits: &[&str], routes: &[&str]) -> Option<Expectation> {
     let mut section = item.section(&EXPECT, "expect")?;
     if !section.has(|_| true) {
         section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
@@ -111,9 +109,8 @@ fn expectation(item: &Item<'_>, known: &KnownNames<'_>) -> Option<Expectation> {
         }
         Some(Arc::from(text.text))
     };
-    let limit = name("limit", &known.limits, "limits");
-    let routes: Vec<&str> = known.routes.iter().map(|name| &**name).chain([NO_ROUTE]).collect();
-    let route = name("route", &routes, "routes");
+    let limit = name("limit", limits, "limits");
+    let route = name("route", routes, "routes");
     let retry_after = section.take("retry_after").and_then(|item| {
         let duration = item.duration(Zero::Refused)?;
         if duration.subsec_nanos() > 0 {

@@ -190,14 +190,11 @@ fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
 }
 
 fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'static>]>> {
-    match client::system_roots() {
-        Ok(roots) => Some(roots),
-        Err(error) => {
-            let title = format!("nobody can say whether this server is the right one: {error}");
-            section.cx.error(span, title, error.advice());
-            None
-        }
-    }
+    let refuse = |error: TlsError| {
+        let title = format!("nobody can say whether this server is the right one: {error}");
+        section.cx.error(span, title, error.advice())
+    };
+    client::system_roots().map_err(refuse).ok()
 }
 
 /// A file that a field names.

@@ -15,10 +15,10 @@ pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(otlp), Kind::Text, Words("none"),
-        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item| collector(item).map(Some))
+        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item, _| collector(item).map(Some))
         .shown(|otlp, _| otlp.as_ref().map_or("none".to_owned(), ToString::to_string)),
     &parsed(at!(sample), Kind::Share, Value("0.01"),
-        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item| item.share())
+        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item, _| item.share())
         .shown(|sample, _| sample.to_string()),
 ];
 

@@ -10,7 +10,7 @@ use http::header::USER_AGENT;
 use super::address;
 use super::field::{DurationUnit, LogField, LogPlace, TimeRank};
 use super::record::ClientOrigin;
-use super::record::{LineFault, LogRecord, Logged, LoggedHeaders, OtherHeaders};
+use super::record::{LineFault, LogRecord, Logged, LoggedHeaders};
 use super::request_line::{self, RequestTarget};
 use super::time;
 use crate::limit::time::Timestamp;
@@ -69,22 +69,6 @@ fn is_redacted(text: &str) -> bool {
     text == "REDACTED"
 }
 
-/// A duration whose unit may not be known yet.
-#[derive(Clone, Copy, Debug)]
-enum DraftDuration {
-    Sure(Duration),
-    /// Of [`DurationUnit::OfProducer`].
-    OfProducer(f64),
-}
-
-/// Whether the line has the request in an object of its own, as Caddy's lines do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum LineShape {
-    #[default]
-    Flat,
-    Nested,
-}
-
 /// A record while its line is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordDraft<'l> {
@@ -99,10 +83,12 @@ pub(super) struct RecordDraft<'l> {
     headers: LoggedHeaders<'l>,
     status: Option<StatusCode>,
     bytes: Option<u64>,
-    duration: Option<DraftDuration>,
+    /// In seconds, or of [`DurationUnit::OfProducer`].
+    duration: Option<(f64, DurationUnit)>,
     message: Option<Cow<'l, str>>,
     module: Option<Cow<'l, str>>,
-    pub(super) shape: LineShape,
+    /// Whether the line has the request in an object of its own, as Caddy's lines do.
+    pub(super) is_nested: bool,
 }
 
 impl<'l> RecordDraft<'l> {
@@ -167,12 +153,12 @@ impl<'l> RecordDraft<'l> {
                 self.duration = self.duration.or_else(|| duration(&value, unit));
             }
             LogField::PartialSeconds => {
-                let part = value.number().and_then(|part| Duration::try_from_secs_f64(part).ok());
+                let part = duration(&value, DurationUnit::Seconds);
                 self.duration = match (self.duration, part) {
-                    (Some(DraftDuration::Sure(so_far)), Some(part)) => {
-                        Some(DraftDuration::Sure(so_far.saturating_add(part)))
+                    (Some((so_far, DurationUnit::Seconds)), Some((part, unit))) => {
+                        Some((so_far + part, unit))
                     }
-                    (so_far, part) => so_far.or(part.map(DraftDuration::Sure)),
+                    (so_far, part) => so_far.or(part),
                 };
             }
             LogField::Message => set_first(&mut self.message, value),
@@ -221,19 +207,12 @@ impl<'l> RecordDraft<'l> {
             headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
         }
         // Where all headers are named, this one is in a place of its own.
-        if headers.others() == OtherHeaders::Absent {
+        if headers.are_complete {
             headers.push(Cow::Borrowed("host"), host.clone());
         }
         let duration = match self.duration {
-            Some(DraftDuration::Sure(duration)) => Some(duration),
-            Some(DraftDuration::OfProducer(number)) => {
-                let seconds = match self.shape {
-                    LineShape::Nested => number,
-                    LineShape::Flat => number / 1e3,
-                };
-                Duration::try_from_secs_f64(seconds).ok()
-            }
-            None => None,
+            Some((millis, DurationUnit::OfProducer)) if !self.is_nested => Some(millis / 1e3),
+            duration => duration.map(|(seconds, _)| seconds),
         };
         Ok(LogRecord {
             time,
@@ -246,7 +225,7 @@ impl<'l> RecordDraft<'l> {
             headers,
             status: self.status,
             bytes: self.bytes,
-            duration,
+            duration: duration.and_then(|it| Duration::try_from_secs_f64(it).ok()),
         })
     }
 
@@ -309,8 +288,8 @@ fn query<'l>(value: PlaceValue<'l>) -> Logged<'l> {
     }
 }
 
-/// A number with or without a unit behind it.
-fn duration(value: &PlaceValue<'_>, unit: DurationUnit) -> Option<DraftDuration> {
+/// A number with or without a unit behind it: in seconds, or of [`DurationUnit::OfProducer`]. `None` for a negative one.
+fn duration(value: &PlaceValue<'_>, unit: DurationUnit) -> Option<(f64, DurationUnit)> {
     let (number, unit) = match value {
         PlaceValue::Text(text) => {
             let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
@@ -327,12 +306,11 @@ fn duration(value: &PlaceValue<'_>, unit: DurationUnit) -> Option<DraftDuration>
         }
         _ => (value.number()?, unit),
     };
-    let seconds = match unit {
-        DurationUnit::Seconds => number,
-        DurationUnit::Milliseconds => number / 1e3,
-        DurationUnit::Microseconds => number / 1e6,
-        DurationUnit::Nanoseconds => number / 1e9,
-        DurationUnit::OfProducer => return Some(DraftDuration::OfProducer(number)),
+    let known = match unit {
+        DurationUnit::Milliseconds => (number / 1e3, DurationUnit::Seconds),
+        DurationUnit::Microseconds => (number / 1e6, DurationUnit::Seconds),
+        DurationUnit::Nanoseconds => (number / 1e9, DurationUnit::Seconds),
+        DurationUnit::Seconds | DurationUnit::OfProducer => (number, unit),
     };
-    Duration::try_from_secs_f64(seconds).ok().map(DraftDuration::Sure)
+    Some(known).filter(|_| number >= 0.0)
 }

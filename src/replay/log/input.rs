@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,11 @@ impl From<OsString> for LogInput {
     }
 }
 
+/// This many bytes are asked for at once.
+pub(super) const CHUNK: usize = 1 << 16;
+
 /// The decompressed bytes of a log.
-pub(super) type LogBytes = Box<dyn Read + Send>;
+pub(super) type LogBytes = Box<dyn BufRead + Send>;
 
 impl LogInput {
     /// The name in messages.
@@ -82,14 +85,15 @@ pub(super) fn plain(
     let mut first = Vec::with_capacity(4);
     source.by_ref().take(4).read_to_end(&mut first)?;
     let kind = first.clone();
-    let whole = BufReader::with_capacity(1 << 16, Cursor::new(first).chain(source));
+    let whole = BufReader::with_capacity(CHUNK, Cursor::new(first).chain(source));
     Ok(match kind[..] {
-        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
+        [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(CHUNK, MultiGzDecoder::new(whole))),
         // A zstd file may begin with a skippable frame (RFC 8878, 3.1.2). The second pattern is its magic number.
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
-            Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
+            let decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
+            Box::new(BufReader::with_capacity(CHUNK, decoder))
         }
-        _ => Box::new(whole.into_inner()),
+        _ => Box::new(whole),
     })
 }
 

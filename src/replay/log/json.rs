@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::{SmallVec, smallvec};
 
-use super::draft::{LineShape, PlaceValue, RecordDraft};
+use super::draft::{PlaceValue, RecordDraft};
 use super::field::{self, LogField, LogPlace};
 use super::record::LineFault;
 
@@ -177,7 +177,7 @@ impl<'l> Visitor<'l> for ValueReader<'_, 'l> {
             }
         }
         match self.part {
-            ObjectPart::Request => self.draft.shape = LineShape::Nested,
+            ObjectPart::Request => self.draft.is_nested = true,
             ObjectPart::Headers => self.draft.has_all_headers(),
             ObjectPart::Line | ObjectPart::Other => {}
         }

@@ -1,17 +1,14 @@
 //! Splits a stream into lines. The length of a line and the memory are bounded.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read as _};
 
 /// The longest line in bytes. Longer lines are not kept.
 pub(super) const LONGEST_LINE: u64 = 1 << 20;
 
-/// This many bytes are asked for at once.
-const CHUNK: usize = 1 << 16;
-
 /// What a stream has next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
-    /// A line. [`LineStream::line`] has it.
+    /// A line.
     Line,
     /// A line that is longer than [`LONGEST_LINE`] and was skipped.
     TooLong,
@@ -19,42 +16,27 @@ pub(super) enum NextLine {
     End,
 }
 
-/// Splits a stream at its line feeds. The last line may be without one.
-#[derive(Debug)]
-pub(super) struct LineStream<R> {
-    source: BufReader<R>,
-    line: Vec<u8>,
-}
-
-impl<R: Read> LineStream<R> {
-    pub(super) fn new(source: R) -> Self {
-        Self { source: BufReader::with_capacity(CHUNK, source), line: Vec::new() }
-    }
-
-    /// The last line, without its line feed.
-    pub(super) fn line(&self) -> &[u8] {
-        &self.line
-    }
-
-    pub(super) fn next_line(&mut self) -> io::Result<NextLine> {
-        let Self { source, line } = self;
-        line.clear();
-        let read = source.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', line)?;
-        Ok(match line.pop_if(|last| *last == b'\n') {
-            None if read == 0 => NextLine::End,
-            None if line.len() as u64 > LONGEST_LINE => {
-                source.skip_until(b'\n')?;
-                NextLine::TooLong
-            }
-            Some(_) | None => NextLine::Line,
-        })
-    }
+/// Reads the next line of a stream into `line`, without its line feed. The last line may be without one.
+pub(super) fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<NextLine> {
+    line.clear();
+    let read = source.take(LONGEST_LINE + 1).read_until(b'\n', line)?;
+    Ok(match line.pop_if(|last| *last == b'\n') {
+        None if read == 0 => NextLine::End,
+        None if line.len() as u64 > LONGEST_LINE => {
+            source.skip_until(b'\n')?;
+            NextLine::TooLong
+        }
+        Some(_) | None => NextLine::Line,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufReader, Read};
+
     use proptest::prelude::*;
 
+    use super::super::input::CHUNK;
     use super::*;
 
     /// Gives its bytes in pieces of this length.
@@ -72,13 +54,13 @@ mod tests {
 
     /// All lines, `None` for each that is too long.
     fn lines(bytes: &[u8], piece: usize) -> (Vec<Option<Vec<u8>>>, usize) {
-        let mut stream = LineStream::new(Pieces(bytes, piece));
-        let mut lines = Vec::new();
+        let mut stream = BufReader::with_capacity(CHUNK, Pieces(bytes, piece));
+        let (mut lines, mut line) = (Vec::new(), Vec::new());
         loop {
-            match stream.next_line().unwrap() {
-                NextLine::Line => lines.push(Some(stream.line().to_vec())),
+            match next_line(&mut stream, &mut line).unwrap() {
+                NextLine::Line => lines.push(Some(line.clone())),
                 NextLine::TooLong => lines.push(None),
-                NextLine::End => return (lines, stream.line.capacity()),
+                NextLine::End => return (lines, line.capacity()),
             }
         }
     }
@@ -116,8 +98,9 @@ mod tests {
                 Ok(1)
             }
         }
-        let mut stream = LineStream::new(Interrupted(false));
-        assert_eq!((stream.next_line().unwrap(), stream.line()), (NextLine::Line, &b""[..]));
+        let (mut stream, mut line) = (BufReader::new(Interrupted(false)), b"before".to_vec());
+        assert_eq!(next_line(&mut stream, &mut line).unwrap(), NextLine::Line);
+        assert_eq!(line, b"");
     }
 
     proptest! {

@@ -23,7 +23,7 @@ mod time;
 
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogProgress, LogReader};
-pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders, OtherHeaders};
+pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders};
 
 #[cfg(test)]
 mod producer_tests;

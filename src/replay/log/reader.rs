@@ -10,7 +10,7 @@ use super::container;
 use super::format::Format;
 pub use super::input::LogInput;
 use super::input::{self, LogBytes};
-use super::lines::{LineStream, NextLine};
+use super::lines::{NextLine, next_line};
 use super::record::{LineFault, LogRecord};
 
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
@@ -45,9 +45,13 @@ pub struct LogReader {
     format: Format,
     /// The files that are still to be read.
     inputs: VecDeque<LogInput>,
-    current: Option<LineStream<LogBytes>>,
-    file: String,
-    line_number: u64,
+    current: Option<LogBytes>,
+    /// The present line, without its line feed.
+    line: Vec<u8>,
+    /// The name of the file from which the last line came.
+    pub(crate) file: String,
+    /// The number of the last line in its file, from 1.
+    pub(crate) line_number: u64,
     /// The present line, if it is not UTF-8: here its wrong bytes are replaced.
     mended: String,
     /// The present line without the object that Docker had put around it.
@@ -72,6 +76,7 @@ impl LogReader {
             format,
             inputs: inputs.iter().cloned().collect(),
             current: None,
+            line: Vec::new(),
             file: String::new(),
             line_number: 0,
             mended: String::new(),
@@ -94,7 +99,7 @@ impl LogReader {
         reader.file = name.to_owned();
         reader.total = None;
         let opened = input::plain(stream, &reader.read);
-        reader.current = Some(LineStream::new(opened.map_err(|source| reader.error(source))?));
+        reader.current = Some(opened.map_err(|source| reader.error(source))?);
         Ok(reader)
     }
 
@@ -115,12 +120,10 @@ impl LogReader {
             }
         }
         self.line_number += 1;
-        let Some(stream) = &self.current else { return Ok(None) };
-        let bytes = stream.line();
-        let line = match std::str::from_utf8(bytes) {
+        let line = match std::str::from_utf8(&self.line) {
             Ok(line) => line,
             Err(_) => {
-                self.mended = String::from_utf8_lossy(bytes).into_owned();
+                self.mended = String::from_utf8_lossy(&self.line).into_owned();
                 &self.mended
             }
         };
@@ -141,10 +144,10 @@ impl LogReader {
             self.file = input.name();
             self.line_number = 0;
             let opened = input.open(&self.read).map_err(|source| self.error(source))?;
-            self.current = Some(LineStream::new(opened));
+            self.current = Some(opened);
         }
-        let next = self.current.as_mut().map(LineStream::next_line).transpose();
-        next.map_err(|source| self.error(source))
+        let next = self.current.as_mut().map(|source| next_line(source, &mut self.line));
+        next.transpose().map_err(|source| self.error(source))
     }
 
     /// The error for this file. After it nothing more is read.
@@ -152,16 +155,6 @@ impl LogReader {
         self.current = None;
         self.inputs.clear();
         ReadError { file: self.file.clone(), lines: self.line_number, source }
-    }
-
-    /// The name of the file from which the last line came.
-    pub(crate) fn file(&self) -> &str {
-        &self.file
-    }
-
-    /// The number of the last line in its file, from 1.
-    pub(crate) fn line_number(&self) -> u64 {
-        self.line_number
     }
 
     /// How far the files have been read.

@@ -56,7 +56,7 @@ fn a_log_has_lines_of_any_kind() {
     let mut reader = over(text);
     let no_match = "it is not in the expected format";
     assert_eq!(paths(&mut reader).unwrap(), ["/a", "/b", "no request", no_match, "/a", "/b"]);
-    assert_eq!((reader.file(), reader.line_number()), ("a stream", 6));
+    assert_eq!((&*reader.file, reader.line_number), ("a stream", 6));
 }
 
 /// A container's log has each line in the runtime's own form. The program's lines may have any format.
@@ -94,7 +94,7 @@ fn a_line_of_two_mebibytes_is_broken_and_counted() {
     let long = LINE.replace("/a", &"/a".repeat(1 << 20));
     let mut reader = over(format!("{LINE}\n{long}\n{OBJECT}\n"));
     assert_eq!(paths(&mut reader).unwrap(), ["/a", "it is longer than 1 MiB", "/b"]);
-    assert_eq!(reader.line_number(), 3);
+    assert_eq!(reader.line_number, 3);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn files_are_read_in_their_order_and_counted() {
     let total = Some(size);
     assert_eq!(reader.progress(), LogProgress { read: 0, total });
     assert_eq!(paths(&mut reader).unwrap(), ["/b", "/a", "/a"]);
-    assert_eq!((reader.file(), reader.line_number()), (&*second.name(), 2));
+    assert_eq!((&reader.file, reader.line_number), (&second.name(), 2));
     assert_eq!(reader.progress(), LogProgress { read: size, total });
 }
 

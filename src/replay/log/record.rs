@@ -45,17 +45,8 @@ impl<'l> Logged<'l> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedHeaders<'l> {
     named: SmallVec<[(Cow<'l, str>, Logged<'l>); 3]>,
-    others: OtherHeaders,
-}
-
-/// What a log tells of headers that it does not name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OtherHeaders {
-    /// The log does not tell. The request may have had others.
-    #[default]
-    Untold,
-    /// The request had no others, because the log names all.
-    Absent,
+    /// Whether the log names all headers of the request.
+    pub(crate) are_complete: bool,
 }
 
 impl<'l> LoggedHeaders<'l> {
@@ -63,7 +54,7 @@ impl<'l> LoggedHeaders<'l> {
     pub(crate) fn get(&self, name: &HeaderName) -> Logged<'_> {
         match self.named.iter().find(|(named, _)| is_same_name(named, name.as_str())) {
             Some((_, value)) => value.as_ref(),
-            None if self.others == OtherHeaders::Absent => Logged::Absent,
+            None if self.are_complete => Logged::Absent,
             None => Logged::Untold,
         }
     }
@@ -73,11 +64,6 @@ impl<'l> LoggedHeaders<'l> {
         self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
     }
 
-    /// What the log tells of all other headers.
-    pub(crate) fn others(&self) -> OtherHeaders {
-        self.others
-    }
-
     /// Adds a header. Of two with the same name, the first counts.
     pub fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
         self.named.push((name, value));
@@ -85,7 +71,7 @@ impl<'l> LoggedHeaders<'l> {
 
     /// The log has named all headers of the request.
     pub fn are_all(&mut self) {
-        self.others = OtherHeaders::Absent;
+        self.are_complete = true;
     }
 }
 

@@ -16,15 +16,15 @@ pub(super) struct RequestTarget<'t> {
 /// The method and the target of a request line.
 pub(super) fn split(line: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), LineFault> {
     match line {
-        Cow::Borrowed(line) => {
-            split_text(line).map(|(method, target)| (Cow::Borrowed(method), Cow::Borrowed(target)))
-        }
-        Cow::Owned(line) => split_text(&line)
-            .map(|(method, target)| (Cow::Owned(method.to_owned()), Cow::Owned(target.to_owned()))),
+        Cow::Borrowed(line) => split_text(line, Cow::Borrowed),
+        Cow::Owned(line) => split_text(&line, |part| Cow::Owned(part.to_owned())),
     }
 }
 
-fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
+fn split_text<'t, 'o>(
+    line: &'t str,
+    own: impl Fn(&'t str) -> Cow<'o, str>,
+) -> Result<(Cow<'o, str>, Cow<'o, str>), LineFault> {
     if line.is_empty() || line == "-" {
         return Err(LineFault::NoRequest("the connection had no request"));
     }
@@ -40,7 +40,7 @@ fn split_text(line: &str) -> Result<(&str, &str), LineFault> {
     if !is_method(method) || target.is_empty() {
         return Err(no_http);
     }
-    Ok((method, target))
+    Ok((own(method), own(target)))
 }
 
 /// Whether a text can be a method (RFC 9110, section 9.1). For no method, logs have `-`.

@@ -1,7 +1,7 @@
 //! What the tests of logs share.
 
 use super::format::Format;
-use super::record::{LineFault, LogRecord, Logged, OtherHeaders};
+use super::record::{LineFault, LogRecord, Logged};
 
 fn logged(sign: &str, value: &Logged<'_>) -> String {
     match value {
@@ -27,7 +27,7 @@ pub(super) fn shown(record: &LogRecord<'_>) -> String {
         record.duration.map_or("?s".to_owned(), |duration| format!("{duration:?}")),
     ];
     parts.extend(record.headers.named().map(|(name, value)| logged(&format!("{name}="), &value)));
-    if record.headers.others() == OtherHeaders::Absent {
+    if record.headers.are_complete {
         parts.push("no others".to_owned());
     }
     parts.join(" ")

@@ -4,19 +4,20 @@ use std::fmt::{self, Display, Write as _};
 
 use super::words::{counted, length, number, percent, printable, time};
 use super::{Comparison, FileReport, HitEntry, LimitReport, Report, share};
+use crate::replay::tally::{LimitTally, ReplayTally};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The units of a plot's height.
 const HEIGHT: u64 = 100;
 
-pub(crate) fn page(report: &Report) -> String {
+pub(crate) fn page(report: &Report<'_>) -> String {
     let mut page = String::new();
     // A text takes all that is written.
     let _ = write_page(&mut page, report);
     page
 }
 
-fn write_page(page: &mut String, report: &Report) -> fmt::Result {
+fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
     let Report { lines, now, against, .. } = report;
     write!(
         page,
@@ -24,7 +25,7 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
          <h1>What the limits would have done</h1>\n",
-        HtmlText(&now.file),
+        HtmlText(now.file),
         include_str!("page.css")
     )?;
     soft(page, &report.read())?;
@@ -52,8 +53,9 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 }
 
 /// What one file's limits would have done.
-fn file(page: &mut String, report: &FileReport) -> fmt::Result {
-    let FileReport { file, all, timeline, clients, routes, left_out, .. } = report;
+fn file(page: &mut String, report: &FileReport<'_>) -> fmt::Result {
+    let FileReport { file, tally, clients, routes, left_out, .. } = report;
+    let ReplayTally { all, timeline, .. } = tally;
     writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
     let of_clients =
         |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
@@ -90,14 +92,14 @@ fn file(page: &mut String, report: &FileReport) -> fmt::Result {
     Ok(())
 }
 
-fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
-    let LimitReport { name, figures, counts, keys, timeline, .. } = limit;
+fn limit(page: &mut String, limit: &LimitReport<'_>) -> fmt::Result {
+    let LimitReport { tally: LimitTally { spec, counts, .. }, keys, timeline, .. } = limit;
     let badge = if limit.is_shadow() { "<span class=\"badge\">in shadow</span>" } else { "" };
     writeln!(
         page,
         "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>",
-        HtmlText(name),
-        HtmlText(figures),
+        HtmlText(spec.name.as_str()),
+        HtmlText(&spec.figures.to_string()),
         HtmlText(&limit.by()),
     )?;
     for sentence in std::iter::once(limit.rejects()).chain(limit.holds()) {
@@ -115,12 +117,12 @@ fn limit(page: &mut String, limit: &LimitReport) -> fmt::Result {
 /// Both files side by side, and who is newly hit.
 fn beside(
     page: &mut String,
-    new: &FileReport,
-    old: &FileReport,
+    new: &FileReport<'_>,
+    old: &FileReport<'_>,
     comparison: &Comparison,
 ) -> fmt::Result {
     page.push_str("<section class=\"card\">\n<h3>Side by side</h3>\n");
-    head(page, &["", &old.file, &new.file])?;
+    head(page, &["", old.file, new.file])?;
     for [what, before, now] in new.beside(old) {
         row(page, &what, &[before, now], false)?;
     }
@@ -198,10 +200,10 @@ fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Re
 /// A bar for each slice of the log's time: requests that pass, above them those that are held, then those that are
 /// rejected.
 fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
-    let slices = timeline.slices();
-    let Some(start) = timeline.start().filter(|_| !slices.is_empty()) else { return Ok(()) };
+    let slices = &timeline.slices;
+    let Some(start) = timeline.start.filter(|_| !slices.is_empty()) else { return Ok(()) };
     let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
-    let each = length(timeline.width());
+    let each = length(timeline.width);
     page.push_str("<figure><figcaption>");
     for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")]
     {
@@ -219,7 +221,7 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
         if slice.requests > 0 {
             bar(page, place, slice, most, &time(at))?;
         }
-        at = at.plus_micros(timeline.width());
+        at = at.plus_micros(timeline.width);
     }
     writeln!(
         page,

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::words::time;
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
+use crate::replay::tally::LimitTally;
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The report as one object.
-pub(crate) fn json(report: &Report) -> Value {
+pub(crate) fn json(report: &Report<'_>) -> Value {
     let Report { lines, clock, now, against } = report;
     let examples: Vec<_> = lines
         .examples
@@ -40,38 +41,40 @@ pub(crate) fn json(report: &Report) -> Value {
     object
 }
 
-fn file(report: &FileReport) -> Value {
-    let bad = report.bad.iter().map(|(bad, count)| (bad.as_str().to_owned(), json!(count)));
+fn file(report: &FileReport<'_>) -> Value {
+    let tally = report.tally;
+    let bad = tally.bad.iter().map(|(bad, count)| (bad.as_str().to_owned(), json!(count)));
     let routes = report.routes.iter().map(|(name, counts)| {
         let mut route = slice(counts);
         route["name"] = json!(name);
         route
     });
-    let mut object = slice(&report.all);
+    let mut object = slice(&tally.all);
     object["file"] = json!(report.file);
-    object["rejected_share"] = json!(report.rejected_share());
-    object["undecided"] = json!(report.undecided);
+    object["rejected_share"] = json!(share(tally.all.rejected, tally.all.requests));
+    object["undecided"] = json!(tally.undecided);
     object["bad_requests"] = Value::Object(bad.collect());
     object["clients"] = hit(&report.clients);
     object["limits"] = report.limits.iter().map(limit).collect();
     object["routes"] = routes.collect();
     object["left_out"] = report.left_out.iter().map(left_out).collect();
-    object["timeline"] = timeline(&report.timeline);
+    object["timeline"] = timeline(&tally.timeline);
     object
 }
 
-fn limit(report: &LimitReport) -> Value {
-    let mode = match report.mode {
+fn limit(report: &LimitReport<'_>) -> Value {
+    let LimitTally { spec, counts, longest_wait, .. } = report.tally;
+    let mode = match spec.mode {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow",
         Mode::Candidate => "candidate",
     };
-    let mut object = slice(&report.counts);
-    object["name"] = json!(report.name);
-    object["figures"] = json!(report.figures);
+    let mut object = slice(counts);
+    object["name"] = json!(spec.name.as_str());
+    object["figures"] = json!(spec.figures.to_string());
     object["key"] = json!(report.key);
     object["mode"] = json!(mode);
-    object["longest_wait_ms"] = json!(report.longest_wait.as_secs_f64() * 1_000.0);
+    object["longest_wait_ms"] = json!(longest_wait.as_secs_f64() * 1_000.0);
     object["keys"] = hit(&report.keys);
     object["timeline"] = timeline(&report.timeline);
     object
@@ -100,16 +103,16 @@ fn entry(entry: &HitEntry) -> Value {
     object
 }
 
-fn left_out(left_out: &LeftOut) -> Value {
-    let LeftOut { what, name, fact, requests, .. } = left_out;
-    json!({ "what": what, "name": name, "fact": fact, "requests": requests })
+fn left_out(left_out: &LeftOut<'_>) -> Value {
+    let LeftOut { what, name, fact, requests } = left_out;
+    json!({ "what": what, "name": name, "fact": fact.to_string(), "requests": requests })
 }
 
 fn timeline(timeline: &Timeline) -> Value {
-    let column = |of: fn(&Slice) -> u64| timeline.slices().iter().map(of).collect::<Vec<_>>();
+    let column = |of: fn(&Slice) -> u64| timeline.slices.iter().map(of).collect::<Vec<_>>();
     json!({
-        "from": timeline.start().map(iso),
-        "slice_ms": timeline.width() / 1_000,
+        "from": timeline.start.map(iso),
+        "slice_ms": timeline.width / 1_000,
         "requests": column(|slice| slice.requests),
         "delayed": column(|slice| slice.delayed),
         "rejected": column(|slice| slice.rejected),

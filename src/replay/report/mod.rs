@@ -14,13 +14,11 @@ pub(crate) use self::words::{counted, number, percent, printable, time};
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use super::judge::BadRequest;
-use super::tally::{HitCount, HitTable, LimitTally};
+use super::fact::Fact;
+use super::tally::{HitCount, HitTable, LimitTally, ReplayTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
-use crate::limit::Mode;
 use crate::limit::key::{Key, write_shown};
 use crate::plan::{KeyDisplay, LimitSpec};
 
@@ -28,16 +26,15 @@ use crate::plan::{KeyDisplay, LimitSpec};
 const HARDEST: usize = 20;
 
 /// The report of a replay.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
+pub(crate) struct Report<'r> {
     /// The lines that were read.
     pub(crate) lines: LineCounts,
     /// The time of the log.
     pub(crate) clock: LogClock,
     /// What the file's limits would have done.
-    pub(crate) now: FileReport,
+    pub(crate) now: FileReport<'r>,
     /// What the limits of the other file would have done, and which clients only one of the two files hits.
-    pub(crate) against: Option<(FileReport, Comparison)>,
+    pub(crate) against: Option<(FileReport<'r>, Comparison)>,
 }
 
 /// The lines of the logs.
@@ -54,43 +51,27 @@ pub(crate) struct LineCounts {
 }
 
 /// What the limits of one file would have done.
-#[derive(Clone, Debug)]
-pub(crate) struct FileReport {
+pub(crate) struct FileReport<'r> {
     /// The file's name.
-    pub(crate) file: String,
-    /// All requests.
-    pub(crate) all: Slice,
-    /// Requests that are not rejected, but might be: the log tells too little.
-    pub(crate) undecided: u64,
-    /// Requests that get an error because of what they are, in place of a decision.
-    pub(crate) bad: Vec<(BadRequest, u64)>,
-    /// All requests over the log's time.
-    pub(crate) timeline: Timeline,
+    pub(crate) file: &'r str,
+    /// What was counted.
+    pub(crate) tally: &'r ReplayTally<'r>,
     /// The clients, by address.
     pub(crate) clients: Hit,
     /// Each limit, and right behind it its candidate.
-    pub(crate) limits: Vec<LimitReport>,
+    pub(crate) limits: Vec<LimitReport<'r>>,
     /// Each route with requests, and `none` for requests without a route.
-    pub(crate) routes: Vec<(String, Slice)>,
+    pub(crate) routes: Vec<(&'r str, Slice)>,
     /// The limits and routes that need a fact which the log does not tell.
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut<'r>>,
 }
 
 /// What one limit, or one candidate, would have done.
-#[derive(Clone, Debug)]
-pub(crate) struct LimitReport {
-    pub(crate) name: String,
-    /// Its figures, as in `100/s, burst 200`.
-    pub(crate) figures: String,
+pub(crate) struct LimitReport<'r> {
+    /// What was counted.
+    pub(crate) tally: &'r LimitTally<'r>,
     /// What it counts by, as in `ip, path`. Empty for one bucket for all.
     pub(crate) key: String,
-    /// Whether its refusals count.
-    pub(crate) mode: Mode,
-    /// The requests to which it applied, and those that it would reject or hold. It holds no request that another
-    /// limit rejects.
-    pub(crate) counts: Slice,
-    /// The longest time for which it would hold a request.
-    pub(crate) longest_wait: Duration,
     pub(crate) keys: Hit,
     /// The counts of each slice of time. The slices are those of the file's timeline.
     pub(crate) timeline: Timeline,
@@ -129,14 +110,12 @@ pub(crate) struct HitEntry {
 /// A limit that did not decide about some requests, or a route that some requests may have missed, because the log
 /// does not tell a fact.
 #[derive(Clone, Debug)]
-pub(crate) struct LeftOut {
+pub(crate) struct LeftOut<'r> {
     /// `limit` or `route`.
     pub(crate) what: &'static str,
     pub(crate) name: String,
     /// The fact that the log does not tell.
-    pub(crate) fact: String,
-    /// Whether `--assume` can say what is true of the fact.
-    pub(crate) can_be_assumed: bool,
+    pub(crate) fact: &'r Fact,
     pub(crate) requests: u64,
 }
 
@@ -151,48 +130,48 @@ pub(crate) struct Comparison {
     pub(crate) no_longer: usize,
 }
 
-impl Report {
+impl<'r> Report<'r> {
     /// The report of a replay of these lines, through the limits of files with these names. `None` where there
     /// is no file.
-    pub(crate) fn of(replay: &Replay<'_>, lines: LineCounts, files: &[String]) -> Option<Self> {
-        let mut sides = replay.sides().iter().zip(files);
+    pub(crate) fn of(
+        replay: &'r Replay<'_>,
+        lines: LineCounts,
+        files: &'r [String],
+    ) -> Option<Self> {
+        let mut sides = replay.sides.iter().zip(files);
         let (new, file) = sides.next()?;
         let against = sides.next().map(|(old, file)| {
             (FileReport::of(old, file), compare(&new.tally.clients, &old.tally.clients))
         });
         let now = FileReport::of(new, file);
-        Some(Self { lines, clock: *replay.clock(), now, against })
+        Some(Self { lines, clock: replay.clock, now, against })
     }
 }
 
-impl FileReport {
-    fn of(side: &Side<'_>, file: &str) -> Self {
+impl<'r> FileReport<'r> {
+    fn of(side: &'r Side<'_>, file: &'r str) -> Self {
         let Side { judge, tally } = side;
-        let plan = judge.plan();
+        let plan = judge.plan;
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.untold.iter().map(|(untold, requests)| {
             let (what, name, fact) = judge.described(*untold);
-            let (text, can_be_assumed) = (fact.to_string(), fact.can_be_assumed());
-            LeftOut { what, name, fact: text, can_be_assumed, requests: *requests }
+            LeftOut { what, name, fact, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
-            file: file.to_owned(),
-            all: tally.all,
-            undecided: tally.undecided,
-            bad: tally.bad.iter().map(|(bad, count)| (*bad, *count)).collect(),
-            timeline: tally.timeline.clone(),
+            file,
+            tally,
             clients: Hit::of(&tally.clients, IpAddr::to_string),
             limits: limits.map(|it| LimitReport::of(it, &tally.timeline, plan.log.keys)).collect(),
-            routes: routes.map(|(name, counts)| (name.to_owned(), *counts)).collect(),
+            routes: routes.map(|(name, counts)| (name, *counts)).collect(),
             left_out: left_out.collect(),
         }
     }
 
     /// The figures by which two files are compared: a name, how many are hit, and how many there are.
     fn figures(&self) -> [(&'static str, u64, u64); 4] {
-        let Self { all, clients, .. } = self;
+        let Self { tally: ReplayTally { all, .. }, clients, .. } = self;
         [
             ("requests rejected", all.rejected, all.requests),
             ("requests held", all.delayed, all.requests),
@@ -202,44 +181,27 @@ impl FileReport {
     }
 
     /// The limits that some requests met.
-    fn met(&self) -> impl Iterator<Item = &LimitReport> {
-        self.limits.iter().filter(|limit| limit.counts.requests > 0)
-    }
-
-    /// The names of the limits that no request met. A limit that was left out is not among them: nobody knows.
-    fn unmet(&self) -> Vec<&str> {
-        let is_left_out = |limit: &&LimitReport| {
-            self.left_out.iter().any(|it| it.what == "limit" && it.name == limit.name)
-        };
-        let unmet = self.limits.iter().filter(|limit| limit.counts.requests == 0);
-        unmet.filter(|limit| !is_left_out(limit)).map(|limit| limit.name.as_str()).collect()
+    fn met(&self) -> impl Iterator<Item = &LimitReport<'r>> {
+        self.limits.iter().filter(|limit| limit.tally.counts.requests > 0)
     }
 
     /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
     /// count as rejected.
     pub(crate) fn may_exceed(&self, percent: f64) -> bool {
-        float(self.all.rejected + self.undecided) * 100.0 > percent * float(self.all.requests)
-    }
-
-    /// The share of requests that are rejected, from 0 to 1.
-    pub(crate) fn rejected_share(&self) -> f64 {
-        share(self.all.rejected, self.all.requests)
+        let ReplayTally { all, undecided, .. } = self.tally;
+        float(all.rejected + undecided) * 100.0 > percent * float(all.requests)
     }
 }
 
-impl LimitReport {
-    fn of(limit: &LimitTally<'_>, all: &Timeline, display: KeyDisplay) -> Self {
-        let spec = limit.spec;
+impl<'r> LimitReport<'r> {
+    fn of(tally: &'r LimitTally<'_>, all: &Timeline, display: KeyDisplay) -> Self {
+        let spec = tally.spec;
         let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
         Self {
-            name: spec.name.to_string(),
-            figures: spec.figures.to_string(),
+            tally,
             key: sources.join(", "),
-            mode: limit.mode,
-            counts: limit.counts,
-            longest_wait: limit.longest_wait,
-            keys: Hit::of(&limit.keys, |key| shown(spec, key, display)),
-            timeline: limit.timeline.clone().sliced_like(all),
+            keys: Hit::of(&tally.keys, |key| shown(spec, key, display)),
+            timeline: tally.timeline.clone().sliced_like(all),
         }
     }
 }
@@ -252,14 +214,14 @@ impl Hit {
             .collect();
         shares.sort_unstable_by(f64::total_cmp);
         Self {
-            seen: counts.len(),
+            seen: counts.table.len(),
             untracked: counts.untracked.requests,
             hit: counts.hit().count(),
             rejected: shares.len(),
-            delayed: counts.delayed().count(),
+            delayed: counts.hit().filter(|(_, count)| count.counts.delayed > 0).count(),
             requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
             median_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
-            hardest: hardest(counts.iter(), name),
+            hardest: hardest(counts.table.iter(), name),
         }
     }
 }

@@ -4,16 +4,17 @@
 use super::words::{counted, length, number, percent, time};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
+use crate::replay::tally::ReplayTally;
 use crate::replay::timeline::Slice;
 
 /// In the log of one server, time does not step back so far. In microseconds.
 const FAR_BACK: u64 = 3_600_000_000;
 
-impl Report {
+impl Report<'_> {
     /// What was read.
     pub(super) fn read(&self) -> String {
         let Self { clock, now, .. } = self;
-        let mut read = counted(now.all.requests, "request");
+        let mut read = counted(now.tally.all.requests, "request");
         if now.clients.seen > 0 {
             read += &format!(" of {}", counted(now.clients.seen as u64, "client"));
         }
@@ -60,10 +61,10 @@ impl Report {
     }
 }
 
-impl FileReport {
+impl FileReport<'_> {
     /// How much of what clients send is rejected, of those clients of which anything is.
     pub(super) fn share_of_rejected(&self) -> Option<String> {
-        let Self { all, clients, .. } = self;
+        let Self { tally: ReplayTally { all, .. }, clients, .. } = self;
         (clients.rejected > 0).then(|| {
             let of_hit = percent(share(all.rejected, clients.requests_of_rejected));
             let median = percent(clients.median_share);
@@ -73,18 +74,21 @@ impl FileReport {
         })
     }
 
-    /// The limits that no request met.
+    /// The limits that no request met. A limit that was left out is not among them: nobody knows.
     pub(super) fn unmet_limits(&self) -> Option<String> {
-        let unmet = self.unmet();
+        let is_left_out =
+            |name: &&str| self.left_out.iter().any(|it| it.what == "limit" && it.name == **name);
+        let unmet = self.limits.iter().filter(|limit| limit.tally.counts.requests == 0);
+        let unmet = unmet.map(|limit| limit.tally.spec.name.as_str());
+        let unmet: Vec<_> = unmet.filter(|name| !is_left_out(name)).collect();
         (!unmet.is_empty()).then(|| format!("no request met these limits: {}", unmet.join(", ")))
     }
 
     /// The requests on which the limits did not decide.
     pub(super) fn undecided_requests(&self) -> Option<String> {
-        let bad: u64 = self.bad.iter().map(|(_, count)| count).sum();
-        let why =
-            self.bad.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
-        let why: Vec<_> = why.collect();
+        let all = &self.tally.bad;
+        let why = all.iter().map(|(bad, count)| format!("{} {}", bad.as_str(), number(*count)));
+        let (bad, why) = (all.values().sum(), why.collect::<Vec<_>>());
         (bad > 0).then(|| {
             format!(
                 "not decided: {} that the proxy answers with an error. What is wrong with them: {}",
@@ -112,10 +116,10 @@ impl FileReport {
     }
 }
 
-impl LimitReport {
+impl LimitReport<'_> {
     /// Whether the limit is in shadow.
     pub(super) fn is_shadow(&self) -> bool {
-        self.mode != Mode::Enforce
+        self.tally.spec.mode != Mode::Enforce
     }
 
     /// What the limit counts by.
@@ -127,16 +131,17 @@ impl LimitReport {
     }
 
     pub(super) fn rejects(&self) -> String {
-        let Self { counts: Slice { requests, rejected, .. }, keys, .. } = self;
+        let Self { tally, keys, .. } = self;
+        let Slice { requests, rejected, .. } = tally.counts;
         let (hit, seen) = (number(keys.rejected as u64), counted(keys.seen as u64, "key"));
-        let share = percent(share(*rejected, *requests));
-        let (rejected, requests) = (number(*rejected), counted(*requests, "request"));
+        let share = percent(share(rejected, requests));
+        let (rejected, requests) = (number(rejected), counted(requests, "request"));
         format!("rejects {rejected} of {requests} ({share}), {hit} of {seen}")
     }
 
     pub(super) fn holds(&self) -> Option<String> {
-        let micros = u64::try_from(self.longest_wait.as_micros()).unwrap_or(u64::MAX);
-        let held = self.counts.delayed;
+        let micros = u64::try_from(self.tally.longest_wait.as_micros()).unwrap_or(u64::MAX);
+        let held = self.tally.counts.delayed;
         (held > 0)
             .then(|| format!("holds {}, for at most {}", counted(held, "request"), length(micros)))
     }
@@ -164,10 +169,10 @@ impl HitEntry {
     }
 }
 
-impl LeftOut {
+impl LeftOut<'_> {
     /// What was left out, and why.
     pub(super) fn sentence(&self) -> String {
-        let (requests, fact) = (counted(self.requests, "request"), &self.fact);
+        let (requests, fact) = (counted(self.requests, "request"), self.fact);
         let how = if self.what == "limit" { "left out" } else { "perhaps missed" };
         format!("{how}: {} {}, for {requests}. The log does not tell {fact}", self.what, self.name)
     }

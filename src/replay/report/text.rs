@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 
 use super::words::{counted, length, number, percent, plot, printable, values_each};
 use super::{FileReport, Hit, HitEntry, LimitReport, Report, share};
+use crate::replay::tally::{LimitTally, ReplayTally};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The columns of a plot.
@@ -13,7 +14,7 @@ const PLOT: usize = 60;
 const KEYS: usize = 5;
 
 /// A report that is written as text.
-pub(crate) struct TerminalReport<'r>(pub &'r Report);
+pub(crate) struct TerminalReport<'r>(pub &'r Report<'r>);
 
 impl Display for TerminalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +26,7 @@ impl Display for TerminalReport<'_> {
                 beside(now, old, f)?;
                 writeln!(f, "  {}", now.hit_only_by(old, comparison))?;
                 entries("newly", &comparison.newly_hardest, comparison.newly, "  ", f)?;
-                if !old.left_out.is_empty() || !old.bad.is_empty() {
+                if !old.left_out.is_empty() || !old.tally.bad.is_empty() {
                     write!(f, "\nby {}", old.file)?;
                     notes(old, f)?;
                 }
@@ -59,9 +60,9 @@ fn line(indent: &str, line: Option<String>, f: &mut fmt::Formatter<'_>) -> fmt::
 }
 
 /// What one file's limits would have done.
-fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn file(report: &FileReport<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "\nby {}", report.file)?;
-    let (all, clients) = (&report.all, &report.clients);
+    let FileReport { tally: ReplayTally { all, timeline, .. }, clients, .. } = report;
     let rows =
         [("rejected", all.rejected, clients.rejected), ("held", all.delayed, clients.delayed)];
     for (what, count, hit) in rows {
@@ -70,7 +71,7 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {what:<9} {count:>21}  {share:>9}  {hit:>17}")?;
     }
     line("  ", report.share_of_rejected(), f)?;
-    plots(&report.timeline, true, "  ", f)?;
+    plots(timeline, true, "  ", f)?;
     entries("client", &clients.hardest, clients.hit, "  ", f)?;
     for limit in report.met() {
         self::limit(limit, clients, f)?;
@@ -94,18 +95,18 @@ fn file(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The requests on which the limits did not decide, or not all of them.
-fn notes(report: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn notes(report: &FileReport<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     line("\n  ", report.undecided_requests(), f)?;
     report.left_out.iter().try_for_each(|it| {
-        let advice = if it.can_be_assumed { " See --assume." } else { "" };
+        let advice = if it.fact.can_be_assumed() { " See --assume." } else { "" };
         writeln!(f, "\n  {}.{advice}", it.sentence())
     })
 }
 
-fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let LimitReport { name, figures, keys, timeline, .. } = limit;
+fn limit(limit: &LimitReport<'_>, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let LimitReport { tally: LimitTally { spec, .. }, keys, timeline, .. } = limit;
     let mode = if limit.is_shadow() { " (in shadow)" } else { "" };
-    writeln!(f, "\n  limit {name}{mode}: {figures}, {}", limit.by())?;
+    writeln!(f, "\n  limit {}{mode}: {}, {}", spec.name, spec.figures, limit.by())?;
     writeln!(f, "    {}", limit.rejects())?;
     line("    ", keys.not_tracked("key"), f)?;
     line("    ", limit.holds(), f)?;
@@ -120,7 +121,7 @@ fn limit(limit: &LimitReport, clients: &Hit, f: &mut fmt::Formatter<'_>) -> fmt:
 
 /// Plots of what happened over the time of the log.
 fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let slices = timeline.slices();
+    let slices = &timeline.slices;
     let column = |of: fn(&Slice) -> u64| slices.iter().map(of).collect::<Vec<_>>();
     let rows = [
         ("requests", column(|slice| slice.requests), all),
@@ -134,7 +135,7 @@ fn plots(timeline: &Timeline, all: bool, indent: &str, f: &mut fmt::Formatter<'_
         is_any = true;
     }
     if is_any {
-        let each = values_each(slices.len(), PLOT) as u64 * timeline.width();
+        let each = values_each(slices.len(), PLOT) as u64 * timeline.width;
         writeln!(f, "{indent}{:<9} one column is {}", "", length(each))?;
     }
     Ok(())
@@ -174,8 +175,8 @@ fn entries(
 }
 
 /// Both files side by side.
-fn beside(new: &FileReport, old: &FileReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "\n  {:<18} {:>22} {:>22}", "", clipped(&old.file, 22), clipped(&new.file, 22))?;
+fn beside(new: &FileReport<'_>, old: &FileReport<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\n  {:<18} {:>22} {:>22}", "", clipped(old.file, 22), clipped(new.file, 22))?;
     for [what, old, new] in new.beside(old) {
         writeln!(f, "  {what:<18} {old:>22} {new:>22}")?;
     }

@@ -7,15 +7,10 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 
 /// A number with a comma between thousands.
 pub(crate) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match number / 1_000 {
+        0 => number.to_string(),
+        thousands => format!("{},{:03}", self::number(thousands), number % 1_000),
     }
-    text
 }
 
 /// A share from 0 to 1 in percent, with at most two digits that count: `12 %`, `4.6 %`, `0.4 %`, `0.046 %`. A share that is not

@@ -76,15 +76,9 @@ pub(super) struct Choice {
     /// Its place in [`RATES`].
     pub(super) rate: usize,
     pub(super) burst: u64,
-    /// The keys above it.
-    pub(super) touched: usize,
 }
 
 impl Demand {
-    fn new(at: Timestamp) -> Self {
-        Self { requests: 0, at, within_minute: (0, 0), missing: Box::new([(0, 0); RATES.len()]) }
-    }
-
     fn add(&mut self, now: Timestamp) {
         let (count, most) = &mut self.within_minute;
         if now.as_micros() / MINUTE != self.at.as_micros() / MINUTE {
@@ -117,7 +111,8 @@ impl Demands {
         if zeros(key) < self.sampling {
             return;
         }
-        let mut demand = Demand::new(now);
+        let missing = Box::new([(0, 0); RATES.len()]);
+        let mut demand = Demand { requests: 0, at: now, within_minute: (0, 0), missing };
         demand.add(now);
         self.keys.insert(key.clone(), demand);
         if self.keys.len() > MOST_KEYS {
@@ -130,8 +125,7 @@ impl Demands {
     /// The smallest limit of this rate that touches at most `allowed` keys.
     fn choice(&self, rate: usize, allowed: usize) -> Choice {
         let bursts = self.bursts(rate);
-        let burst = bursts.get(allowed).copied().unwrap_or(1);
-        Choice { rate, burst, touched: bursts.partition_point(|of_key| *of_key > burst) }
+        Choice { rate, burst: bursts.get(allowed).copied().unwrap_or(1) }
     }
 
     /// The smallest burst of each key, the largest first.

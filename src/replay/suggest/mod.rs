@@ -16,11 +16,11 @@ use hashbrown::HashMap;
 use self::demand::{Choice, Demands};
 use self::wanted::RouteLimits;
 pub(crate) use self::wanted::WantedLimits;
+use super::LogClock;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
 use super::report::{counted, number, percent, printable, shown};
-use super::{LogClock, SWEEP_EVERY};
 use crate::plan::{KeyDisplay, Plan};
 
 /// This many of the keys above a limit are named.
@@ -28,7 +28,7 @@ const NAMED: usize = 5;
 
 /// A search for the limits that the keys of a log need.
 pub(crate) struct Suggest<'p> {
-    judge: Judge<'p>,
+    pub(crate) judge: Judge<'p>,
     clock: LogClock,
     /// By the limit's place in the plan.
     limits: Vec<Demands>,
@@ -51,14 +51,10 @@ impl<'p> Suggest<'p> {
         }
     }
 
-    /// Whether a limit or a route reads this fact.
-    pub(crate) fn reads(&self, fact: &Fact) -> bool {
-        self.judge.reads(fact)
-    }
-
     /// Adds the log's next request.
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
         let now = self.clock.at(record.time);
+        self.requests += 1;
         let Self { judge, limits, untold, places, .. } = self;
         let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
         for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
@@ -66,10 +62,6 @@ impl<'p> Suggest<'p> {
             if let Some(demands) = place.and_then(|place: usize| limits.get_mut(place)) {
                 demands.add(limit.key, now);
             }
-        }
-        self.requests += 1;
-        if self.requests.is_multiple_of(SWEEP_EVERY) {
-            self.judge.sweep(now);
         }
     }
 
@@ -100,7 +92,7 @@ impl<'p> Suggest<'p> {
     /// The percentage of its keys that each limit may touch. Limits with the same sources of keys touch at most
     /// `touch` percent of their keys together: a client may use several routes.
     fn percents(&self, touch: f64) -> Vec<f64> {
-        let specs = &self.judge.plan().limits;
+        let specs = &self.judge.plan.limits;
         let mut percents: Vec<f64> = Vec::new();
         for (place, spec) in specs.iter().enumerate() {
             let before = specs[..place].iter().position(|other| other.key == spec.key);
@@ -138,7 +130,7 @@ impl<'p> Suggest<'p> {
     }
 
     fn write_limit(&self, text: &mut String, place: usize, percent_touched: f64) -> fmt::Result {
-        let plan = self.judge.plan();
+        let plan = self.judge.plan;
         let (spec, demands) = (&plan.limits[place], &self.limits[place]);
         let mut is_told = true;
         let is_it = |it: &Untold| matches!(it, Untold::Limit(limit, _) if *limit == place);
@@ -171,18 +163,19 @@ impl<'p> Suggest<'p> {
         writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
         let bursts = demands.bursts(choice.rate);
         writeln!(text, "# At {} a key needs this burst: {}.", choice.rate(), Quantiles(&bursts))?;
-        let (touched, share) =
-            (choice.touched, percent(super::report::share(choice.touched as u64, keys as u64)));
-        match touched {
-            0 => writeln!(text, "# No key is above it.")?,
-            _ => writeln!(text, "# Above it: {} ({share}).", number(touched as u64))?,
-        }
         let mut above: Vec<_> = demands
             .keys
             .iter()
             .map(|(key, demand)| (demand.burst(choice.rate), key, demand.requests))
             .filter(|(burst, ..)| *burst > choice.burst)
             .collect();
+        match above.len() as u64 {
+            0 => writeln!(text, "# No key is above it.")?,
+            touched => {
+                let share = percent(super::report::share(touched, keys as u64));
+                writeln!(text, "# Above it: {} ({share}).", number(touched))?;
+            }
+        }
         above.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         for (burst, key, requests) in above.into_iter().take(NAMED) {
             let key = shown(spec, key, KeyDisplay::Hashed);

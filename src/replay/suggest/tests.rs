@@ -56,9 +56,9 @@ fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, Ha
     let plan = parsed.unwrap_or_else(|problems| panic!("{file}\n{problems}")).plan;
     let mut replay = Replay::new([&plan], &[]);
     records.iter().for_each(|record| replay.request(record));
-    let limits = &replay.sides()[0].tally.limits;
+    let limits = &replay.sides[0].tally.limits;
     let keys = limits.iter().map(|limit| {
-        let seen = limit.keys.iter().map(|(key, _)| key.clone());
+        let seen = limit.keys.table.iter().map(|(key, _)| key.clone());
         (seen.collect(), limit.keys.rejected().map(|(key, _)| key.clone()).collect())
     });
     keys.collect()

@@ -126,7 +126,11 @@ impl WantedLimits {
                 limits.push(quoted(name));
             }
             let (mut notes, settings) = (notes(place), lines(&route.settings, &ROUTE));
-            if limits.is_empty() && notes.is_empty() && !named.is_empty() && route.is_if_met() {
+            if limits.is_empty()
+                && notes.is_empty()
+                && !named.is_empty()
+                && route.limits == RouteLimits::IfMet
+            {
                 notes.push_str("# No request of the log came here, so the route has no limit.\n");
             }
             routes.push_str(&format!("\n{notes}[[routes]]\n{settings}upstream = \"api\"\n"));
@@ -168,10 +172,6 @@ impl WantedRoute {
             route.limits = if is_named { RouteLimits::Wanted } else { RouteLimits::Unwanted };
         }
         route
-    }
-
-    fn is_if_met(&self) -> bool {
-        self.limits == RouteLimits::IfMet
     }
 
     /// Whether the path has each parameter that the key names.

@@ -128,7 +128,7 @@ fn by_hand(file: &str, limit: &LimitSpec, candidate: &LimitSpec) -> Failure {
 fn told(plan: &Plan, limit: &LimitSpec, figures: &LimitSpec) -> Option<String> {
     let client = AdminClient::with_token(reachable(&plan.admin)?, plan.admin.token.clone()).ok()?;
     let answer = client.ask(&Method::GET, "/api/status", None, PATIENCE).ok()??;
-    let status: Value = serde_json::from_slice(&answer.body).ok()?;
+    let status: Value = serde_json::from_slice(answer.body()).ok()?;
     let limits = list(&status, "limits");
     let counts = &limits.iter().find(|it| it["name"] == limit.name.as_str())?["candidate"];
     candidate::sentence(counts).filter(|_| counts["figures"] == figures.figures.to_string())

@@ -72,7 +72,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         .shown(|cost, _| cost.to_string()),
     &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
         "only responses with these statuses count; what others had taken is given back",
-        |item| count_when(item).map(|statuses| Some(Box::new(statuses))))
+        |item, _| count_when(item).map(|statuses| Some(Box::new(statuses))))
         .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing")
@@ -80,7 +80,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit; more are rejected"),
     &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
-        "what this limit never looks at; any one entry suffices", exempt),
+        "what this limit never looks at; any one entry suffices", |item, _| exempt(item)),
     &word(at!(scope), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
     &compared(at!(mode), Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),

@@ -48,7 +48,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
     &parsed(at!(health), Kind::Table(&HEALTH), Words("none"),
         "a request that each server is asked now and then; a server that fails is set aside",
-        |item| health(item).map(Some))
+        |item, _| health(item).map(Some))
         .shown(|health, _| health.as_ref().map_or("none".to_owned(), health::shown)),
     &plain(at!(respect_retry_after), Kind::Flag, Value("false"),
         "a server that answers 429 or 503 with `retry-after` gets no requests for that time, at most a minute; where all have, clients get 503"),
