@@ -100,7 +100,9 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            page.sample(&[("limit", limit.name.as_str())], &number(burst(of_file(limit, scrape.now))));
+            if let Some(burst) = burst(of_file(limit, scrape.now)) {
+                page.sample(&[("limit", limit.name.as_str())], &number(burst));
+            }
         }
     }),
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
@@ -213,9 +215,12 @@ pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
     }
 }
 
-/// The most that a limit lets pass at once. Infinite where everything passes.
-fn burst(algorithm: Option<Algorithm>) -> f64 {
-    algorithm.map_or(f64::INFINITY, |algorithm| algorithm.capacity() as f64)
+/// The most that a limit lets pass at once. Infinite where everything passes. `None` where only Redis knows it.
+fn burst(algorithm: Option<Algorithm>) -> Option<f64> {
+    match algorithm {
+        None => Some(f64::INFINITY),
+        Some(algorithm) => algorithm.known_capacity().map(|capacity| capacity as f64),
+    }
 }
 
 #[cfg(test)]
@@ -355,6 +360,14 @@ limits = ["per-client", "off", "slots"]
     }
 
     #[test]
+    fn a_redisson_limiter_without_figures_has_no_burst() {
+        let text = "[store]\nurl = \"redis://127.0.0.1\"\n[limits.a]\nalgorithm = \"redisson\"\n\
+                    name = \"orders\"\n[[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"a\"]\n";
+        let figures = of_file(&plan(text).limits[0], Now::from(Timestamp::MIN));
+        assert_eq!((super::rate(figures), super::burst(figures)), (None, None));
+    }
+
+    #[test]
     fn a_limits_rate_is_the_files_also_below_a_second_and_by_the_present_month() {
         const MONTHLY: &str =
             "algorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2592000/month\"";
@@ -379,7 +392,7 @@ limits = ["per-client", "off", "slots"]
             let figures = of_file(limit, november);
             assert_eq!(super::rate(figures), rate, "{lines}");
             if let Some(burst) = burst {
-                assert_eq!(super::burst(figures), burst, "{lines}");
+                assert_eq!(super::burst(figures), Some(burst), "{lines}");
             }
         }
     }

@@ -127,9 +127,16 @@ events! {
     /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 
+    /// The process ends although these connections have requests under way.
+    pub(crate) fn connections_cut(count: usize) =
+        warn!(count,
+            help = "requests on them took longer than server.drain_timeout: raise it, and the time \
+                that the service manager waits before it kills the process",
+            "connections cut");
+
     /// Another process should have taken over the sockets, but did not.
-    pub(crate) fn handover_failed(error: &dyn Display) =
-        warn!(%error, help = "see what the new program says (its lines stand in this log)",
+    pub(crate) fn handover_failed(error: &dyn Display, help: &str) =
+        warn!(%error, help,
             meanwhile = "this process goes on", "handover failed");
 
     /// The service manager that started this process could not be told what the process does.
@@ -218,6 +225,11 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
 pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
     info!(target: TARGET, limit, key = shown(key), rate, "override ended");
+}
+
+/// An operator made a key's bucket new.
+pub(crate) fn bucket_reset(limit: &str, key: &str) {
+    info!(target: TARGET, limit, key = shown(key), "bucket reset");
 }
 
 /// A key's text as the log shows it.

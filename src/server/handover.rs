@@ -27,13 +27,19 @@ impl Supervisor {
                 events::successor_started(successor.pid());
                 self.successor = Some(successor);
             }
-            Err(error) => events::handover_failed(&format!("cannot start {command}: {error}")),
+            Err(error) => events::handover_failed(
+                &format!("cannot start {command}: {error}"),
+                "put the new program there, and send SIGUSR2 again",
+            ),
         }
     }
 
     /// Goes on without the process that was to take over.
     pub(super) async fn give_up_successor(&mut self, error: &str) {
-        events::handover_failed(&error);
+        events::handover_failed(
+            &error,
+            "see what the new program says (its lines stand in this log)",
+        );
         if let Some(successor) = self.successor.take() {
             successor.end().await;
         }

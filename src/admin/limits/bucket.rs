@@ -12,6 +12,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
+use crate::observe::events;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, StoreError};
@@ -47,7 +48,7 @@ impl Admin {
             "key": key.text,
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
-            "burst": algorithm.map(|it| it.capacity()),
+            "burst": algorithm.and_then(|it| it.known_capacity()),
             "remaining": remaining,
             "retry_after_ms": retry,
             "held_ms": held,
@@ -68,6 +69,7 @@ impl Admin {
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
             store.forget(&ask(spec, bucket, algorithm)).await?;
+            events::bucket_reset(spec.name.as_str(), &key.text);
         }
         Ok(done())
     }

@@ -159,7 +159,7 @@ impl Admin {
             "hashed": self.process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
-            "burst": algorithm.map(|it| it.capacity()),
+            "burst": algorithm.and_then(|it| it.known_capacity()),
             "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
         })

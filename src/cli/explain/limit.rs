@@ -120,7 +120,7 @@ fn describe_figures(figures: &Figures, now: Timestamp, text: &mut Explanation) {
     let algorithm = figures.at(now);
     text.limit_fact("algorithm", algorithm.map(|it| it.name()));
     text.limit_fact("rate", figures.rate());
-    text.limit_fact("burst", algorithm.map(|it| it.capacity()));
+    text.limit_fact("burst", algorithm.and_then(|it| it.known_capacity()));
 }
 
 /// The algorithm that counts requests. `None` where everything passes, or nothing.

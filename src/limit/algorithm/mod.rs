@@ -295,6 +295,11 @@ impl Algorithm {
         }
     }
 
+    /// [`Algorithm::capacity`]. `None` where only Redis knows the figures.
+    pub(crate) fn known_capacity(&self) -> Option<u64> {
+        Some(self.capacity()).filter(|capacity| *capacity < u64::MAX)
+    }
+
     /// The time in which a bucket gains this many tokens, rounded down. `None` where the tokens come back at the
     /// ends of windows, or when requests end.
     pub(crate) fn time_for(&self, tokens: Cost) -> Option<Duration> {

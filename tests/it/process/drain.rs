@@ -87,6 +87,9 @@ fn what_takes_too_long_is_cut_off() {
     assert!(busy.is_closed());
     assert!(silent.is_closed());
     assert_eq!(proxy.wait().code(), Some(0));
+    let line = proxy.log.wait("connections cut", |_| true);
+    assert_eq!(line["level"], "WARN");
+    assert!(line["count"].as_u64() >= Some(1), "{line}");
 }
 
 /// One whose turn came just before the drain's end was let pass, and cut before it had its answer.

@@ -5,10 +5,15 @@ use super::super::values::once;
 use crate::config::reader::{Section, Span};
 use crate::request::key::KeySource;
 
-/// The parts of a key with their places. `None` where a part is wrong.
-pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)>> {
+/// The parts of a key with their places. `None` where a part is wrong. A Redisson limiter is one bucket for all
+/// requests unless its key says more.
+pub(super) fn sources(
+    section: &mut Section<'_>,
+    is_redisson: bool,
+) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {
         Some(item) => item.list()?,
+        None if is_redisson => Vec::new(),
         None => {
             section.cx.warning(
                 &section.span,

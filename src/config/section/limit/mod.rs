@@ -163,9 +163,9 @@ pub(crate) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Na
 }
 
 fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Option<LimitDraft> {
-    let sources = key::sources(&mut section);
     let counting = counting(&mut section);
     let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
+    let sources = key::sources(&mut section, is_redisson);
     // Asked before the figures take the field.
     let has_rate = section.has(|field| field == "rate");
     let (limiter, figures) = match is_redisson {

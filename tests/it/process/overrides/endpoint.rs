@@ -154,6 +154,8 @@ fn a_redisson_limiter_is_changed_in_redis_alone() {
     assert_eq!(put.status, 422);
     assert!(put.text().contains("tidegate redisson set"), "{}", put.text());
     assert_eq!(ask(proxy.admin(), "DELETE", "/orders/keys/", "").status, 204);
+    let line = proxy.log.wait("bucket reset", |_| true);
+    assert_eq!((&line["limit"], &line["key"]), (&json!("orders"), &json!("")));
     assert_eq!(ask(proxy.admin(), "GET", "/orders/keys/", "").json()["remaining"], 2);
 }
 
