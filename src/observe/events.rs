@@ -127,7 +127,7 @@ events! {
     /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 
-    /// The process ends although these connections have requests under way.
+    /// `drain_timeout` is over, and this many connections are still open. They are closed now.
     pub(crate) fn connections_cut(count: usize) =
         warn!(count,
             help = "requests on them took longer than server.drain_timeout: raise it, and the time \

@@ -82,11 +82,11 @@ impl Supervisor {
                     look.tick().await;
                 }
             });
-            self.attend_until(finished, timers).await?;
-        }
-        let cut = self.process.slots.open();
-        if cut > 0 {
-            events::connections_cut(cut);
+            let waited = self.attend_until(finished, timers).await?;
+            let cut = self.process.slots.open();
+            if waited == Waited::ToTheEnd && cut > 0 {
+                events::connections_cut(cut);
+            }
         }
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {

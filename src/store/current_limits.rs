@@ -1,8 +1,8 @@
 //! The figures by which a settlement is counted: those in force when the request's use becomes known.
 //!
-//! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures. If a
-//! settlement counted by the old figures, the bucket would refill once more, or its window would end too
-//! early. The settlement could then give a client back all that the client has used.
+//! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures. The
+//! settlement must use the new figures. With the old figures it could give a client back all that the client
+//! has used: the bucket would refill by a rate that is no longer its own, or its window would end too early.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -153,8 +153,8 @@ impl Store {
         is_here
     }
 
-    /// The decision that this ask alone would get. Nothing is taken, and `remaining` still includes the ask's
-    /// cost.
+    /// What the bucket would decide if the request had no other limit. Nothing is taken, so `remaining` includes the
+    /// tokens that the request would take.
     ///
     /// # Errors
     /// Where Redis does not decide.

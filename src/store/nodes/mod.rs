@@ -320,7 +320,7 @@ impl RedisNodes {
             errors: health.counts.errors(),
         };
         let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
-        // While slots have no server, the cluster itself is listed as one more server that is away.
+        // If some slots have no server, the list has one more entry: the whole cluster, as a server that is away.
         let is_whole = !self.is_cluster || self.health.is_up();
         let whole = (!is_whole).then(|| server(&self.location, &self.health));
         of_owners.chain(whole).collect()

@@ -1,8 +1,8 @@
-//! Asks the parties that decide on a request, and decides itself what happens while Redis is away. The
-//! buckets of this process come first: they decide on limits of scope `node`. Then each Redisson limiter is
-//! asked by a call of its own, and all other buckets in Redis by one call. In a cluster each slot is a party:
-//! the calls for all slots are sent at once. If a party refuses, the others get back what they gave, so never
-//! too much passes. Until then these tokens are missing, and another request may be refused.
+//! Asks the parties that decide on a request, one after the other. The buckets of this process come first: they
+//! decide on limits of scope `node`. Then each Redisson limiter is asked by a call of its own, and all other
+//! buckets in Redis by one call. In a cluster each slot is a party: the calls for all slots are sent at once. If
+//! a party refuses, the tokens that the other parties gave go back to them. Therefore never too much passes.
+//! Until the tokens are back, another request may be refused.
 //!
 //! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With `local`
 //! this process decides with its share, in buckets of its own. `carry_over` writes into them what Redis says.

@@ -273,7 +273,7 @@ impl BusyKey {
         if 2 * held > wanted || !shared.presence.is_settled(now) {
             return None;
         }
-        // The remaining tokens are for all holders. A batch is at most half of this worker's part of them.
+        // All holders share the tokens that remain. A batch is at most half of this worker's part.
         let tokens = wanted.min(part.saturating_sub(held)).min(self.remaining / (2 * holders));
         let cost = Cost::new(tokens).filter(|_| tokens >= SMALLEST)?;
         let number = *fetches;

@@ -191,7 +191,7 @@ impl Redis {
         Ok(())
     }
 
-    /// The decision that this ask alone would get. Nothing is taken.
+    /// What the bucket would decide if the request had no other limit. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         if is_limiter(&ask.ask) {
             let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.deadline()).await;

@@ -1,8 +1,8 @@
 //! One worker's way to the server that has a key's slot: its connections, and what happens where a server
 //! says that another one has the slot.
 //!
-//! `queue`, `redisson`, `overrides` and `processes` send their calls here. The source of the redirections is
-//! the Redis cluster specification, section "MOVED Redirection" and the sections after it.
+//! `queue`, `redisson`, `overrides` and `processes` send their calls here. The redirections
+//! follow the Redis cluster specification, section "MOVED Redirection" and the sections after it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -203,6 +203,7 @@ fn a_second_signal_stops_at_once() {
         proxy.signal(second);
         assert_eq!(proxy.wait().code(), Some(0), "{first} {second}");
         assert!(busy.is_closed());
+        assert_eq!(proxy.log.count("connections cut"), 0, "that was asked for");
     }
 }
 
