@@ -145,7 +145,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("counter", "tidegate_malformed_requests_total", "Connections that sent something other than an HTTP request.", |scrape, page| page.number(&scrape.process.malformed.total())),
+    ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, handshakes and frames.", |scrape, page| page.number(&scrape.process.malformed.total())),
     ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.slots.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),

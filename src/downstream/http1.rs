@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::stream::ClientStream;
 use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
-use super::{GOODBYE, http2, tunnel};
+use super::{GOODBYE, Worker, http2, tunnel};
 use crate::clock::FAR;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
@@ -50,16 +50,16 @@ enum Served {
 pub(super) async fn serve(
     mut stream: ClientStream,
     client: Arc<ClientConnection>,
-    proxy: Arc<Proxy>,
+    worker: Arc<Worker>,
     mut draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
         // Boxed, so that a parked connection does not hold the memory of this future.
-        match Box::pin(exchange(stream, &client, &proxy, draining.clone())).await {
+        match Box::pin(exchange(stream, &client, &worker.proxy, draining.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
             Served::Http2 { stream, early } => {
-                return Box::pin(http2::serve(stream.after(early), client, proxy, draining)).await;
+                return Box::pin(http2::serve(stream.after(early), client, worker, draining)).await;
             }
             Served::Switched(switched) => {
                 client.phase.switch();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, Stream as _};
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
-use super::GOODBYE;
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
+use super::{GOODBYE, Worker};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{ClientLeft, Proxy, ResponseBody, Uptake};
+use crate::proxy::{ClientLeft, ResponseBody, Uptake};
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -45,6 +45,11 @@ const MOST_ERRORS: usize = 1024;
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
+/// How much larger than `max_header_size` a head may be in bytes so that it is read, answered with 431 here,
+/// counted and logged. h2 refuses larger heads by itself: it answers 431 without a word to us, or ends the
+/// connection.
+const REFUSED_HERE: usize = 96 * 1024;
+
 /// The most bytes of one response that are kept while the client does not read.
 const MOST_UNSENT: usize = 128 * 1024;
 
@@ -54,24 +59,33 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<ClientConnection>,
-    proxy: Arc<Proxy>,
+    worker: Arc<Worker>,
     draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
+    let proxy = worker.proxy.clone();
     client.phase.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawned = Spawner::default();
-    let (builder, tolerance) = {
+    let (builder, tolerance, largest_head) = {
         let server = &proxy.active().plan.server;
-        (builder(server, spawned.clone()), server.body_timeout)
+        (builder(server, spawned.clone()), server.body_timeout, server.max_header_size)
     };
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
+        let is_too_large = list_size(&request) > largest_head;
+        if is_too_large {
+            let reason = "message head is larger than max_header_size (HTTP/2)".to_owned();
+            worker.refuse(reason, client.peer.address);
+        }
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
             first_look().await;
-            let mut answer = proxy.handle(request, &client).await?;
+            let mut answer = match is_too_large {
+                true => proxy.malformed(&client, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+                false => proxy.handle(request, &client).await?,
+            };
             answer.body_mut().watched_by(uptake);
             Ok::<_, ClientLeft>(answer)
         }
@@ -91,16 +105,31 @@ pub(super) async fn serve(
 }
 
 fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
+    let most_read = server.max_header_size + REFUSED_HERE;
     let mut builder = http2::Builder::new(spawner);
     builder
         .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(u32::try_from(server.max_header_size).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(most_read).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MOST_RESETS)
         .max_local_error_reset_streams(MOST_ERRORS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(MOST_UNSENT);
     builder
+}
+
+/// The size of a request's head in bytes, with 32 for each field (RFC 9113, 6.5.2).
+fn list_size(request: &Request<Incoming>) -> usize {
+    let uri = request.uri();
+    let pseudo = [
+        (":method", request.method().as_str()),
+        (":scheme", uri.scheme_str().unwrap_or_default()),
+        (":authority", uri.authority().map_or("", |authority| authority.as_str())),
+        (":path", uri.path_and_query().map_or("", |path| path.as_str())),
+    ];
+    let pseudo = pseudo.iter().map(|(name, value)| name.len() + value.len() + 32);
+    let fields = request.headers().iter();
+    pseudo.chain(fields.map(|(name, value)| name.as_str().len() + value.len() + 32)).sum()
 }
 
 /// Collects the futures that hyper asks to spawn, for the connection's task to poll. So they are dropped

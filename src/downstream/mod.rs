@@ -63,6 +63,13 @@ pub(crate) struct Worker {
     pub(crate) slow: Arc<SlowClients>,
 }
 
+impl Worker {
+    /// Counts and logs that a peer has sent what is no request.
+    fn refuse(&self, reason: String, peer: PeerAddress) {
+        self.malformed.count(reason, peer.as_client(), Instant::now());
+    }
+}
+
 /// Serves a connection to its end. The connection holds its slot until then.
 async fn serve(
     stream: AcceptedStream,
@@ -82,9 +89,6 @@ async fn serve(
     let accepted = Instant::now();
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
-    let refuse = |reason: String, peer: PeerAddress| {
-        worker.malformed.count(reason, peer.as_client(), Instant::now());
-    };
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.header {
@@ -96,7 +100,7 @@ async fn serve(
         match Box::pin(in_time(times.header, draining.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
-            Some(Opening::Refused(reason)) => return refuse(reason.to_owned(), peer),
+            Some(Opening::Refused(reason)) => return worker.refuse(reason.to_owned(), peer),
             Some(Opening::Left) | None => return note_late(peer),
         }
     }
@@ -111,7 +115,7 @@ async fn serve(
             match Box::pin(tls::shake_hands(ours, certificates, time_limit, draining)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    refuse(reason.to_owned(), peer);
+                    worker.refuse(reason.to_owned(), peer);
                     // The client may have sent more already. To close now could destroy the TLS alert.
                     return stream::linger(socket).await;
                 }
@@ -122,15 +126,15 @@ async fn serve(
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
     let client = Arc::new(ClientConnection::new(Peer::new(peer, secure), phase, socket, subject));
-    let (speaks_http2, proxy) = (tls::is_http2(&transport), worker.proxy.clone());
-    let stream = ClientStream::new(client.clone(), transport, proxy.metrics());
+    let speaks_http2 = tls::is_http2(&transport);
+    let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
     let served = match speaks_http2 {
-        true => http2::serve(stream, client.clone(), proxy, draining).await,
-        false => http1::serve(stream, client.clone(), proxy, draining).await,
+        true => http2::serve(stream, client.clone(), worker.clone(), draining).await,
+        false => http1::serve(stream, client.clone(), worker.clone(), draining).await,
     };
     if let Err(error) = served {
         if let Some(reason) = malformed(&error, &client) {
-            refuse(reason, peer);
+            worker.refuse(reason, peer);
         }
         if error.is_parse() {
             worker.proxy.malformed(&client, status(&error));

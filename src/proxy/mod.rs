@@ -114,9 +114,10 @@ impl Proxy {
         self.active().metrics.clone()
     }
 
-    /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
-    pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) {
+    /// Counts and logs a malformed request. Returns its answer, which over HTTP/1.1 hyper has sent by itself.
+    pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) -> Answer {
         request_end::malformed(&self.active(), client, status);
+        response::own(status, None, Bytes::new()).map(ResponseBody::whole)
     }
 
     /// The limits and their store.

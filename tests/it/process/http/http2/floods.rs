@@ -6,12 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::Value;
+
 use super::logged;
 use crate::support::client::get;
 use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, PING, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
+use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
@@ -248,11 +251,10 @@ fn one_field_referred_to_many_times_makes_a_head_too_large() {
     assert_unharmed(&proxy, before);
 }
 
-/// hyper has no hook for these heads: they are no request, and no metric counts them. What they cost is bounded.
 #[test]
-fn heads_of_many_fields_are_refused_one_by_one() {
+fn heads_of_many_fields_are_refused_one_by_one_and_summed_up() {
     let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).start();
+    let mut proxy = logged(&api).admin().start();
     let mut client = acquainted(proxy.address);
     let before = proxy.memory();
     // A field counts 32 bytes and its text (RFC 9113, 6.5.2): 32 KiB have room for some 900 of these.
@@ -264,12 +266,24 @@ fn heads_of_many_fields_are_refused_one_by_one() {
         assert_eq!(client.ask(2 * stream + 1, &head(1_500)), Outcome::Status(431));
     }
     assert_unharmed(&proxy, before);
+    let refused = "tidegate_requests_total{route=\"none\",status=\"431\"}";
+    let metrics = Metrics::of(proxy.admin());
+    let counted = ["tidegate_malformed_requests_total", refused].map(|name| metrics.value(name));
+    assert_eq!(counted, [198.0; 2]);
     assert_eq!(
         client.ask(999, &asking("GET", "/")),
         Outcome::Status(200),
         "the connection is kept"
     );
     assert_eq!(api.requests().len(), 4);
+    proxy.stop();
+    let lines = proxy.log.with("malformed requests");
+    let counts = lines.iter().map(|line| line["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 198, "{lines:?}");
+    assert!(lines.len() < 10, "{lines:?}");
+    assert!(lines.iter().all(|line| line["reason"].as_str().unwrap().contains("max_header_size")));
+    let refused = |line: &Value| line["status"] == 431 && line["route"] == "none";
+    assert_eq!(proxy.log.with("request").into_iter().filter(refused).count(), 198);
 }
 
 #[test]
