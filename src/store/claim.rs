@@ -81,7 +81,7 @@ pub(super) struct RedisPlace {
     pub(super) slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
-    /// The generation of overrides and of buckets that were made new.
+    /// The generation of overrides and of buckets that were reset.
     pub(super) generation: u64,
 }
 
@@ -100,12 +100,12 @@ pub(super) struct BucketReceipt {
     pub(super) receipt: Receipt,
     /// The tokens came from the shared bucket, which several keys use while the table is full.
     pub(super) from_shared: bool,
-    /// How many buckets of this process had been made new before.
+    /// How many buckets of this process had been reset before.
     pub(super) resets: u64,
 }
 
 impl BucketReceipt {
-    /// From a key's own bucket. The bucket counts as never made new since.
+    /// From a key's own bucket. The bucket counts as never reset since.
     pub(super) fn of(receipt: Receipt) -> Self {
         Self { receipt, from_shared: false, resets: u64::MAX }
     }

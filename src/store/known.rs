@@ -153,7 +153,7 @@ impl KnownRefusals {
             && lately.get(&memory.identity(&claim.question())).is_some_and(|until| now < *until)
     }
 
-    /// The bucket is made new. Its known refusals no longer hold.
+    /// The bucket is reset. Its known refusals no longer hold.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.0.lock().refusals.remove(bucket);
     }

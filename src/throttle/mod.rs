@@ -61,7 +61,7 @@ pub(crate) struct Quota<'p> {
     pub(crate) burst: u64,
     /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
     pub(crate) window: Option<u64>,
-    /// The whole seconds, rounded up, after which the bucket is as new if this request is the last one. It is
+    /// The whole seconds, rounded up, after which the bucket is full again if this request is the last one. It is
     /// less than `window` only for windows on the clock. `None` where time does not refill the bucket.
     pub(crate) reset: Option<u64>,
     /// The unit that is counted, where it is not requests.

@@ -18,7 +18,7 @@ use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, StoreError};
 
 impl Admin {
-    /// What a bucket has left, by which figures, and when it is as new.
+    /// What a bucket has left, by which figures, and when it is full again.
     pub(super) async fn bucket(
         &self,
         spec: &LimitSpec,
@@ -57,7 +57,7 @@ impl Admin {
         })))
     }
 
-    /// Makes a bucket new.
+    /// Resets a bucket.
     pub(super) async fn forget(
         &self,
         spec: &LimitSpec,
@@ -103,12 +103,12 @@ impl Admin {
         self.store().await.peek(ask, self.process.clock.now()).await
     }
 
-    /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and
+    /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and
     /// no time can be named.
     async fn reset(&self, ask: &BucketAsk<'_>) -> Result<Option<u64>, StoreError> {
         let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
-            // No request takes more. A log with more permits is as new after its interval at the latest.
+            // No request takes more. A log with more permits is empty after its interval at the latest.
             Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
             _ => u64::MAX,
         };

@@ -1,6 +1,6 @@
 //! `/api/limits`: the limits, their buckets, and the overrides that are set while the process runs.
 //!
-//! `key` reads the key of a path, `bucket` looks at a bucket and makes it new, `overrides` sets and ends an
+//! `key` reads the key of a path, `bucket` looks at a bucket and resets it, `overrides` sets and ends an
 //! override.
 
 mod bucket;

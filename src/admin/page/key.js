@@ -68,7 +68,7 @@ async function showBucket() {
       remaining === null ? "no bound" : `${short(remaining)} of ${short(burst)} left`,
       bucket.rate,
       bucket.retry_after_ms ? `the next passes in ${left(bucket.retry_after_ms)}` : remaining === 0 ? null : "the next passes now",
-      bucket.reset_ms ? `as new in ${left(bucket.reset_ms)}` : null,
+      bucket.reset_ms ? `full again in ${left(bucket.reset_ms)}` : null,
       bucket.override ? "overridden" : null,
     ];
     byId("bucket").replaceChildren(

@@ -41,7 +41,7 @@ enum LimitsCommand {
     Get(GetBucket),
     /// Give a key other figures, for a time or until they are reset
     Set(SetOverride),
-    /// Make the bucket of a key new, or end its override
+    /// Reset the bucket of a key, as for a new client, or end its override
     Reset(ResetKey),
     /// In the file, give a limit the figures of its candidate
     Promote(promote::PromoteCandidate),
@@ -299,7 +299,7 @@ fn shown(bucket: &Value) -> String {
         Value::Null => ("passes in", time(&bucket["retry_after_ms"])),
         held => ("held for", time(held)),
     });
-    lines.push(("as new in", time(&bucket["reset_ms"])));
+    lines.push(("full again in", time(&bucket["reset_ms"])));
     let set = &bucket["override"];
     if !set.is_null() {
         lines.push(("override", text(&set["rate"])));

@@ -103,7 +103,7 @@ pub enum State {
 /// How much of a bucket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// The used share: 255 is the whole bucket. The share is valid until the bucket is as new.
+    /// The used share: 255 is the whole bucket. The share is valid until the bucket is full again.
     Share(u8),
     /// The bucket refills continuously. An empty bucket is full after this many microseconds.
     RefillsIn(u64),
@@ -307,7 +307,7 @@ impl Algorithm {
         Some(Duration::from_micros(micros))
     }
 
-    /// The seconds in which an empty bucket is as new again, rounded up. For windows and logs this is
+    /// The seconds in which an empty bucket becomes full again, rounded up. For windows and logs this is
     /// their length. `None` where no time does this: for concurrency and for closed limits.
     pub fn window_seconds(&self) -> Option<u64> {
         match self {
@@ -323,7 +323,7 @@ impl Algorithm {
         }
     }
 
-    /// The seconds, rounded up, after which a limit that lets a request pass at `wall` is as new at the latest.
+    /// The seconds, rounded up, after which a limit that lets a request pass at `wall` is full again at the latest.
     /// Windows on the clock end with it. For all others this is [`Algorithm::window_seconds`].
     pub(crate) fn reset_seconds(&self, wall: Timestamp) -> Option<u64> {
         match self {

@@ -177,7 +177,7 @@ fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The seconds after which a limit is as new at the latest. For a limit that refuses, the seconds after which all
+/// The seconds after which a limit is full again at the latest. For a limit that refuses, the seconds after which all
 /// limits let the client pass, since an earlier try would be in vain.
 fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     match quota.outcome {

@@ -4,7 +4,7 @@
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
 //! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard`
 //! keeps the buckets, `locked` takes the locks, `eviction` makes room, `settle` counts what a request used,
-//! `resets` knows which buckets were made new, and `full` reports a full table.
+//! `resets` knows which buckets were reset, and `full` reports a full table.
 
 mod blocks;
 mod eviction;

@@ -1,4 +1,4 @@
-//! Which buckets were made new lately. A request that took from a bucket before must not give back to the new one.
+//! Which buckets were reset lately. A request that took from a bucket before must not give back to the new one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::Identity;
 /// bucket that it did not take from.
 const MOST_NOTED: usize = 4_096;
 
-/// The buckets that were made new last. The lock of a bucket's shard must be held for each question about the
+/// The buckets that were reset last. The lock of a bucket's shard must be held for each question about the
 /// bucket: then a request takes, settles and is counted either before a reset or after it.
 #[derive(Default)]
 pub(super) struct Resets {
@@ -34,7 +34,7 @@ impl Resets {
         noted.push_back((count, id));
     }
 
-    /// Whether this bucket was made new after the first `count` resets.
+    /// Whether this bucket was reset after the first `count` resets.
     pub(super) fn was_after(&self, count: u64, id: Identity) -> bool {
         if count >= self.count() {
             return false;

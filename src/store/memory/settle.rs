@@ -10,7 +10,7 @@ use crate::store::claim::BucketReceipt;
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
-    /// What was `taken` from a bucket that has been made new since is not given back.
+    /// What was `taken` from a bucket that has been reset since is not given back.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,

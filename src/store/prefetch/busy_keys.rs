@@ -160,7 +160,7 @@ impl BusyKeys {
     ) -> Option<Receipt> {
         let busy = self.keys.get_mut(&fetch.id).filter(|it| it.fetching == Some(fetch.number));
         let Some(busy) = busy else {
-            // The figures have changed meanwhile, the bucket was made new, or the worker ends.
+            // The figures have changed meanwhile, the bucket was reset, or the worker ends.
             return fetched.map(|batch| batch.receipt);
         };
         busy.fetching = None;
@@ -174,7 +174,7 @@ impl BusyKeys {
         None
     }
 
-    /// The bucket is made new. The tokens that are held of it are void.
+    /// The bucket is reset. The tokens that are held of it are void.
     pub(in crate::store) fn forget_bucket(&mut self, bucket: &Identity) {
         self.keys.remove(bucket);
     }

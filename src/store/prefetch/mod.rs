@@ -82,7 +82,7 @@ impl Prefetch {
         self.filled.notify_one();
     }
 
-    /// The bucket is made new. The tokens that are held of it are void.
+    /// The bucket is reset. The tokens that are held of it are void.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.keys.lock().forget_bucket(bucket);
     }

@@ -31,7 +31,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// After this long without an answer a connection is tried with a probe.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// After this many failures in a row a connection is made anew, even where other connections work.
+/// After this many failures in a row the connection is replaced, even where other connections work.
 const FAILURES: u32 = 3;
 
 /// How often the sentinels are asked whether the master is still the same server.

@@ -106,7 +106,7 @@ impl Redis {
         self.change(&call).await
     }
 
-    /// Tells all processes that a bucket was made new.
+    /// Tells all processes that a bucket was reset.
     pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), StoreError> {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }

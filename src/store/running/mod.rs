@@ -246,7 +246,7 @@ impl RunningOverrides {
         state.known.iter().map(listed).collect()
     }
 
-    /// Makes the table anew and logs what begins and what ends, if anything changes or `anew` says so.
+    /// Builds the table again and logs what begins and what ends, if anything changes or `anew` says so.
     fn publish(&self, state: &mut RunningState, anew: bool) {
         let now = Instant::now();
         let mut table = RunningTable::default();

@@ -90,7 +90,7 @@ async fn a_change_anywhere_begins_a_generation() {
         std::mem::replace(&mut before, now) < now
     };
     read(&running, 2, &[]);
-    assert!(began(), "a bucket was made new");
+    assert!(began(), "a bucket was reset");
     running.read(ReadOverrides { at: at(3), generation: 2, entries: vec![] }, Instant::now());
     assert!(!began(), "nothing has changed");
     assert!(running.set_here(entry("/a", "7/s", None), Some(Duration::from_secs(1))));

@@ -1,4 +1,4 @@
-//! Buckets that were made new while requests held something of them.
+//! Buckets that were reset while requests held something of them.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_slot_of_a_bucket_that_was_made_new_does_not_go_back_to_the_new_one() {
     }
     table.make_new("b", slot);
     held.iter().for_each(|own| table.give_back(own));
-    assert!(table.taken("a", slot).is_some(), "another key was made new, and slots are free");
+    assert!(table.taken("a", slot).is_some(), "another key was reset, and slots are free");
 }
 
 /// A regression: with most algorithms the estimate of a request that had begun before made room in the new bucket.
