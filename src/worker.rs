@@ -29,6 +29,7 @@ use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
+use crate::observe::seldom::Seldom;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -40,6 +41,9 @@ use crate::upstream::health::UpstreamState;
 
 /// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
+
+/// The time between two lines about proxies in front that are not trusted.
+const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The state that all workers of the process share.
 pub struct Process {
@@ -54,6 +58,8 @@ pub struct Process {
     pub(crate) malformed: Arc<MalformedRequests>,
     /// The lines about clients that took too long.
     pub(crate) slow: Arc<SlowClients>,
+    /// The lines about proxies in front that are not trusted.
+    pub(crate) untrusted: Arc<Seldom<()>>,
     /// The spans of sampled requests that wait to be sent.
     pub(crate) spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
@@ -83,6 +89,7 @@ impl Process {
             failed: Arc::default(),
             malformed: Arc::default(),
             slow: Arc::default(),
+            untrusted: Arc::new(Seldom::new(UNTRUSTED_PAUSE)),
             spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
@@ -244,5 +251,6 @@ fn activate(
     // `Active` is in an `Arc` of this worker. Requests count references there, on this core only, and not
     // in the `Arc` of the shared plan.
     let (failed, spans) = (process.failed.clone(), process.spans.clone());
-    Active::new(published.plan.clone(), upstreams, failed, spans, metrics.clone())
+    let untrusted = process.untrusted.clone();
+    Active::new(published.plan.clone(), upstreams, failed, untrusted, spans, metrics.clone())
 }

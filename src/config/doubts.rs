@@ -11,6 +11,7 @@ use super::section::route::RouteDraft;
 use super::section::values::{Named, one_of};
 use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
+use crate::request::network::private_network;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, Table};
 
@@ -147,7 +148,8 @@ impl Whole<'_> {
     /// Limits by address where all clients may have the load balancer's address, and limits by certificate
     /// where clients are not asked for one.
     fn sources_without_values(&self) {
-        let networks: Option<BTreeSet<_>> = self.listened().map(private_network).collect();
+        let networks: Option<BTreeSet<_>> =
+            self.listened().map(|address| private_network(address.ip())).collect();
         // `None` where an address is not in a private network.
         let networks = networks.filter(|networks| !networks.is_empty());
         let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
@@ -269,20 +271,5 @@ impl Whole<'_> {
                 }
             }
         }
-    }
-}
-
-/// The private network around an address, in quotes. `None` for an address that is not private.
-fn private_network(address: &SocketAddr) -> Option<&'static str> {
-    match address.ip().to_canonical() {
-        IpAddr::V4(v4) if v4.is_private() => Some(match v4.octets() {
-            [10, ..] => "\"10.0.0.0/8\"",
-            [172, ..] => "\"172.16.0.0/12\"",
-            _ => "\"192.168.0.0/16\"",
-        }),
-        IpAddr::V4(v4) if v4.is_link_local() => Some("\"169.254.0.0/16\""),
-        IpAddr::V6(v6) if v6.is_unique_local() => Some("\"fc00::/7\""),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("\"fe80::/10\""),
-        IpAddr::V4(_) | IpAddr::V6(_) => None,
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use http::HeaderName;
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
@@ -77,6 +78,13 @@ events! {
     /// `count` connections since the last such line sent malformed requests. `client` was the last one.
     pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) =
         warn!(reason, %client, count, "malformed requests");
+
+    /// `peer` names a client in `header`, and is not one of `server.trusted_proxies`.
+    pub(crate) fn client_header_ignored(peer: IpAddr, header: &HeaderName) =
+        info!(%peer, %header,
+            help = "if this is your own proxy, add its network to server.trusted_proxies: until \
+                then all of its clients count as one",
+            "client header ignored");
 
     /// A server does not take connections any more.
     pub(crate) fn server_down(upstream: &str, server: &str, error: &dyn Display) =

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+
+use super::headers::Seen;
 use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
+use crate::observe::events;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::repeated::FailedExchanges;
+use crate::observe::seldom::Seldom;
 use crate::observe::trace::SpanQueue;
 use crate::plan::Plan;
+use crate::request::client::Client;
+use crate::request::network::private_network;
 use crate::upstream::Upstream;
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -26,6 +33,8 @@ pub(crate) struct Active {
     pub(super) fields: QuotaFields,
     /// The process's count of failed exchanges.
     pub(super) failed: Arc<FailedExchanges>,
+    /// When the process last told of a proxy in front that is not trusted.
+    untrusted: Arc<Seldom<()>>,
     /// The process's spans that wait to be sent.
     pub(super) spans: Arc<SpanQueue>,
 }
@@ -36,12 +45,13 @@ impl Active {
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
         failed: Arc<FailedExchanges>,
+        untrusted: Arc<Seldom<()>>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, failed, spans }
+        Self { plan, upstreams, counters, metrics, rejections, fields, failed, untrusted, spans }
     }
 
     /// The counter of the route at this place in the plan, or of requests without a route.
@@ -49,6 +59,22 @@ impl Active {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
             self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
         })
+    }
+
+    /// Tells, seldom, that `client` names another client in a header and is not believed. Only an address of the
+    /// operator's own networks is told, since anybody else may send such a header.
+    pub(super) fn note_untrusted(&self, client: &Client, seen: Seen, headers: &HeaderMap) {
+        if client.peer_trusted || !seen.has(Seen::CLAIM) {
+            return;
+        }
+        let peer = client.address;
+        if !peer.is_loopback() && private_network(peer).is_none() {
+            return;
+        }
+        let header = self.plan.server.trust.header.name();
+        if headers.contains_key(&header) && self.untrusted.is_due(()) {
+            events::client_header_ignored(peer, &header);
+        }
     }
 
     /// The upstream that an `Action::Forward` of the plan names.

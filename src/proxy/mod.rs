@@ -286,8 +286,7 @@ impl Proxy {
         noted: &mut RequestFindings,
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
-        let plan = &*active.plan;
-        let seen = exchange.seen;
+        let (plan, seen) = (&*active.plan, exchange.seen);
         let head = &mut exchange.head;
         let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
         let host = host.as_str();
@@ -313,6 +312,7 @@ impl Proxy {
         if let Some(details) = &mut noted.details {
             details.client = address.address;
         }
+        active.note_untrusted(&address, seen, &head.headers);
         let headers = &mut head.headers;
         headers::strip_unforwarded(&uri, head.version, headers, seen, &address, &plan.server);
         let found = plan.table.find(&path, &head.method, host, &head.headers);

@@ -42,6 +42,21 @@ pub(crate) fn canonical(network: &IpNet) -> IpNet {
     network
 }
 
+/// The private network around an address, in quotes. `None` for an address that is not private.
+pub(crate) fn private_network(address: IpAddr) -> Option<&'static str> {
+    match address.to_canonical() {
+        IpAddr::V4(v4) if v4.is_private() => Some(match v4.octets() {
+            [10, ..] => "\"10.0.0.0/8\"",
+            [172, ..] => "\"172.16.0.0/12\"",
+            _ => "\"192.168.0.0/16\"",
+        }),
+        IpAddr::V4(v4) if v4.is_link_local() => Some("\"169.254.0.0/16\""),
+        IpAddr::V6(v6) if v6.is_unique_local() => Some("\"fc00::/7\""),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("\"fe80::/10\""),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
