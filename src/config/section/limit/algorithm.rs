@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::window;
+use super::{rate, window};
 use crate::config::reader::{Item, Section, Span};
 use crate::config::setting::{Spelled as _, one_word, words};
 use crate::config::shape::Zero;
@@ -93,9 +93,12 @@ impl Counting {
 }
 
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
-/// algorithm does not have. Where one of them is wrong, takes the figures without reading them.
+/// algorithm does not have. Where one of them is wrong, takes the figures and reads only the rate.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     let family = section.exact("algorithm", one_word::<Family>);
+    if family.is_none() {
+        rate::check(section);
+    }
     refuse(section, family);
     let windows = window::start(section);
     let counting = family.zip(windows).and_then(|(family, windows)| {

@@ -1,6 +1,6 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
-use crate::config::reader::{Item, NotedProblem, Text};
+use crate::config::reader::{Item, NotedProblem, Section, Text};
 use crate::limit::rate::{RateError, gcd};
 use crate::plan::window_rate;
 
@@ -15,6 +15,16 @@ pub(super) fn warn_of_zero(item: &Item<'_>) {
         "`rate` is zero",
         "nothing passes, ever; no limit at all is \"unlimited\"",
     );
+}
+
+/// Checks `rate` for itself, where it is not known how the limit counts.
+pub(super) fn check(section: &mut Section<'_>) {
+    let text = section.take("rate").as_ref().and_then(rate_text);
+    if let Some(text) = &text
+        && let Err(error) = window_rate(&text.text)
+    {
+        problem(text, error);
+    }
 }
 
 /// The text of a rate. Of a number alone, the problem says which rate was perhaps meant.
