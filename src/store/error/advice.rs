@@ -81,6 +81,16 @@ mod tests {
                 "READONLY You can't write against a read only replica.",
                 "primary",
             ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL.",
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL.",
+                "SCRIPT KILL",
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                "NOREPLICAS Not enough good replicas to write.",
+                "min-replicas-to-write",
+            ),
             ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),
             ("ODD something", "ODD something", ""),
         ] {

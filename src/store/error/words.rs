@@ -21,12 +21,22 @@ pub(super) const CLUSTER: &str =
 
 /// Redis's error codes with this meaning: the server cannot decide about any key now. Each code has its label in
 /// metrics and its advice for the operator. The advice is `None` where the error passes by itself.
-const REFUSALS: [(&str, &str, Option<&str>); 8] = [
+const REFUSALS: [(&str, &str, Option<&str>); 10] = [
+    (
+        "BUSY",
+        "server",
+        Some("a script or function runs too long: find its caller, then SCRIPT KILL"),
+    ),
     ("CLUSTERDOWN", "cluster", Some(CLUSTER)),
     ("LOADING", "loading", None),
     ("MISCONF", "server", Some("Redis cannot save to its disk: see its log")),
     ("NOAUTH", "permission", Some(PASSWORD)),
     ("NOPERM", "permission", Some("allow this user the commands and keys that tidegate needs")),
+    (
+        "NOREPLICAS",
+        "server",
+        Some("fewer replicas follow than min-replicas-to-write asks for: see INFO REPLICATION"),
+    ),
     (
         "OOM",
         "oom",

@@ -286,17 +286,27 @@ async fn a_server_without_memory() {
 }
 
 #[tokio::test]
+async fn a_server_that_lacks_replicas() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let () = server.run(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    bench.assert_decides_alone("replicas").await;
+    let log = bench.log.text();
+    assert!(log.contains("NOREPLICAS") && log.contains("INFO REPLICATION"), "{log}");
+    let () = server.run(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    bench.assert_recovers("replicas").await;
+}
+
+#[tokio::test]
 async fn a_password_that_is_wrong_or_missing() {
     for user in ["", ":wrong-secret@"] {
         let server = RedisServer::start_with(&["--requirepass", "right"]);
         let bench = Bench::on(&format!("redis://{user}127.0.0.1:{}", server.port()));
         bench.assert_decides_alone("password").await;
         assert!(!bench.log.text().contains("wrong-secret"), "{}", bench.log.text());
-        assert!(
-            bench.log.text().contains("give store.url Redis's password"),
-            "{}",
-            bench.log.text()
-        );
+        let log = bench.log.text();
+        assert!(log.contains("give store.url Redis's password"), "{log}");
     }
 }
 
