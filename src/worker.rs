@@ -27,9 +27,9 @@ use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
+use crate::observe::incidents::Incidents;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
-use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
-use crate::observe::seldom::Seldom;
+use crate::observe::repeated::Summaries;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -42,9 +42,6 @@ use crate::upstream::health::UpstreamState;
 /// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
 
-/// The time between two lines about proxies in front that are not trusted.
-const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
-
 /// The state that all workers of the process share.
 pub struct Process {
     pub(crate) clock: Clock,
@@ -52,14 +49,8 @@ pub struct Process {
     pub(crate) metrics: Arc<Metrics>,
     /// The throttle lines.
     pub(crate) throttled: Arc<Throttled>,
-    /// The lines about failed exchanges.
-    pub(crate) failed: Arc<FailedExchanges>,
-    /// The lines about malformed requests.
-    pub(crate) malformed: Arc<MalformedRequests>,
-    /// The lines about clients that took too long.
-    pub(crate) slow: Arc<SlowClients>,
-    /// The lines about proxies in front that are not trusted.
-    pub(crate) untrusted: Arc<Seldom<()>>,
+    /// What goes wrong with clients and servers, for its lines.
+    pub(crate) incidents: Arc<Incidents>,
     /// The spans of sampled requests that wait to be sent.
     pub(crate) spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
@@ -86,10 +77,7 @@ impl Process {
         Self {
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-            failed: Arc::default(),
-            malformed: Arc::default(),
-            slow: Arc::default(),
-            untrusted: Arc::new(Seldom::new(UNTRUSTED_PAUSE)),
+            incidents: Arc::default(),
             spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
@@ -115,9 +103,7 @@ impl Process {
             Summaries::All => self.throttled.flush(self.clock.now()),
         }
         let now = Instant::now();
-        self.failed.write(which, now);
-        self.malformed.write(which, now);
-        self.slow.write(which, now);
+        self.incidents.write(which, now);
         self.slots.refused().write(which, now);
     }
 }
@@ -185,11 +171,8 @@ pub async fn run(
     };
     let first = Arc::new(activate(&published, None, &process, &metrics));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
-    let serving = Arc::new(downstream::Worker {
-        proxy: proxy.clone(),
-        malformed: process.malformed.clone(),
-        slow: process.slow.clone(),
-    });
+    let incidents = process.incidents.clone();
+    let serving = Arc::new(downstream::Worker { proxy: proxy.clone(), incidents });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for (listener, port) in listeners {
@@ -250,7 +233,6 @@ fn activate(
         .collect();
     // `Active` is in an `Arc` of this worker. Requests count references there, on this core only, and not
     // in the `Arc` of the shared plan.
-    let (failed, spans) = (process.failed.clone(), process.spans.clone());
-    let untrusted = process.untrusted.clone();
-    Active::new(published.plan.clone(), upstreams, failed, untrusted, spans, metrics.clone())
+    let (incidents, spans) = (process.incidents.clone(), process.spans.clone());
+    Active::new(published.plan.clone(), upstreams, incidents, spans, metrics.clone())
 }

@@ -33,7 +33,7 @@ use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
 use self::watch::in_time;
-use crate::observe::repeated::{MalformedRequests, SlowClients};
+use crate::observe::incidents::Incidents;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
@@ -57,16 +57,14 @@ pub enum Port {
 pub(crate) struct Worker {
     /// What answers requests.
     pub(crate) proxy: Arc<Proxy>,
-    /// Counts and logs malformed requests.
-    pub(crate) malformed: Arc<MalformedRequests>,
-    /// Counts and logs clients that took too long.
-    pub(crate) slow: Arc<SlowClients>,
+    /// Counts malformed requests and clients that took too long.
+    pub(crate) incidents: Arc<Incidents>,
 }
 
 impl Worker {
     /// Counts and logs that a peer has sent what is no request.
     fn refuse(&self, reason: String, peer: PeerAddress) {
-        self.malformed.count(reason, peer.as_client(), Instant::now());
+        self.incidents.malformed.count(reason, peer.as_client(), Instant::now());
     }
 }
 
@@ -92,7 +90,7 @@ async fn serve(
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.header {
-            worker.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
+            worker.incidents.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
         }
     };
     if is_introduced(peer, &worker.proxy.active().plan.server) {
@@ -141,7 +139,7 @@ async fn serve(
         }
     }
     if let Some(overdue) = client.phase.overdue() {
-        worker.slow.count(overdue.reason(), peer.as_client(), Instant::now());
+        worker.incidents.slow.count(overdue.reason(), peer.as_client(), Instant::now());
     } else if client.phase.is_in_head() {
         stream::linger(client.socket.clone()).await;
     }

@@ -7,6 +7,7 @@ pub mod candidates;
 pub(crate) mod events;
 mod format;
 pub(crate) mod history;
+pub(crate) mod incidents;
 pub(crate) mod log;
 pub mod metrics;
 pub(crate) mod repeated;

@@ -8,9 +8,8 @@ use super::headers::Seen;
 use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
 use crate::observe::events;
+use crate::observe::incidents::Incidents;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
-use crate::observe::repeated::FailedExchanges;
-use crate::observe::seldom::Seldom;
 use crate::observe::trace::SpanQueue;
 use crate::plan::Plan;
 use crate::request::client::Client;
@@ -31,10 +30,8 @@ pub(crate) struct Active {
     pub(super) rejections: Rejections,
     /// Cached `ratelimit` fields of the answers to all other clients.
     pub(super) fields: QuotaFields,
-    /// The process's count of failed exchanges.
-    pub(super) failed: Arc<FailedExchanges>,
-    /// When the process last told of a proxy in front that is not trusted.
-    untrusted: Arc<Seldom<()>>,
+    /// Where the process counts what goes wrong.
+    pub(super) incidents: Arc<Incidents>,
     /// The process's spans that wait to be sent.
     pub(super) spans: Arc<SpanQueue>,
 }
@@ -44,14 +41,13 @@ impl Active {
     pub(crate) fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
-        failed: Arc<FailedExchanges>,
-        untrusted: Arc<Seldom<()>>,
+        incidents: Arc<Incidents>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, failed, untrusted, spans }
+        Self { plan, upstreams, counters, metrics, rejections, fields, incidents, spans }
     }
 
     /// The counter of the route at this place in the plan, or of requests without a route.
@@ -72,7 +68,7 @@ impl Active {
             return;
         }
         let header = self.plan.server.trust.header.name();
-        if headers.contains_key(&header) && self.untrusted.is_due(()) {
+        if headers.contains_key(&header) && self.incidents.untrusted.is_due(()) {
             events::client_header_ignored(peer, &header);
         }
     }

@@ -19,7 +19,7 @@ use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
-use crate::upstream::body::BodyEnd;
+use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// The target of access lines, for filters.
 const ACCESS: &str = "tidegate::access";
@@ -71,7 +71,7 @@ impl RequestEnd {
             route: self.route().to_owned(),
             error: error.to_string(),
         };
-        self.active.failed.count(failed, (), Instant::now());
+        self.active.incidents.failed.count(failed, (), Instant::now());
     }
 
     /// Writes the access line.
@@ -184,6 +184,10 @@ impl Drop for RequestEnd {
         if !self.body_end.is_reached() && !phase.is_multiplexed() {
             phase.unsettle();
             phase.linger();
+        }
+        if let Some(fault @ BodyFault::Broken) = self.body_end.fault() {
+            let client = self.client.peer.address.as_client();
+            self.active.incidents.malformed.count(fault.to_string(), client, now);
         }
         let counter = self.active.counter(self.noted.route);
         let upstream = self.upstream().zip(self.noted.answered_after);

@@ -47,11 +47,11 @@ pub(crate) enum BodyFault {
     /// The body is longer than allowed.
     #[error("the request's body is larger than max_body_size")]
     TooLarge,
-    /// The client left before the end of the body.
+    /// The client left, or reset the request's HTTP/2 stream, before the end of the body.
     #[error("the client left before the end of the request's body")]
     ClientLeft,
-    /// The body's framing is not valid HTTP, or its HTTP/2 stream was reset.
-    #[error("the request's body broke off or is not framed as HTTP demands")]
+    /// The body's framing is not valid HTTP, or its length is another one than was announced.
+    #[error("the request's body is not framed as HTTP demands")]
     Broken,
 }
 
@@ -59,10 +59,14 @@ impl BodyFault {
     /// The fault that hyper reports with this error.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let error = error.downcast_ref::<hyper::Error>().and_then(Error::source);
-        match error.and_then(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind) {
+        // An error without a cause means that the connection has ended.
+        let Some(error) = error else { return Self::ClientLeft };
+        let is_reset = error.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_remote);
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
             Some(UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe | TimedOut) => {
                 Self::ClientLeft
             }
+            _ if is_reset => Self::ClientLeft,
             _ => Self::Broken,
         }
     }

@@ -166,10 +166,10 @@ fn a_body_behind_a_204_is_no_answer() {
 }
 
 #[test]
-fn endless_framing_of_a_request_is_cut_off() {
+fn endless_framing_of_a_request_is_cut_off_and_told() {
     let api = Upstream::echoing();
-    let patient = Proxy::of_one_worker(&api).start();
-    let hasty = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
+    let mut patient = Proxy::of_one_worker(&api).start();
+    let mut hasty = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let mut flooding = Vec::new();
     for (name, status, begin, flood) in [
         ("an extension", 400, "5;", "x"),
@@ -194,6 +194,14 @@ fn endless_framing_of_a_request_is_cut_off() {
         flooding.join().unwrap();
     }
     assert!(api.requests().is_empty());
+    for (proxy, message, expected) in
+        [(&mut patient, "malformed requests", 3), (&mut hasty, "slow clients", 2)]
+    {
+        proxy.stop();
+        let lines = proxy.log.with(message);
+        let counts = lines.iter().map(|line| line["count"].as_u64().unwrap());
+        assert_eq!(counts.sum::<u64>(), expected, "{lines:?}");
+    }
 }
 
 #[test]
