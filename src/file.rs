@@ -69,7 +69,7 @@ impl<S: PartialEq, C: PartialEq> ContentWatch<S, C> {
         settled
     }
 
-    /// The content that was read last is known.
+    /// The content that was read last is not new.
     pub(crate) fn no_news(&mut self) {
         self.news = None;
     }

@@ -16,12 +16,12 @@
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk
-//! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and
-//! `downstream::http1` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
-//! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
+//! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1`
+//! or `http2` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
+//! client's address, the route, the time. Then `Throttle::admit` reads one key for each limit and asks the
 //! store once. A request that passes only after a wait is held. `Upstream::send` sends the request that
-//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. For a
-//! request that does not go on, `proxy::refusal` says why, and `proxy::answer` makes a response of that.
+//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. For
+//! a request that does not go on, `proxy::refusal` says why, and `proxy::answer` makes a response of that.
 //! Where Redis decides, the head of `store/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
@@ -36,11 +36,11 @@
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
 //! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
-//! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows follow
-//! from the line (`config::setting`). A setting that means something only beside others is read by the section's code. If
-//! only some algorithms have the setting, the table in `config/section/limit/algorithm.rs` says so. The code
-//! that uses the setting reads it from the plan in force. Tests demand that the repository's `proxy.toml` has
-//! the setting too, with its default.
+//! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows
+//! follow from the line (`config::setting`). A setting that means something only beside others is read by the
+//! section's code. If only some algorithms have the setting, the table in `config/section/limit/algorithm.rs`
+//! says so. The code that uses the setting reads it from the plan in force. Tests demand that the
+//! repository's `proxy.toml` has the setting too, with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second, and uses new content when two looks have read the same.

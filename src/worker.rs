@@ -57,7 +57,7 @@ pub struct Process {
     pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub(crate) waiting: Arc<Waiting>,
-    /// Client connections.
+    /// The slots of client connections.
     pub(crate) slots: Arc<ConnectionSlots>,
     /// How keys are shown. A reload does not change this.
     pub(crate) keys: KeyDisplay,

@@ -35,7 +35,7 @@ pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<Adm
     match token {
         None if !is_local(request.headers(), request.uri()) => Some(problem(
             StatusCode::FORBIDDEN,
-            "ask by address or as localhost, or set admin.token",
+            "the host must be an IP address or localhost, unless admin.token is set",
         )),
         Some(token) if !open && !holds(request.headers(), token) => {
             let detail = match request.headers().contains_key(AUTHORIZATION) {

@@ -52,7 +52,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.sample(&[("route", route), ("status", &status.to_string())], count);
         }
     }),
-    ("counter", "tidegate_decisions_total", "What limits said to requests.", |scrape, page| {
+    ("counter", "tidegate_decisions_total", "Decisions of limits on requests.", |scrape, page| {
         for (limit, counts) in &scrape.total.reading.limits {
             for (decision, count) in DECISIONS.iter().zip(counts) {
                 page.sample(&[("limit", limit.as_str()), ("decision", decision)], count);

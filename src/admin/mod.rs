@@ -38,7 +38,7 @@ use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
 
-/// How long a command waits for the first connection to Redis. An operator waits at a terminal.
+/// How long a command waits for a connection to Redis. An operator waits at a terminal.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state that the endpoint reports.

@@ -41,7 +41,6 @@ pub(super) struct AdminOptions {
     config: Option<PathBuf>,
 }
 
-/// An admin endpoint.
 pub(super) struct AdminClient {
     pub(super) authority: String,
     token: Option<String>,
@@ -104,7 +103,9 @@ impl AdminClient {
         let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         let token = given.or(configured);
         if token.as_ref().is_some_and(|token| token.chars().any(char::is_control)) {
-            return Err(Failure::usage("the token is no word that a header can have"));
+            return Err(Failure::usage(
+                "the token has a control character, which no header may have",
+            ));
         }
         Ok(Self { authority, token })
     }
@@ -133,7 +134,7 @@ impl AdminClient {
         self.read_json(self.ask(method, path, body, PATIENCE))
     }
 
-    /// Asks for something that has this member at every admin endpoint. Other servers may answer with JSON too.
+    /// Asks for JSON with this member. An answer without the member is from another server, and is an error.
     pub(super) fn get(&self, path: &str, member: &str) -> Result<Value, Failure> {
         let value = self.json(&Method::GET, path, None)?;
         if value.get(member).is_none() {

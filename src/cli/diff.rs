@@ -7,7 +7,7 @@ use clap::Args;
 use super::{CommandResult, FAILED, Failure, load, print};
 use crate::config;
 
-/// Show what a reload from one file to the other would change. Exits with 1 if the files differ.
+/// Show what a reload from one file to the other would change. Exits with 1 if anything would change.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Diff {
     /// The file that is in force now

@@ -18,8 +18,8 @@ pub(super) struct Init {
 pub(super) fn init(init: &Init) -> CommandResult {
     let (path, text) = (&init.file.config, sample(&init.upstream));
     let name = path.display();
-    // The file is checked before it is written, because the user's URL may be wrong. As an override, the URL is
-    // named by its option: the file is not there yet.
+    // The file is checked before it is written, because the user's URL may be wrong. As an override, the URL
+    // is called `--upstream` in messages.
     let upstream = Some(init.upstream.clone());
     let overrides = config::Overrides { upstream, listen: None };
     config::parse(&name.to_string(), &text, &|_| None, &overrides)?;

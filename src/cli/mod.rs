@@ -52,7 +52,7 @@ const WRONG: u8 = 2;
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
     The log goes to standard output. `access = true` in [log] adds a line for each request;\n\
-    RUST_LOG=warn leaves who is throttled and what is wrong here or in Redis, but not in your API."
+    RUST_LOG=warn leaves who is rejected, and what fails: requests to your API, Redis, the file."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -102,7 +102,6 @@ struct ConfigFile {
     config: PathBuf,
 }
 
-/// The result of a command.
 type CommandResult = Result<(), Failure>;
 
 /// Why a command failed.

@@ -186,7 +186,7 @@ impl Set {
 
 /// The location that a URL names. By TLS, the machine's authorities are trusted.
 fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
-    let none = |_| Failure::usage("the URL is none as in redis://cache.internal:6379/0");
+    let none = |_| Failure::usage("--url: expected a URL as in redis://cache.internal:6379/0");
     let RedisUrl { mut location, secure } = url.parse().map_err(none)?;
     if secure {
         let roots = tls::client::system_roots().map_err(Failure::run)?;

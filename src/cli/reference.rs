@@ -64,7 +64,7 @@ pub(super) fn completions(completions: &Completions, mut command: Command) -> Co
 }
 
 pub(super) fn man(mut command: Command) -> CommandResult {
-    // Then each command knows the whole words by which it is called.
+    // Then each command knows its full name, such as `tidegate limits get`.
     command.build();
     let mut page = Vec::new();
     write_page(&command, &mut page).map_err(Failure::run)?;
@@ -93,7 +93,7 @@ fn write_commands(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         if command.get_arguments().next().is_some() {
             man.render_options_section(&mut section)?;
         }
-        // The headings are those of a page of its own.
+        // The headings are written for a page of its own.
         for line in String::from_utf8_lossy(&section).lines() {
             writeln!(page, "{}", if line.starts_with(".SH ") { ".PP" } else { line })?;
         }

@@ -20,7 +20,7 @@ use crate::replay::tally::ReplayTally;
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// Several logs are put in order by the time of their first request. It is looked for in this many lines.
+/// Several logs are put in order by the time of their first request among this many lines.
 const FIRST_LINES: usize = 1_000;
 
 /// The number of broken lines that a report shows.
@@ -125,8 +125,9 @@ impl LogArgs {
         }))
     }
 
-    /// The logs, the oldest first. A shell often lists rotated files in another order. The time of a log is that
-    /// of its first request. If one of the logs cannot be read twice, the order stays as it is.
+    /// The logs, the oldest first. A shell often lists rotated files in another order. The time of a log is
+    /// that of its first request. If a log cannot be read twice or its first lines have no request, the order
+    /// stays.
     fn in_order(&self) -> Result<Vec<LogInput>, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         if inputs.len() < 2 || !inputs.iter().all(LogInput::is_regular) {

@@ -66,8 +66,7 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     print(suggest.file(&wanted).trim_end())
 }
 
-/// proxy.toml, if it exists and is not empty: where the suggestion goes to proxy.toml, the shell has just emptied
-/// it.
+/// proxy.toml, if it exists and is not empty. For `> proxy.toml` the shell has just emptied it.
 fn usual_file() -> Option<PathBuf> {
     let file = Path::new("proxy.toml");
     fs::metadata(file).is_ok_and(|about| about.len() > 0).then(|| file.to_owned())

@@ -1,4 +1,4 @@
-//! Puts the parts that the sections make together into a [`Plan`]. `doubts` then checks the whole.
+//! Puts the parts that the sections make together into a [`Plan`]. Before that, `doubts` checks all parts.
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ pub(crate) enum WindowLength {
     Month,
 }
 
-/// The figures that an operator wants for a key, as written in the file.
+/// The figures that an operator wants, as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WantedFigures {
     /// The rate, as in `1000/s`, `unlimited` or `0/s`.

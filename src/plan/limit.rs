@@ -27,8 +27,8 @@ pub struct LimitSpec {
     pub key: KeySpec,
     /// The figures where no override applies.
     pub figures: Figures,
-    /// How the limit counts. Figures that are set while the process runs are read by it. `None` where the file decides
-    /// no rate: for concurrency and for Redisson limiters.
+    /// How the limit counts, and how overrides that are set while the process runs are read. `None` where the
+    /// file decides no rate: for concurrency and for Redisson limiters.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<Figures>,
@@ -166,7 +166,7 @@ impl fmt::Display for CostSpec {
 /// How a limit decides while Redis is out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreError {
-    /// The process decides by its own buckets, with the limit's figures.
+    /// The process decides by its own buckets, with its share of the limit's figures.
     Local,
     /// The limit lets every request pass.
     Allow,

@@ -5,7 +5,7 @@ use crate::limit::Mode;
 use crate::limit::waiting::{MaxWait, WaitingLine};
 
 /// Gives one waiting line to the limits that hold requests and are always asked together: they are on the same
-/// routes, count by the same key and have the same exemptions.
+/// routes, count by the same key, and have the same scope and exemptions.
 ///
 /// Other limits stay without a line. With a common line, a request that one limit holds for long would also hold up
 /// requests of other routes and other keys.
@@ -39,8 +39,8 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
     }
 }
 
-/// Whether the limit holds requests, and can hold a request for longer than itself needs. A Redisson limiter cannot,
-/// because other services write to it too.
+/// Whether the limit holds requests, and can hold a request for longer than its own figures demand. A
+/// Redisson limiter cannot, because other services write to it too.
 fn holds(limit: &LimitSpec) -> bool {
     limit.mode == Mode::Enforce && limit.wait > MaxWait::NONE && limit.limiter.is_none()
 }

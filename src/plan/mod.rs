@@ -88,7 +88,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A route's limits, in the file's order.
+    /// A route's limits: those of `[server]`, then its own.
     pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
         route.limits.iter().filter_map(|place| self.limits.get(usize::try_from(*place).ok()?))
     }
@@ -108,7 +108,7 @@ pub struct ServerSpec {
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
     pub(crate) workers: Option<usize>,
-    /// The most time for a request's head, from its first byte.
+    /// The most time for a request's head, from its first byte. For the first head from the accept.
     pub(crate) header_timeout: Duration,
     /// The most time between two reads of a request's body or two writes of a response.
     pub(crate) body_timeout: Duration,
@@ -196,7 +196,7 @@ pub struct StoreSpec {
 /// `store.prefetch`: whether tokens of busy keys are taken from Redis in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrefetchMode {
-    /// Each request is a question.
+    /// Redis is asked for each request.
     #[default]
     Off,
     /// Tokens of a busy key are taken in batches.

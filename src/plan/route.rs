@@ -22,8 +22,8 @@ pub struct RouteSpec {
     pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The places of the route's limits in [`super::Plan::limits`], in the file's order. Limits that are
-    /// off are left out.
+    /// The places of the route's limits in [`super::Plan::limits`]: those of `[server]`, then its own. Limits
+    /// that are off are left out.
     pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
     pub(crate) options: Option<Box<RouteOptions>>,

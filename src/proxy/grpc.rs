@@ -1,6 +1,6 @@
 //! The parts of gRPC over HTTP/2 that tidegate uses: the status in trailers, and the client's time-out
-//! (`PROTOCOL-HTTP2.md` of grpc/grpc). `rejection` and `answer` compose refusals with
-//! it, `body` the trailers of an answer that breaks off.
+//! (`PROTOCOL-HTTP2.md` of grpc/grpc). `rejection` and `answer` use them for refusals, `body` for the
+//! trailers of an answer that breaks off.
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ impl RequestEnd {
     }
 }
 
-/// Counts and logs a malformed request, which hyper has answered with `status` by itself.
+/// Counts and logs a malformed request, which is answered with `status`.
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
     let decision = DecisionKind::Allowed;
     active.metrics.request(RouteCounter::NO_ROUTE, status, decision, Duration::ZERO, None);

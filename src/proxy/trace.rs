@@ -46,7 +46,7 @@ pub(super) fn begin(
     let trace = match parent {
         Some(parent) => parent.trace,
         None => {
-            // It belongs to no trace that can be read (W3C Trace Context, 4.2 and 4.3).
+            // The field belongs to no trace that can be read (W3C Trace Context, 4.2 and 4.3).
             headers.remove(&TRACESTATE);
             TraceId::from_random(fastrand::u128(..))
         }

@@ -91,7 +91,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
         }
         now = now.plus(case.after);
         let came = send(&mut judge, case, now);
-        // The requests of this test have ended when the next one begins, unless they are held for longer.
+        // The requests of a test have ended when the next test begins, unless they are held for longer.
         now = now.plus(case.within).plus(ANSWER);
         let differences = differences(&case.expect, &came);
         results.push(CaseResult { case, came, differences });

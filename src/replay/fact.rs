@@ -102,7 +102,7 @@ impl Fact {
             KeySource::Header(name) => Some(Self::Header(name.clone())),
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
-            // The alternatives of the last one are asked for one by one.
+            // `of_limit` asks for each alternative of a `FirstOf`.
             KeySource::Path
             | KeySource::Method
             | KeySource::Route

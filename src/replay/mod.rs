@@ -2,8 +2,8 @@
 //!
 //! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two
 //! files that are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts.
-//! `fact` knows what a log may not tell. `cases` tries the `[[tests]]` of a file in the same way.
-//! `report` makes the answer of the counts, and writes it.
+//! `fact` knows what a log may not tell. `report` makes the answer of the counts, and writes it. `cases`
+//! tries the `[[tests]]` of a file in the same way, and `suggest` finds limits for a log.
 
 pub(crate) mod cases;
 pub(crate) mod fact;

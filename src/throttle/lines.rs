@@ -33,7 +33,8 @@ impl Throttle {
         }
     }
 
-    /// Counts the rejections of the other limits that refuse the request. Its line names `by` alone.
+    /// Counts the rejections of the other limits that refuse the request. The line about the request
+    /// names `by` alone.
     pub(super) fn count_beside(
         &self,
         limits: &[RequestLimit<'_>],

@@ -228,7 +228,7 @@ impl Throttle {
         Refused::Throttled { limit: &spec.name, retry_after, answer }
     }
 
-    /// Notes the keys that are rejected, and those near their limit. A key with enough left costs a
+    /// Notes the keys that are rejected, and those near their limit. A key with enough left costs only a
     /// comparison.
     fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
         for limit in limits {
@@ -248,7 +248,7 @@ impl Throttle {
     }
 
     /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing
-    /// limit, which is no candidate, costs a comparison.
+    /// limit, which is no candidate, costs only a comparison.
     fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
         for (place, tried) in limits.iter().enumerate() {
             let Claim { spec, key, decision: Some(decision), .. } = &tried.claim else { continue };
@@ -322,8 +322,8 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, decision, figures, .. } =
         &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
-    // A leaky bucket with room in its queue refuses whom it may not hold for so long. The client's next request would
-    // not get what is left either.
+    // A leaky bucket with room in its queue refuses a request that it may not hold for so long. The client's
+    // next request would not get the room either.
     let is_promise = outcome.passes() || remaining < cost.get();
     let remaining = if is_promise { remaining } else { 0 };
     let (burst, window) = capacity(&limit.claim);

@@ -84,7 +84,7 @@ impl Rehearsal {
         Self { shared, store, waiting, open, opened: 0 }
     }
 
-    /// Decides over these limits for a request at the time `now`, which must not be before the time of the
+    /// Lets these limits decide about a request at the time `now`, which must not be before the time of the
     /// last call. A request that passes gets the answer `answer`.
     ///
     /// # Errors

@@ -72,7 +72,12 @@ impl Admin {
             return Err(ApiProblem(StatusCode::CONFLICT, detail));
         }
         let listed = self.listed(spec.name.as_str(), &key.text);
-        let gone = || ApiProblem(StatusCode::CONFLICT, "somebody has ended it already".to_owned());
+        let gone = || {
+            ApiProblem(
+                StatusCode::CONFLICT,
+                "the override was set, and has ended already".to_owned(),
+            )
+        };
         Ok(answer_json(&self.overridden(&listed.ok_or_else(gone)?)))
     }
 
@@ -222,7 +227,9 @@ async fn read(body: Incoming) -> Result<Vec<u8>, ApiProblem> {
             Err(ApiProblem(StatusCode::PAYLOAD_TOO_LARGE, detail))
         }
         Ok(Err(error)) => Err(ApiProblem(StatusCode::BAD_REQUEST, error.to_string())),
-        Err(_) => Err(ApiProblem(StatusCode::REQUEST_TIMEOUT, "the body did not come".to_owned())),
+        Err(_) => {
+            Err(ApiProblem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))
+        }
     }
 }
 
@@ -234,6 +241,6 @@ fn field<T>(
     read: impl FnOnce(&Value) -> Option<T>,
 ) -> Result<Option<T>, ApiProblem> {
     let value = fields.get(name).filter(|value| !value.is_null());
-    let wrong = || ApiProblem::nonsense(format!("`{name}` is {is}"));
+    let wrong = || ApiProblem::nonsense(format!("`{name}` must be {is}"));
     value.map(|value| read(value).ok_or_else(wrong)).transpose()
 }

@@ -26,8 +26,9 @@ use crate::cli::admin::AdminClient;
 use crate::cli::{CommandResult, Failure};
 use crate::clock::every;
 
-/// The time between two questions, and the timeout for one of them.
+/// The time between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The timeout for a question.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The longest time that a change waits before it is shown.
@@ -39,7 +40,7 @@ enum News {
     History(Value),
     /// The endpoint does not answer, for this reason.
     Away(String),
-    /// A signal ends the command.
+    /// The command must end.
     End,
 }
 

@@ -9,7 +9,6 @@ use crate::cli::limits::{list, text};
 /// The seconds of a trend.
 pub(super) const SECONDS: usize = 60;
 
-/// The trends of all limits.
 #[derive(Debug, Default)]
 pub(super) struct Trends(HashMap<String, VecDeque<Second>>);
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::problem::{Problem, Severity, Span};
 
-/// The state that all readers of a file share: text, folder, environment, and the problems so far.
+/// The text, its folder, the environment, and the problems so far.
 pub(crate) struct Context<'c> {
     pub(crate) source: &'c str,
     /// A relative path in the text starts at this folder.

@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 /// A range of bytes in the file.
 pub(crate) type Span = Range<usize>;
 
-/// Whether a problem stops the program.
+/// Whether a configuration with this problem can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// The configuration cannot be used.
@@ -20,7 +20,6 @@ pub(crate) enum Severity {
 /// One problem of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    /// Whether the problem stops the program.
     pub(crate) severity: Severity,
     /// What was found.
     title: String,
@@ -125,7 +124,7 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// Whether at least one problem stops the program.
+    /// Whether at least one problem is an error.
     pub(crate) fn has_errors(&self) -> bool {
         self.list.iter().any(|problem| problem.severity == Severity::Error)
     }

@@ -35,8 +35,8 @@ impl DurationError {
     pub(crate) const AT_MOST: &str = "at most \"3650d\"";
 }
 
-/// A unit: its name in the file, its factor, and what people and other programs call it. The file has no weeks. A
-/// number alone has the empty name of other programs.
+/// A unit: its name in the file, its factor, and its names elsewhere. Weeks have no name in the file. A
+/// number alone has the empty name elsewhere.
 pub(super) type Unit = (&'static str, u64, &'static [&'static str]);
 
 pub(super) const DURATION_UNITS: [Unit; 6] = [

@@ -9,7 +9,6 @@ use crate::plan::AdminSpec;
 
 type Spec = AdminSpec;
 
-/// `[admin]`.
 pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]

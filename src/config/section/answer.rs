@@ -14,7 +14,6 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 
 type Spec = AnswerSpec;
 
-/// `[reject]`, and `reject` of a limit.
 pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 
 #[rustfmt::skip]

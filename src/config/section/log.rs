@@ -7,7 +7,6 @@ use crate::config::shape::{Kind, Shape};
 use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
-/// `[log]`.
 pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 type Spec = LogSpec;

@@ -14,7 +14,6 @@ use crate::request::client::ClientHeader;
 
 type Spec = ServerSpec;
 
-/// `[server]`.
 pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]

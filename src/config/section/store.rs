@@ -11,7 +11,6 @@ use crate::plan::{OnStoreError, PrefetchMode, RedisLocation, RedisUrl, StoreLoca
 
 type Spec = StoreSpec;
 
-/// `[store]`.
 pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
@@ -63,7 +62,8 @@ fn location(section: &mut Section<'_>) -> StoreLocation {
         _ => &[],
     };
     let secure: Vec<_> = servers.iter().map(|server| (server, &span)).collect();
-    let unused = "the store is not reached by `rediss://` or `rediss-sentinel://`";
+    let unused =
+        "`url` does not begin with `rediss://`, `rediss-sentinel://` or `rediss-cluster://`";
     let tls = tls::towards(section, &secure, Some(unused), &tls::SystemRoots::new());
     match url {
         Some(RedisUrl { location, .. }) => {

@@ -17,7 +17,6 @@ use crate::request::line::request_line;
 
 type Spec = TestCase;
 
-/// `[[tests]]`.
 pub(crate) static TEST: Shape = Shape::new("[[tests]]", || fields(SETTINGS));
 
 /// This many requests are surely a typing error.

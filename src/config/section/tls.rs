@@ -191,7 +191,7 @@ fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
 
 fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'static>]>> {
     let refuse = |error: TlsError| {
-        let title = format!("nobody can say whether this server is the right one: {error}");
+        let title = format!("the certificate of this server cannot be verified: {error}");
         section.cx.error(span, title, error.advice())
     };
     client::system_roots().map_err(refuse).ok()

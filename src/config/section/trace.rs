@@ -9,7 +9,6 @@ use crate::plan::{CollectorAddress, TraceSpec};
 
 type Spec = TraceSpec;
 
-/// `[trace]`.
 pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 
 #[rustfmt::skip]

@@ -132,7 +132,7 @@ pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     }
 }
 
-/// The path of a Unix socket, behind `unix:`. With two slashes more in front, as in a `file:` URL.
+/// The path of a Unix socket, behind `unix:`. Two more slashes may stand in front, as in a `file:` URL.
 pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')

@@ -83,7 +83,7 @@ pub(super) struct RecordDraft<'l> {
     headers: LoggedHeaders<'l>,
     status: Option<StatusCode>,
     bytes: Option<u64>,
-    /// In seconds, or of [`DurationUnit::OfProducer`].
+    /// In seconds, or in [`DurationUnit::OfProducer`].
     duration: Option<(f64, DurationUnit)>,
     message: Option<Cow<'l, str>>,
     module: Option<Cow<'l, str>>,
@@ -206,7 +206,7 @@ impl<'l> RecordDraft<'l> {
         if is_ours && headers.get(&USER_AGENT) == Logged::Untold {
             headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
         }
-        // Where all headers are named, this one is in a place of its own.
+        // A log that names all headers has the host in a place of its own.
         if headers.are_complete {
             headers.push(Cow::Borrowed("host"), host.clone());
         }
@@ -288,7 +288,8 @@ fn query<'l>(value: PlaceValue<'l>) -> Logged<'l> {
     }
 }
 
-/// A number with or without a unit behind it: in seconds, or of [`DurationUnit::OfProducer`]. `None` for a negative one.
+/// A number with or without a unit behind it: in seconds, or in [`DurationUnit::OfProducer`]. `None` for a
+/// negative number.
 fn duration(value: &PlaceValue<'_>, unit: DurationUnit) -> Option<(f64, DurationUnit)> {
     let (number, unit) = match value {
         PlaceValue::Text(text) => {

@@ -16,7 +16,7 @@ use super::record::{LineFault, LogRecord};
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
 /// [`LineFault`].
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read {file}{}", behind(*.lines))]
+#[error("cannot read {file}{}", after(*.lines))]
 pub struct ReadError {
     /// The file's name.
     pub(crate) file: String,
@@ -26,8 +26,8 @@ pub struct ReadError {
     pub(crate) source: io::Error,
 }
 
-fn behind(lines: u64) -> String {
-    if lines == 0 { String::new() } else { format!(" behind line {lines}") }
+fn after(lines: u64) -> String {
+    if lines == 0 { String::new() } else { format!(" after line {lines}") }
 }
 
 /// How far a log has been read.

@@ -197,7 +197,7 @@ fn an_error_says_behind_which_line_it_is() {
     let stream = Cursor::new(format!("{LINE}\n{LINE}\n")).chain(Fails);
     let mut reader = LogReader::over("a stream", stream, Format::Auto).unwrap();
     let error = paths(&mut reader).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read a stream behind line 2");
+    assert_eq!(error.to_string(), "cannot read a stream after line 2");
     assert_eq!(error.source.to_string(), "the disk is gone");
 }
 

@@ -83,7 +83,7 @@ fn is_same_name(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
 }
 
-/// Whose address it is that a log has for the client. If a line has several addresses, the one counts whose variant
+/// Whose address a log has for the client. If a line has several addresses, the one counts whose variant
 /// comes last here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientOrigin {
@@ -103,7 +103,7 @@ pub struct LogRecord<'l> {
     pub time: Timestamp,
     /// The client's address, an IPv4-mapped one as IPv4. `None`: the log does not tell, or names no address.
     pub client: Option<IpAddr>,
-    /// What that address is.
+    /// Whose address `client` is.
     pub client_is: ClientOrigin,
     /// The method, as sent.
     pub method: Cow<'l, str>,

@@ -12,7 +12,7 @@ const HEIGHT: u64 = 100;
 
 pub(crate) fn page(report: &Report<'_>) -> String {
     let mut page = String::new();
-    // A text takes all that is written.
+    // Writing to a string does not fail.
     let _ = write_page(&mut page, report);
     page
 }

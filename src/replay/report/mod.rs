@@ -25,7 +25,6 @@ use crate::plan::{KeyDisplay, LimitSpec};
 /// The clients and keys that are listed by name.
 const HARDEST: usize = 20;
 
-/// The report of a replay.
 pub(crate) struct Report<'r> {
     /// The lines that were read.
     pub(crate) lines: LineCounts,
@@ -258,7 +257,7 @@ pub(crate) fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String 
         KeyDisplay::Hashed => spec.key.hashed(key),
         KeyDisplay::Plain => key.clone(),
     };
-    // A text takes all that is written.
+    // Writing to a string does not fail.
     let _ = write_shown(hashed.as_str(), &mut text);
     text
 }

@@ -54,7 +54,7 @@ impl Report<'_> {
         oddities
     }
 
-    /// That lines are broken.
+    /// The number of broken lines, if there are any.
     pub(super) fn broken(&self) -> Option<String> {
         let count = self.lines.broken;
         (count > 0).then(|| format!("{} that cannot be read, for example:", counted(count, "line")))
@@ -62,7 +62,7 @@ impl Report<'_> {
 }
 
 impl FileReport<'_> {
-    /// How much of what clients send is rejected, of those clients of which anything is.
+    /// The share of requests that is rejected, for the clients with a rejected request.
     pub(super) fn share_of_rejected(&self) -> Option<String> {
         let Self { tally: ReplayTally { all, .. }, clients, .. } = self;
         (clients.rejected > 0).then(|| {

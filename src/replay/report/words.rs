@@ -13,8 +13,8 @@ pub(crate) fn number(number: u64) -> String {
     }
 }
 
-/// A share from 0 to 1 in percent, with at most two digits that count: `12 %`, `4.6 %`, `0.4 %`, `0.046 %`. A share that is not
-/// 0 or 1 is never written as 0 % or 100 %.
+/// A share from 0 to 1 in percent, with at most two significant digits: `12 %`, `4.6 %`, `0.4 %`, `0.046 %`.
+/// A share that is not 0 or 1 is never written as 0 % or 100 %.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 {

@@ -74,7 +74,7 @@ impl<'p> Suggest<'p> {
                 return None;
             }
             let mut text = String::new();
-            // A text takes all that is written.
+            // Writing to a string does not fail.
             let _ = self.write_limit(&mut text, place, percents[place]);
             Some(text)
         };

@@ -222,7 +222,7 @@ fn limit_name(route: &str, key: &[String]) -> String {
             name.push_str(&part);
         }
     }
-    // A number may come behind it.
+    // A limit's name has at most 64 characters, and a number may follow.
     name.truncate(56);
     if name.is_empty() { "all".to_owned() } else { name }
 }

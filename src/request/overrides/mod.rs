@@ -86,7 +86,7 @@ impl Part {
                 let form = normal_credentials(text.as_bytes());
                 let form = form.and_then(|form| String::from_utf8(form.into_owned()).ok());
                 form.map(Self::Exact).ok_or_else(|| {
-                    format!("`{text}` has no one reading, and requests with it are refused")
+                    format!("`{text}` can be read in two ways, and requests with it are refused")
                 })
             }
             _ => Ok(Self::Exact(text.to_owned())),

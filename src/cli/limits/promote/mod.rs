@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// In the file, give a limit the figures of its candidate.
 ///
-/// The edit is shown first. If the proxy runs on this machine, the command also shows what the candidate would
-/// have rejected. Everything else in the file stays as it is, comments too. The comments of the candidate go with it.
-/// A running proxy reads the changed file by itself.
+/// The edit is shown first. If the proxy runs on this machine, the command also shows what the candidate
+/// would have rejected. Everything else in the file stays as it is, but for the candidate's comments. A
+/// running proxy reads the changed file by itself.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PromoteCandidate {
     /// The limit's name
@@ -95,7 +95,7 @@ fn find<'p>(plan: &'p Plan, name: &str, file: &str) -> Result<&'p LimitSpec, Fai
     }
     if plan.off.iter().any(|off| off.as_str() == name) {
         return Err(Failure::usage(format!(
-            "the limit `{name}` of {file} is off, and so is its candidate: give it another `mode` first"
+            "the limit `{name}` of {file} is off, and so is its candidate: give the limit another `mode` first"
         )));
     }
     let names = plan.limits.iter().map(|limit| limit.name.as_str());

@@ -148,7 +148,7 @@ impl Screen<'_> {
     fn limits(&self, width: usize) -> ScreenPart {
         let limits = list(self.status, "limits");
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
-        // Narrow terminals have fewer figures. What was rejected is shown as long as there is any.
+        // Narrow terminals have fewer figures, but always the rejections.
         let mut figures = vec!["rejected", "allowed", "shadow", "delayed"];
         let taken = |figures: usize| names + figures * FIGURE;
         while figures.len() > 1 && taken(figures.len()) > width {

@@ -45,7 +45,6 @@ use crate::request::overrides::{KeyOverrides, Part};
 
 type Spec = LimitSpec;
 
-/// `[limits.NAME]`.
 pub(crate) static LIMIT: Shape = Shape::new("[limits.NAME]", || fields(SETTINGS));
 
 #[rustfmt::skip]
@@ -222,7 +221,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }
 
-    // Only now, so that what else is wrong with the limit is reported too.
+    // Not before: the other problems of the limit are to be reported too.
     let sources = sources?;
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),

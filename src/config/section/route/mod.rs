@@ -23,7 +23,6 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 
 type Spec = RouteOptions;
 
-/// `[[routes]]`.
 pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]

@@ -23,7 +23,6 @@ use crate::request::key::{KeySource, KeySpec, Missing};
 
 type Spec = UpstreamSpec;
 
-/// `[upstreams.NAME]`.
 pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS));
 
 #[rustfmt::skip]

@@ -184,8 +184,8 @@ impl TemplatePlace {
                 && !(*first == b'"' && escape::is_open(&bytes[..*at]))
         });
         let end = places.next()?;
-        let is_one_word = !self.is_one_word() || memchr::memchr(b' ', &bytes[..end]).is_none();
-        is_one_word.then_some(end)
+        let fits = !self.is_one_word() || memchr::memchr(b' ', &bytes[..end]).is_none();
+        fits.then_some(end)
     }
 }
 

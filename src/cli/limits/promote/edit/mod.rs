@@ -24,7 +24,7 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
         }
     }
     if is_inline {
-        // A field that was last has the space in front of the brace behind its value.
+        // The space in front of the closing brace belongs to the last value, which may be another one now.
         limit.fmt();
     }
     let edited = document.to_string();
