@@ -5,6 +5,7 @@ use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -17,6 +18,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
@@ -298,9 +300,56 @@ async fn in_time<F: Future>(
     end: &BodyEnd,
 ) -> Option<F::Output> {
     let sent = Instant::now();
-    poll_fn(|cx| match exchange.as_mut().poll(cx) {
-        std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
-        std::task::Poll::Pending => deadline.poll(cx, sent, limit, end).map(|()| None),
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = exchange.as_mut().poll(cx) {
+            return Poll::Ready(Some(outcome));
+        }
+        ready!(deadline.poll(cx, sent, limit, end));
+        // The answer may be there and not seen: a client that sends all the time uses tokio's budget up. The
+        // server must not be blamed for that.
+        Poll::Ready(match pin!(unconstrained(exchange.as_mut())).poll(cx) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tokio::task::coop::{has_budget_remaining, poll_proceed};
+    use tokio::time::advance;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_time_counts_though_it_is_seen_late() {
+        let (sender, answer) = oneshot::channel();
+        let mut answer = pin!(answer);
+        let (mut deadline, end) = (Deadline::default(), BodyEnd::default());
+        let mut waiting = pin!(in_time(answer.as_mut(), &mut deadline, LIMIT, &end));
+        let is_pending = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending, "nothing has come");
+        sender.send("an answer").unwrap();
+        advance(LIMIT * 2).await;
+        let seen = poll_fn(|cx| {
+            while has_budget_remaining() {
+                if let Poll::Ready(unit) = poll_proceed(cx) {
+                    unit.made_progress();
+                }
+            }
+            waiting.as_mut().poll(cx)
+        });
+        assert_eq!(seen.await, Some(Ok("an answer")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_answer_in_time_is_none() {
+        let (mut deadline, end) = (Deadline::default(), BodyEnd::default());
+        let answer = pin!(std::future::pending::<()>());
+        assert_eq!(in_time(answer, &mut deadline, LIMIT, &end).await, None);
+    }
 }

@@ -162,7 +162,7 @@ fn describe_bucket(
         (StoreLocation::Redis(_), Scope::Cluster) => {
             let name = name.text(algorithm, plan.log.keys);
             text.more(format_args!("in Redis as {name}"));
-            if spec.mode != Mode::Candidate {
+            if !spec.name.is_of_candidate() {
                 text.limit_fact("redis_key", name.to_string());
             }
         }
