@@ -63,7 +63,7 @@ pub(super) async fn serve(
     draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let proxy = worker.proxy.clone();
-    client.phase.multiplex();
+    client.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawned = Spawner::default();
     let (builder, tolerance, largest_head) = {

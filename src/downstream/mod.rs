@@ -40,6 +40,7 @@ use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
 use crate::tls::server::Certificates;
+use crate::upstream::overhead::Overhead;
 
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -123,7 +124,9 @@ async fn serve(
     };
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
-    let client = Arc::new(ClientConnection::new(Peer::new(peer, secure), phase, socket, subject));
+    let overhead = Overhead::new(worker.proxy.active().plan.server.max_header_size);
+    let peer_of_client = Peer::new(peer, secure);
+    let client = Arc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
     let speaks_http2 = tls::is_http2(&transport);
     let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
     let served = match speaks_http2 {
@@ -137,6 +140,10 @@ async fn serve(
         if error.is_parse() {
             worker.proxy.malformed(&client, status(&error));
         }
+    }
+    // Over HTTP/1.1 the request under way is malformed, and was counted.
+    if client.phase.is_multiplexed() && client.overhead.is_used_up() {
+        worker.refuse(stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
     if let Some(overdue) = client.phase.overdue() {
         worker.incidents.slow.count(overdue.reason(), peer.as_client(), Instant::now());

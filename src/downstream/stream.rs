@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::task::coop::{has_budget_remaining, unconstrained};
+use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::tls::ClientTransport;
@@ -27,6 +28,17 @@ const LONGEST_LINGER: Duration = Duration::from_secs(30);
 /// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// The most bytes that are read in a row before other connections have their turn. 20 connections of frames
+/// without requests then make others wait for some milliseconds.
+const MOST_IN_A_ROW: usize = 16 * 1024;
+
+/// The same for an HTTP/1.1 connection whose bytes are requests and data. A long upload is read in large pieces.
+const MOST_OF_DATA: usize = 256 * 1024;
+
+/// Why a connection is ended that sends framing without end.
+pub(super) const TOO_MUCH_OVERHEAD: &str =
+    "too many bytes that are neither a request nor data (chunk framing, HTTP/2 control frames)";
+
 /// A client's connection as bytes.
 #[derive(Debug)]
 pub(super) struct ClientStream {
@@ -38,6 +50,8 @@ pub(super) struct ClientStream {
     early: Bytes,
     /// No bytes were handed on yet.
     opening: bool,
+    /// Bytes that were read since the socket was last empty, or others last had their turn.
+    in_a_row: usize,
     lingering: Option<Lingering>,
 }
 
@@ -79,7 +93,8 @@ impl ClientStream {
         transport: ClientTransport,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { client, transport, metrics, early: Bytes::new(), opening: true, lingering: None }
+        let (early, lingering) = (Bytes::new(), None);
+        Self { client, transport, metrics, early, opening: true, in_a_row: 0, lingering }
     }
 
     /// The same stream, with bytes that were read before. They are returned by the next reads.
@@ -109,13 +124,34 @@ impl ClientStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
+        let (phase, overhead) = (&self.client.phase, &self.client.overhead);
+        let is_trusted = !phase.is_multiplexed() && !overhead.is_suspect();
+        let most = if is_trusted { MOST_OF_DATA } else { MOST_IN_A_ROW };
+        if self.in_a_row >= most {
+            self.in_a_row = 0;
+            // tokio looks for input of others before it wakes a task that has yielded.
+            let _ = pin!(yield_now()).poll(cx);
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
+        let mut limited = (&mut self.transport).take((most - self.in_a_row) as u64);
+        let Poll::Ready(came) = Pin::new(&mut limited).poll_read(cx, buffer) else {
+            self.in_a_row = 0;
+            return Poll::Pending;
+        };
+        came?;
         let read = buffer.filled().len() - before;
+        self.in_a_row += read;
         if read > 0 {
-            self.client.phase.bytes_came();
+            phase.bytes_came();
             self.metrics.received(read);
-            spend_on(read, cx);
+            if !phase.has_switched() {
+                overhead.came(read);
+                if overhead.is_used_up() {
+                    let kind = io::ErrorKind::InvalidData;
+                    return Poll::Ready(Err(io::Error::new(kind, TOO_MUCH_OVERHEAD)));
+                }
+            }
         }
         Poll::Ready(Ok(read))
     }

@@ -199,7 +199,7 @@ impl<'c> ConnectionWatch<'c> {
                 if let Some(overdue) = serving.look(now) {
                     self.client.phase.note_overdue(overdue);
                 }
-                self.client.phase.looked(now);
+                self.client.looked(now);
             }
             _ => {}
         }
@@ -243,6 +243,7 @@ mod tests {
     use crate::proxy::Peer;
     use crate::proxy::client::{Phase, Socket, Times};
     use crate::request::client::PeerAddress;
+    use crate::upstream::overhead::Overhead;
 
     const TIMES: Times = Times {
         header: Duration::from_secs(10),
@@ -279,7 +280,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let peer = Peer::new(PeerAddress::UnixSocket, false);
-        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(Left(stream)), None)
+        let (phase, socket) = (Phase::new(TIMES), Socket::new(Left(stream)));
+        ClientConnection::new(peer, phase, Overhead::new(0), socket, None)
     }
 
     /// A timer that is polled with the budget spent does not register the task. The watch must not rely on

@@ -237,6 +237,7 @@ impl Body for ResponseBody {
         {
             ended.sent += piece.len() as u64;
             ended.noted.permit.read(piece);
+            ended.client.overhead.answered(piece.len());
         }
         if let Some(uptake) = &self.uptake {
             *uptake.lock() = frame.is_ready().then(Instant::now);

@@ -61,7 +61,7 @@ pub(super) async fn send(
         true => hop::limit_trailers(&mut exchange.head.headers, &plan.server),
         false => Trailers::new(),
     };
-    let mut request = Request::new(body_of(exchange, plan, route, trailers));
+    let mut request = Request::new(body_of(exchange, plan, route, trailers, client));
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target;
@@ -147,12 +147,13 @@ fn body_of(
     plan: &Plan,
     route: &RouteSpec,
     trailers: Trailers,
+    client: &ClientConnection,
 ) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
             let most = most_bytes(plan, route);
             let time_limit = plan.server.body_timeout;
-            RequestBody::streamed(body, most, time_limit, trailers)
+            RequestBody::streamed(body, most, time_limit, trailers, client.overhead.clone())
         }
         None => RequestBody::empty(),
     }

@@ -139,7 +139,7 @@ impl Proxy {
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let (began, seen) = (exchange.began, exchange.seen);
-        let is_second = client.phase.begin(began);
+        let is_second = client.begin(began);
         let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
         let server = &ended.active.plan.server;

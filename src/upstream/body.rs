@@ -19,6 +19,8 @@ use smallvec::SmallVec;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::overhead::Overhead;
+
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ struct Streamed {
     time_limit: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
+    /// Where the pieces are noted that have come from the client.
+    overhead: Option<Arc<Overhead>>,
 }
 
 /// The names of the fields that may follow a body.
@@ -190,12 +194,14 @@ impl RequestBody {
     }
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within
-    /// `time_limit` of the read before. Trailers other than `trailers` are removed.
+    /// `time_limit` of the read before. Trailers other than `trailers` are removed. `overhead` is that of the
+    /// client's connection.
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
         time_limit: Duration,
         trailers: Trailers,
+        overhead: Arc<Overhead>,
     ) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -206,6 +212,7 @@ impl RequestBody {
             time_limit: EventTimeout::new(time_limit),
             trailers,
             end: BodyEnd::begin(),
+            overhead: Some(overhead),
         })))
     }
 
@@ -217,6 +224,7 @@ impl RequestBody {
             time_limit: EventTimeout::new(Duration::MAX),
             trailers: Trailers::new(),
             end: BodyEnd::begin(),
+            overhead: None,
         })))
     }
 
@@ -274,8 +282,11 @@ impl Body for RequestBody {
             }
             Some(Err(error)) => Some(Err(body.end.fail(BodyFault::of(&*error)))),
             Some(Ok(frame)) => {
-                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                match body.allowance.checked_sub(length) {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                if let Some(overhead) = &body.overhead {
+                    overhead.piece(length);
+                }
+                match body.allowance.checked_sub(length as u64) {
                     None => Some(Err(body.end.fail(BodyFault::TooLarge))),
                     Some(rest) => {
                         body.allowance = rest;

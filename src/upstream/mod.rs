@@ -14,6 +14,7 @@ mod deadline;
 mod error;
 pub mod health;
 mod kept_head;
+pub(crate) mod overhead;
 mod pool;
 mod queue;
 mod retry;

@@ -4,17 +4,20 @@
 mod phase;
 mod socket;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 pub(crate) use self::phase::{DueAction, Overdue, Phase, Times};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
 use crate::upstream::ConnectionLease;
+use crate::upstream::overhead::Overhead;
 
 /// The two sides of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct ClientConnection {
     pub(crate) peer: Peer,
     /// What the connection is doing, and since when.
     pub(crate) phase: Phase,
+    /// What the client may send that is neither a request nor data.
+    pub(crate) overhead: Arc<Overhead>,
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
@@ -49,11 +54,36 @@ pub(crate) struct ClientConnection {
 
 impl ClientConnection {
     /// A connection from which nothing was read yet.
-    pub(crate) fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
+    pub(crate) fn new(
+        peer: Peer,
+        phase: Phase,
+        overhead: Overhead,
+        socket: Socket,
+        cert: Option<String>,
+    ) -> Self {
+        let overhead = Arc::new(overhead);
         let cert = cert.map(String::into_boxed_str);
         let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
         let too_many_fields = AtomicBool::new(false);
-        Self { peer, phase, socket, cert, switched, hello, too_many_fields }
+        Self { peer, phase, overhead, socket, cert, switched, hello, too_many_fields }
+    }
+
+    /// A request's head is complete at `now`. Returns what [`Phase::begin`] returns.
+    pub(super) fn begin(&self, now: Instant) -> bool {
+        self.overhead.request();
+        self.phase.begin(now)
+    }
+
+    /// The connection speaks HTTP/2 and carries many requests at once.
+    pub(crate) fn multiplex(&self) {
+        self.overhead.multiplex();
+        self.phase.multiplex();
+    }
+
+    /// About once a second while a request is under way: the client was still there at `now`.
+    pub(crate) fn looked(&self, now: Instant) {
+        self.overhead.second();
+        self.phase.looked(now);
     }
 
     /// The connection changes to another protocol after the current answer.

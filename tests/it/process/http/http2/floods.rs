@@ -1,10 +1,11 @@
 //! Clients that send what costs them little and others much: their connection ends or is bounded, and
 //! nobody else notices.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use serde_json::Value;
 
@@ -19,6 +20,11 @@ use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, now, wait_until};
+
+const ACK: u8 = 1;
+/// Frame types (RFC 9113, 6.3 and 5.5).
+const PRIORITY: u8 = 2;
+const UNKNOWN: u8 = 0x42;
 
 const PROTOCOL_ERROR: Option<u32> = Some(1);
 const FLOW_CONTROL_ERROR: Option<u32> = Some(3);
@@ -169,6 +175,37 @@ fn unread_answers_to_pings_and_settings_end_the_connection() {
         flood(&mut client, &piece.repeat(1000));
         assert_unharmed(&proxy, before);
     }
+}
+
+#[test]
+fn control_frames_without_end_end_the_connection_though_their_answers_are_read() {
+    let api = Upstream::echoing();
+    let mut proxy = Proxy::of_one_worker(&api).start();
+    let change = [[0, 4].as_slice(), &65_535_u32.to_be_bytes()].concat();
+    let pieces = [
+        frame(PING, 0, 0, &[7; 8]),
+        frame(PING, ACK, 0, &[7; 8]),
+        frame(SETTINGS, 0, 0, &change),
+        frame(PRIORITY, 0, 3, &[0, 0, 0, 0, 1]),
+        frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+        frame(UNKNOWN, 0, 0, b""),
+    ];
+    for piece in &pieces {
+        let mut client = acquainted(proxy.address);
+        let before = proxy.memory();
+        let mut answers = client.stream.try_clone().unwrap();
+        let reading = thread::spawn(move || {
+            let _ = io::copy(&mut answers, &mut io::sink());
+        });
+        flood(&mut client, &piece.repeat(1000));
+        reading.join().unwrap();
+        assert_unharmed(&proxy, before);
+    }
+    proxy.stop();
+    let lines = proxy.log.with("malformed requests");
+    let counts = lines.iter().map(|line| line["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), pieces.len() as u64, "{lines:?}");
+    assert!(lines.iter().all(|line| line["reason"].as_str().unwrap().contains("control frames")));
 }
 
 #[test]
