@@ -1,5 +1,7 @@
 //! `tidegate explain`.
 
+use serde_json::Value;
+
 use super::{folder, told};
 use crate::support::client::get;
 use crate::support::proxy::Proxy;
@@ -170,4 +172,20 @@ fn explain_tells_who_waits_and_what_is_tried() {
     }
     let text = explain("ann");
     assert!(text.contains("9/s, burst 9, an override") && !text.contains("tries 3/s"), "{text}");
+}
+
+#[test]
+fn the_key_in_redis_is_that_of_the_limit_and_not_of_its_candidate() {
+    let file = "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"redis://127.0.0.1:6379\"\n\
+        [limits.few]\nrate = \"5/m\"\ncandidate = { rate = \"3/m\" }\n\
+        [[routes]]\npath = \"/\"\nrespond = { status = 204 }\nlimits = [\"few\"]\n";
+    let explained = |file: &str| {
+        let folder = folder(Some(file));
+        let (code, out, errors) = told(folder.path(), &["explain", "GET /", "--json"]);
+        assert_eq!((code, errors.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&out).unwrap()["limits"][0]["redis_key"].clone()
+    };
+    let key = explained(file);
+    assert!(key.is_string());
+    assert_eq!(key, explained(&file.replace("candidate = { rate = \"3/m\" }\n", "")));
 }
