@@ -28,12 +28,12 @@ const LONGEST_LINGER: Duration = Duration::from_secs(30);
 /// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The most bytes that are read in a row before other connections have their turn. 20 connections of frames
-/// without requests then make others wait for some milliseconds.
-const MOST_IN_A_ROW: usize = 16 * 1024;
+/// The most bytes that are read in a row before other connections have their turn.
+const MOST_IN_A_ROW: usize = 256 * 1024;
 
-/// The same for an HTTP/1.1 connection whose bytes are requests and data. A long upload is read in large pieces.
-const MOST_OF_DATA: usize = 256 * 1024;
+/// The same for a connection whose last bytes were neither requests nor data. 20 such connections then make others
+/// wait for some milliseconds.
+const MOST_OF_FRAMING: usize = 16 * 1024;
 
 /// Why a connection is ended that sends framing without end.
 pub(super) const TOO_MUCH_OVERHEAD: &str =
@@ -125,8 +125,7 @@ impl ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let (phase, overhead) = (&self.client.phase, &self.client.overhead);
-        let is_trusted = !phase.is_multiplexed() && !overhead.is_suspect();
-        let most = if is_trusted { MOST_OF_DATA } else { MOST_IN_A_ROW };
+        let most = if overhead.is_suspect() { MOST_OF_FRAMING } else { MOST_IN_A_ROW };
         if self.in_a_row >= most {
             self.in_a_row = 0;
             // tokio looks for input of others before it wakes a task that has yielded.

@@ -22,8 +22,7 @@ const ANSWERED: i64 = 16;
 /// What each second of a request that is under way adds in bytes: frames of `PING`, for example.
 const PER_SECOND: i64 = 4 * 1024;
 
-/// If an HTTP/1.1 connection has sent so many bytes that are neither a request nor data, it is read in small
-/// pieces.
+/// A connection is read in small pieces after so many bytes that were neither a request nor data.
 const SUSPECT: i64 = 64 * 1024;
 
 /// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames
@@ -36,6 +35,8 @@ pub(crate) struct Overhead {
     /// Bytes; below 0 once it is used up.
     spare: AtomicI64,
     most: AtomicI64,
+    /// Bytes that have come and were good for nothing yet.
+    unpaid: AtomicI64,
     per_request: i64,
 }
 
@@ -44,7 +45,8 @@ impl Overhead {
     pub(crate) fn new(max_header_size: usize) -> Self {
         let per_request = PER_REQUEST + i64::try_from(max_header_size).unwrap_or(i64::MAX / 1024);
         let most = AT_FIRST + per_request;
-        Self { spare: AtomicI64::new(most), most: AtomicI64::new(most), per_request }
+        let [spare, most, unpaid] = [most, most, 0].map(AtomicI64::new);
+        Self { spare, most, unpaid, per_request }
     }
 
     /// The connection carries many requests at once.
@@ -85,12 +87,14 @@ impl Overhead {
         self.spare.load(Ordering::Relaxed) < 0
     }
 
-    /// Whether the last bytes of an HTTP/1.1 connection were neither a request nor data.
+    /// Whether many bytes have come lately that were neither a request nor data.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.most.load(Ordering::Relaxed) - self.spare.load(Ordering::Relaxed) > SUSPECT
+        self.unpaid.load(Ordering::Relaxed) > SUSPECT
     }
 
     fn add(&self, bytes: i64) {
+        let unpaid = self.unpaid.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.unpaid.store(unpaid.max(0), Ordering::Relaxed);
         // What is used up stays used up.
         let spare = self.spare.load(Ordering::Relaxed);
         if spare >= 0 {
@@ -115,6 +119,16 @@ mod tests {
             overhead.piece(1);
         }
         assert!(!overhead.is_used_up() && !overhead.is_suspect());
+    }
+
+    #[test]
+    fn a_connection_is_suspect_until_what_it_sent_was_good_for_something() {
+        let overhead = Overhead::new(HEAD);
+        overhead.multiplex();
+        overhead.came(100 * 1024);
+        assert!(overhead.is_suspect());
+        overhead.piece(100 * 1024);
+        assert!(!overhead.is_suspect());
     }
 
     #[test]
