@@ -74,6 +74,7 @@ fuzz_tests! {
     a_cost_is_read_the_same_however_it_is_cut: "costs", 300_000;
     a_log_is_read_the_same_however_it_is_cut: "logs", 30_000;
     only_whole_requests_arrive_and_answers_are_framed: "connection", 9_000;
+    streams_arrive_whole_and_end_as_they_should: "http2", 9_000;
 }
 
 /// `scripts/fuzz` did not build after a dependency or a feature of one was added, because the targets have a

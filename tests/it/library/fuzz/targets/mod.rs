@@ -5,10 +5,12 @@
 mod connection;
 mod costs;
 mod forwarded;
+mod http2;
 mod keys;
 mod logs;
 mod messages;
 mod path;
+mod scene;
 mod settings;
 
 /// A fuzz target.
@@ -20,7 +22,7 @@ pub(crate) struct FuzzTarget {
 }
 
 /// All targets.
-pub(crate) const TARGETS: [FuzzTarget; 7] = [
+pub(crate) const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "path", check: path::check },
     FuzzTarget { name: "keys", check: keys::check },
     FuzzTarget { name: "forwarded", check: forwarded::check },
@@ -28,6 +30,7 @@ pub(crate) const TARGETS: [FuzzTarget; 7] = [
     FuzzTarget { name: "costs", check: costs::check },
     FuzzTarget { name: "logs", check: logs::check },
     FuzzTarget { name: "connection", check: connection::check },
+    FuzzTarget { name: "http2", check: http2::check },
 ];
 
 /// Numbers that depend on an input alone: an input that fails must fail again.
