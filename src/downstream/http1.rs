@@ -13,11 +13,11 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::stream::ClientStream;
 use super::tunnel::TunnelEnd;
-use super::watch::{ConnectionWatch, Serving, WatchEnd};
+use super::watch::{ConnectionWatch, Serving, WatchEnd, in_time};
 use super::{GOODBYE, Worker, http2, tunnel};
 use crate::clock::FAR;
 use crate::plan::ServerSpec;
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     mut stream: ClientStream,
     client: Arc<ClientConnection>,
     worker: Arc<Worker>,
-    mut draining: Receiver<bool>,
+    draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
         // Boxed, so that a parked connection does not hold the memory of this future.
@@ -69,7 +69,7 @@ pub(super) async fn serve(
                 return Ok(());
             }
             Served::Idle { stream: parked, early } => {
-                if early.is_empty() && !is_awaited(&client, &mut draining).await {
+                if early.is_empty() && !is_awaited(&client, draining.clone()).await {
                     // Over TLS the client must be told, or the end looks like a cut connection.
                     let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());
@@ -80,16 +80,12 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits until a parked client sends something. Returns false if the idle time is over or the process
-/// drains.
-async fn is_awaited(client: &ClientConnection, draining: &mut Receiver<bool>) -> bool {
-    let until = client.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
-    tokio::select! {
-        biased;
-        () = client.socket.readable() => true,
-        () = sleep_until(until) => false,
-        _ = draining.wait_for(|draining| *draining) => false,
-    }
+/// Waits until a parked client sends something. Returns false if the idle time is over, or if the process
+/// drains and the client has had its last call.
+async fn is_awaited(client: &ClientConnection, draining: Receiver<bool>) -> bool {
+    let until = client.phase.idle_until();
+    let left = until.map_or(FAR, |until| until.saturating_duration_since(Instant::now()));
+    in_time(left, draining, client.socket.readable()).await.is_some()
 }
 
 /// Serves requests until the connection ends, changes to another protocol, or has been idle for a

@@ -18,8 +18,8 @@ use crate::proxy::client::{ClientConnection, DueAction, Overdue};
 /// reset, and a reset destroys what the client has not read yet.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
-/// Once the process drains, a client has this long to complete a handshake or a request's head that is
-/// awaited.
+/// Once the process drains, a client has this long to complete a handshake or to send a request. Without this time,
+/// a request that is on its way when its kept connection is closed would get no answer.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// Once a connection of a process that drains has nothing under way, its client has this long to close the
@@ -87,8 +87,8 @@ pub(super) struct ConnectionWatch<'c> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     NotDraining,
-    /// The process drains. Until this time a request may still come, since its first bytes may be on their
-    /// way. hyper alone would close at once and drop the request.
+    /// The process drains. Until this time a request may still come, since it may be on its way. hyper alone would
+    /// close at once and drop the request.
     Announced(Instant),
     /// The connection ends with what is under way.
     Begun,
@@ -113,6 +113,7 @@ impl<'c> ConnectionWatch<'c> {
         let mut listens = false;
         poll_fn(|cx| {
             loop {
+                self.notice_drain();
                 // The drain itself may cause the answer. The answer must then say `connection: close`.
                 if self.client.phase.is_busy() && self.is_last_now() {
                     serving.end_soon();
@@ -138,16 +139,20 @@ impl<'c> ConnectionWatch<'c> {
         .await
     }
 
-    /// Whether the process drains and no further request is awaited. Returns true only once.
-    fn is_last_now(&mut self) -> bool {
+    fn notice_drain(&mut self) {
         if self.ending == Ending::NotDraining && self.draining.has_changed().unwrap_or(true) {
             self.draining.mark_unchanged();
             if *self.draining.borrow_and_update() {
+                self.client.phase.end_soon();
                 self.ending = Ending::Announced(Instant::now() + LAST_CALL);
             }
         }
+    }
+
+    /// Whether the process drains and no further request is awaited. Returns true only once.
+    fn is_last_now(&mut self) -> bool {
         let Ending::Announced(until) = self.ending else { return false };
-        let is_last = !self.client.phase.awaits_head() || until <= Instant::now();
+        let is_last = !self.client.phase.awaits_request() || until <= Instant::now();
         if is_last {
             self.ending = Ending::Begun;
         }
@@ -188,8 +193,8 @@ impl<'c> ConnectionWatch<'c> {
             }
             Some((at, DueAction::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
-                    Ending::NotDraining => WatchEnd::Idle,
-                    Ending::Announced(_) | Ending::Begun | Ending::Quiet(_) => WatchEnd::Left,
+                    Ending::NotDraining | Ending::Announced(_) => WatchEnd::Idle,
+                    Ending::Begun | Ending::Quiet(_) => WatchEnd::Left,
                 }));
             }
             Some((at, DueAction::Look)) if at <= now => {
@@ -308,6 +313,23 @@ mod tests {
         let ended = watch.during(&mut Greedy::default()).await;
         assert!(matches!(ended, WatchEnd::Ended(())));
         draining_soon.abort();
+    }
+
+    /// A client that has its answer may have sent the next request already.
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_connection_has_a_last_call() {
+        let (drain, draining) = tokio::sync::watch::channel(false);
+        let client = client().await;
+        client.phase.begin(Instant::now());
+        client.phase.end(Instant::now());
+        drain.send(true).unwrap();
+        let mut serving = Greedy { spent: true, ending: false };
+        let ended = ConnectionWatch::new(&client, draining.clone()).during(&mut serving).await;
+        assert!(matches!(ended, WatchEnd::Idle), "it is parked");
+        assert!(client.phase.is_ending(), "the next answer says that the connection ends");
+        let begun = Instant::now();
+        assert!(in_time(TIMES.idle, draining, std::future::pending::<()>()).await.is_none());
+        assert_eq!(begun.elapsed(), LAST_CALL);
     }
 
     /// Is ready at the first poll. Returns whether `end_soon` was called before.

@@ -215,8 +215,10 @@ impl Proxy {
                     closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
                 }
                 if closes {
-                    response::close(&mut answer);
                     client.phase.linger();
+                }
+                if closes || (client.phase.is_ending() && exchange.switched.is_none()) {
+                    response::close(&mut answer);
                 }
             }
             if let Some((name, id)) =

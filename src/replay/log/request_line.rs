@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::Method;
+
 use super::record::LineFault;
 
 /// The parts of a request's target (RFC 9112, section 3.2).
@@ -45,8 +47,7 @@ fn split_text<'t, 'o>(
 
 /// Whether a text can be a method (RFC 9110, section 9.1). For no method, logs have `-`.
 pub(super) fn is_method(text: &str) -> bool {
-    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text != "-" && text.bytes().all(is_tchar)
+    text != "-" && Method::from_bytes(text.as_bytes()).is_ok()
 }
 
 /// Splits a target into its parts.

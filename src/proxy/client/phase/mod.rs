@@ -52,6 +52,8 @@ pub(crate) struct Phase {
     /// Over HTTP/2: how many more requests may be answered in this turn of the connection's task.
     room: Semaphore,
     lingers: AtomicBool,
+    /// The process drains, so the connection ends with its next answer.
+    ending: AtomicBool,
     /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
     /// The rest of the request's body is read and thrown away.
@@ -124,6 +126,7 @@ impl Phase {
             begun_this_turn: AtomicBool::new(false),
             room: Semaphore::new(STREAMS_AT_ONCE),
             lingers: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             switched: AtomicBool::new(false),
             discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
@@ -183,9 +186,24 @@ impl Phase {
         self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
     }
 
-    /// Whether a request's head has begun to come, or the connection's first head is still awaited.
-    pub(crate) fn awaits_head(&self) -> bool {
-        matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
+    /// Whether a request may be on its way, and the client would not learn that nobody read it. Over HTTP/2 the
+    /// client is told which requests were read.
+    pub(crate) fn awaits_request(&self) -> bool {
+        match self.doing.load(Ordering::Relaxed) {
+            FRESH | READING_HEAD => true,
+            IDLE => !self.is_multiplexed(),
+            _ => false,
+        }
+    }
+
+    /// The process drains.
+    pub(crate) fn end_soon(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection ends with its next answer.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     /// Whether a request is being served.
