@@ -44,8 +44,8 @@ impl Params {
         self.micros_for(self.burst.get())
     }
 
-    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this, and most
-    /// rates give one token at a time: a rate of that kind needs no division.
+    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this. Most
+    /// rates give one token at a time, and such a rate needs no division.
     pub(super) fn micros_for(&self, gained: u64) -> u64 {
         let period = self.rate.period();
         match self.rate.tokens() {
