@@ -54,9 +54,9 @@ pub enum Port {
     Tls(Arc<Certificates>),
 }
 
-/// What a worker serves connections with.
+/// What a worker needs to serve connections.
 pub(crate) struct Worker {
-    /// What answers requests.
+    /// Answers requests.
     pub(crate) proxy: Arc<Proxy>,
     /// Counts malformed requests and clients that took too long.
     pub(crate) incidents: Arc<Incidents>,

@@ -174,7 +174,7 @@ impl ServerState {
         }
     }
 
-    /// Changes the record. Returns whether the server went down or came up by that.
+    /// Changes the record. Returns whether the server thereby went down or came up.
     pub(in crate::upstream) fn note(
         &self,
         change: impl FnOnce(&mut ServerRecord, Instant),
