@@ -186,7 +186,8 @@ pub fn settle(
             }
         }
     };
-    // A full bucket that is ahead does not know what was taken before, and stays closed until then.
+    // A full bucket that is ahead of the clock does not know what was taken before. It stays closed until its
+    // time.
     let is_new = missing == 0 && rest == 0 && state.lead == Lead::NONE;
     (!is_new).then_some(State { missing, rest, ..state })
 }
