@@ -189,7 +189,7 @@ fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Problems> {
     })
 }
 
-/// There is no file of this name. Advice is only for the usual name: who gives another one has a file.
+/// There is no file of this name. Advice is given only for the usual name. Whoever names another file has one.
 fn missing(name: &str) -> Problem {
     let missing = Problem::general(format!("there is no {name}"));
     if name != DEFAULT_FILE {

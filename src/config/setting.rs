@@ -180,7 +180,7 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
         }
         let name = format!("{title}{}", self.field.name);
         let shown = self.show.map(|show| [old, new].map(|value| show(value, &self.field.kind)));
-        // Where the two are alike, what differs is not shown: it is too long, or secret.
+        // Where both texts are the same, the part that differs is too long to be shown, or secret.
         match shown.filter(|[was, is]| was != is) {
             values if self.restart => changes.restart.push(NeededRestart { field: name, values }),
             Some([was, is]) => changes.value(&name, &was, &is),

@@ -61,7 +61,7 @@ enum Complaint {
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
-    /// The client whose connections this one is counted with.
+    /// The client with whose connections this connection is counted.
     client: Option<IpAddr>,
     slots: Arc<ConnectionSlots>,
 }

@@ -54,9 +54,9 @@ pub enum Port {
     Tls(Arc<Certificates>),
 }
 
-/// What a worker serves connections with.
+/// What a worker needs to serve connections.
 pub(crate) struct Worker {
-    /// What answers requests.
+    /// Answers requests.
     pub(crate) proxy: Arc<Proxy>,
     /// Counts malformed requests and clients that took too long.
     pub(crate) incidents: Arc<Incidents>,
@@ -141,7 +141,7 @@ async fn serve(
             worker.proxy.malformed(&client, status(&error));
         }
     }
-    // Over HTTP/1.1 the request under way is malformed, and was counted.
+    // Over HTTP/1.1 the request under way was counted as malformed already.
     if client.phase.is_multiplexed() && client.overhead.is_used_up() {
         worker.refuse(stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }

@@ -289,8 +289,8 @@ mod tests {
         ClientConnection::new(peer, phase, Overhead::new(0), socket, None)
     }
 
-    /// A timer that is polled with the budget spent does not register the task. The watch must not rely on
-    /// it to wake the task.
+    /// A timer that is polled with the budget spent does not register the task. The watch must not rely on this
+    /// timer to wake the task.
     #[tokio::test(start_paused = true)]
     async fn a_spent_budget_costs_no_timer() {
         let (_drain, draining) = tokio::sync::watch::channel(false);

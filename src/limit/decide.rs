@@ -138,8 +138,8 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
 }
 
 /// For each line: finds the limit that holds the request longest, and asks the others again with that moment
-/// as the earliest one, until all that let the request pass name the same moment. Returns what each limit
-/// tells. A limit that lets the request pass and does not name the moment tells what it said by itself.
+/// as the earliest one, until all that let the request pass name the same moment. Returns the step of each limit.
+/// For a limit that lets the request pass and does not name the moment, this is its step without the others.
 ///
 /// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
 /// names a later moment at most once.

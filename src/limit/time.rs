@@ -122,8 +122,8 @@ impl Descent {
         self.left == 0
     }
 
-    /// The whole number at this place on the way from `high` to `low`, rounded down. `low` if it is the higher
-    /// one.
+    /// The whole number at this place on the way from `high` to `low`, rounded down. `low` if `low` is the
+    /// higher one.
     pub(crate) fn between(self, high: u64, low: u64) -> u64 {
         let part = u128::from(high.saturating_sub(low)) * u128::from(self.left);
         low + u64::try_from(part / u128::from(self.steps)).unwrap_or_default()

@@ -25,7 +25,7 @@ pub enum UnknownUse {
     /// The estimate, which the request took before.
     #[default]
     Estimate,
-    /// The most tokens that one request can use. A client that leaves before the number has come gains nothing by it.
+    /// The most tokens that one request can use. A client gains nothing by leaving before the number.
     Max,
 }
 

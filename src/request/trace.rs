@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// Names the trace and the caller's span.
 pub(crate) static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What tracing systems add to [`TRACEPARENT`]. It means nothing without it.
+/// What tracing systems add to [`TRACEPARENT`]. Without a `traceparent` it means nothing.
 pub(crate) static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Names a trace. Never zero: the id of zeros is invalid.

@@ -1,6 +1,6 @@
 //! Copies what Redis says of a bucket into a bucket of this process. While Redis is away, the process decides
 //! by its own buckets. Because of the copy these buckets do not begin full. `outage` and `prefetch` call
-//! this.
+//! this file.
 
 use std::sync::atomic::Ordering;
 
@@ -27,8 +27,8 @@ pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timest
     }
 }
 
-/// Notes that this many tokens remain in Redis. If this process would decide without Redis, its own bucket
-/// gets its share of the used tokens.
+/// Notes that this many tokens remain in Redis. If the limit's `on_store_error` is `local`, the bucket of this
+/// process gets this process's share of the used tokens.
 pub(super) fn write_known(
     shared: &ProcessStore,
     ask: &BucketAsk<'_>,

@@ -100,7 +100,7 @@ pub(super) struct BucketReceipt {
     pub(super) receipt: Receipt,
     /// The tokens came from the shared bucket, which several keys use while the table is full.
     pub(super) from_shared: bool,
-    /// How many buckets of this process had been reset before.
+    /// The number of resets in this process before the request took.
     pub(super) resets: u64,
 }
 
@@ -250,7 +250,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Another limit refuses the request. Returns the grant to be given back; `remaining` counts it again.
+    /// Another limit refuses the request. Returns the grant to be given back, and adds its tokens to `remaining`.
     pub(super) fn give_back(&mut self) -> Option<Box<Grant>> {
         let grant = self.grant.take()?;
         if let Some(Decision { outcome: Outcome::Allow, remaining }) = &mut self.decision {
@@ -292,7 +292,7 @@ pub(super) enum Source {
 }
 
 impl Grant {
-    /// The limit that gave it.
+    /// The limit that gave the grant.
     pub(crate) fn spec(&self) -> &LimitSpec {
         &self.spec
     }

@@ -12,8 +12,8 @@
 //! calculated. For other buckets the next request asks again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
-//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
-//! that the admin endpoint makes new, begins a generation, and ends all known refusals at once.
+//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. A reload, a change of the
+//! overrides or a reset of a bucket begins a new generation. This ends all known refusals at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +69,7 @@ struct KnownRefusal {
     algorithm: Algorithm,
     /// A request that takes less may pass.
     cost: Cost,
-    /// The tokens that there were: fewer than the cost.
+    /// The tokens that were left: fewer than the cost.
     remaining: u64,
     /// When the bucket has a token again, by the process's steady clock.
     ends: Timestamp,
@@ -80,11 +80,11 @@ struct KnownRefusal {
     /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
     /// tokens back at any moment.
     is_exact: bool,
-    /// Set while a request asks Redis, since the wait has ended. It wakes the requests that wait for the answer.
+    /// `Some` while a request asks Redis after the wait. Wakes the requests that wait for the answer.
     asked_by: Option<Arc<Notify>>,
 }
 
-/// What a request does that no known refusal refuses.
+/// What becomes of a request that no known refusal refuses.
 pub(super) enum RefusalLookup<'k> {
     /// Redis has to be asked, by the `Asker` if others wait for the answer.
     Asks(Option<Asker<'k>>),
@@ -189,7 +189,7 @@ impl KnownRefusals {
             let (algorithm, cost) = (claim.ask.algorithm, claim.ask.cost);
             let mut known = self.0.lock();
             let Some(after) = after else {
-                // Somebody may have made the bucket new. Then it has tokens that it lacked before.
+                // Somebody may have reset the bucket. Then it has tokens that it lacked before.
                 if !known.refusals.is_empty() && outcome.passes() {
                     let bucket = memory.identity(&claim.question());
                     let had = remaining.saturating_add(cost.get());
@@ -286,7 +286,7 @@ impl RefusalTable {
         Some(Decision { outcome: Outcome::Reject { retry_after }, remaining: refusal.remaining })
     }
 
-    /// Whether this request asks Redis about the bucket, or waits for the answer of one that does.
+    /// Whether this request asks Redis about the bucket, or waits for the answer to another request.
     fn ask<'k>(
         &mut self,
         known: &'k KnownRefusals,
@@ -327,7 +327,7 @@ impl RefusalTable {
     }
 }
 
-/// Whether the process itself decides. A candidate is left out: it may take where its limit alone refuses.
+/// Whether the process itself decides. False for a candidate: it may take where its limit alone refuses.
 fn is_of_process(claim: &Claim<'_>) -> bool {
     claim.party == Party::Process && claim.ask.mode != Mode::Candidate
 }

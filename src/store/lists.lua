@@ -2,12 +2,13 @@
 -- it only for a call that asks about such a bucket.
 --
 -- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says,
--- or that the key holds another type. Where the request passes, `ask` also returns a list that begins with
--- the receipt. If all limits of the request let it pass, `write` is called with that list, else `keep`.
--- `settle` writes at once.
+-- or that the key holds a value of another type. Where the request passes, `ask` also returns a list that
+-- begins with the receipt. If all limits of the request let it pass, `write` is called with that list, else
+-- `keep`. `settle` writes at once.
 
--- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member
--- is the clock by which it was made (7 bytes), and a running number among the entries of that clock (4).
+-- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member is
+-- its clock, the time at which the entry was made (7 bytes), and a running number among the entries with this
+-- clock (4 bytes).
 --
 -- Numbers are given to Redis as text: Redis takes longer to turn them into text by itself than to run the
 -- command.
@@ -51,8 +52,8 @@ function log.add(key, permits, at, clock, number)
   call('ZADD', key, unpack(entries))
 end
 
--- Forgets the entries that no interval holds which ends at `time` or later. Of the others it forgets the
--- oldest, where there are more than a list may keep.
+-- Forgets the entries that are in no interval that ends at `time` or later. If the list still has too many
+-- entries, forgets the oldest of them too.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '0', format('%d', math.max(time - figures[2], -1)))
   local excess = call('ZCARD', key) - figures[1] - math.max(figures[1], MOST_BEYOND)

@@ -276,8 +276,8 @@ impl Store {
         }
     }
 
-    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget its known
-    /// refusals within a second.
+    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's
+    /// known refusals within a second.
     ///
     /// # Errors
     /// Where Redis does not answer.

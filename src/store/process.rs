@@ -1,5 +1,5 @@
-//! What all workers of a process share of the store. `server` makes it once and calls it at a reload and
-//! about once a second. `memory` and `redis` keep their common state here.
+//! What all workers of a process share of the store. `worker::Process` makes it once. `server` calls it at a
+//! reload and about once a second. `memory` and `redis` keep their common state here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -130,7 +130,7 @@ impl ProcessStore {
     }
 
     /// Counts the keys of each lowered limit, and those of them whose next request its new figures refuse. `None`
-    /// where the limit's buckets live in Redis, where to count them would take a look at each key.
+    /// where the limit's buckets live in Redis: to count them, each key would have to be looked at.
     ///
     /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
     pub(crate) fn count_over(

@@ -3,7 +3,7 @@
 -- comes from a caller.
 --
 -- One call holds any number of requests. They are decided in their order. Each sees what the requests
--- before it took, and takes from all of its buckets or from none.
+-- before it took, and takes from all of its buckets or from none. An ask is what a request wants of one bucket.
 --
 -- The protocol with the caller (redis/call). Every number is whole and lies between -2^53 and 2^53.
 --
@@ -50,9 +50,9 @@
 -- It returns up to six values:
 --   1  wait       microseconds, from `earliest` on, until the cost would be allowed; -1: never allowed
 --   2  remaining  tokens; where the cost is allowed, after it was taken
---   3  moved      true where the state had to follow a clock that stepped back; nil where the bytes tell that
---                 the key lives long enough by these figures. Else the key has the expiry of other figures: until
---                 when it lives, in microseconds, or 0 or false where the bytes do not tell
+--   3  moved      true: the state had to follow a clock that stepped back. nil: the key lives long enough by
+--                 these figures. Else the key may have the expiry of other figures: the time at which it
+--                 expires, in microseconds, or 0 or false where the bytes do not tell this time
 --   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket
 --   5  expiry     until when the bytes must be kept; nil where the key already lives long enough
 --   6  receipt    what is noted of the taking, for a later settlement
@@ -133,8 +133,8 @@ while place < ends do
   local refused
   -- The bytes and the expiry of the candidate that stands in for that ask.
   local tried, tried_expiry
-  -- For each ask the earliest moment at which the other asks of its line let the request go. With a later one
-  -- the request is decided on again. No ask names a later moment twice.
+  -- For each ask the earliest moment at which the other asks of its line let the request go. If an ask names a
+  -- later moment, the request is decided on again. No ask names a later moment twice.
   local earliest
   -- For each line the latest of these moments, and the ask that named it.
   local agreed, named_by
@@ -329,7 +329,7 @@ for bucket = 1, #keys do
       end
     end
   elseif aged[bucket] then
-    -- Nothing was taken. The key may still have the expiry of other figures, by which the bucket is new sooner.
+    -- Nothing was taken. The key may still have the expiry of other figures, and would expire too early.
     local ask = aged[bucket]
     local _, _, lives, _, expiry = decide(ask[1], ask[4], 0, 0, states[bucket], now)
     if expiry and expiry > (lives or 0) then

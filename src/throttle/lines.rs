@@ -1,4 +1,4 @@
-//! What the log is told of requests that limits reject or delay.
+//! What the log gets about requests that limits reject or delay.
 
 use std::fmt;
 

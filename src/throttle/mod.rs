@@ -112,8 +112,8 @@ pub enum Refused<'p> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
-    /// `quotas` gets what the client is told of the limits. `traced` gets what the request's span tells of them,
-    /// if the request has one.
+    /// `quotas` gets what the client is told of the limits. If the request has a span, `traced` gets what the span
+    /// says of the limits.
     ///
     /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
     /// passed, what it took is spent whatever happens next. Only the returned permit may change that. The
@@ -157,7 +157,7 @@ impl Throttle {
             trace(&limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
-        // While Redis is away the process decides, and that takes no time of Redis.
+        // While Redis is away the process decides. Then no time of Redis is measured.
         let is_asked = match self.store.is_local() {
             true => !open.is_empty(),
             false => open.iter().any(|it| matches!(it.party, Party::Redis | Party::Limiter)),
@@ -322,8 +322,8 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, decision, figures, .. } =
         &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
-    // A leaky bucket with room in its queue refuses a request that it may not hold for so long. The client's
-    // next request would not get the room either.
+    // A leaky bucket with room in its queue refuses a request that would have to be held for too long. The
+    // client's next request would not get the room either.
     let is_promise = outcome.passes() || remaining < cost.get();
     let remaining = if is_promise { remaining } else { 0 };
     let (burst, window) = capacity(&limit.claim);

@@ -49,8 +49,8 @@ impl Permit {
         Self(self.0.extract_if(.., |held| held.is_slot()).collect())
     }
 
-    /// Tells of the answer of the upstream or a fixed answer: its status, and its headers before they are
-    /// changed for the client. A body will follow.
+    /// Notes an answer of the upstream or a fixed answer: its status, and its headers before they are changed for
+    /// the client. A body will follow.
     pub(crate) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         for held in &mut self.0 {
             held.status = Some(status);
@@ -68,7 +68,7 @@ impl Permit {
         }
     }
 
-    /// Tells of a whole answer at once: its status, and the bytes of its body where they are known.
+    /// Notes a whole answer at once: its status, and the bytes of its body where they are known.
     pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
         for held in &mut self.0 {
             held.status = status;
@@ -88,7 +88,7 @@ impl Permit {
         self.0.is_empty()
     }
 
-    /// Tells of the next piece of the body.
+    /// Reads the next piece of the body.
     pub(crate) fn read(&mut self, piece: &[u8]) {
         for held in &mut self.0 {
             match &mut held.used {

@@ -161,7 +161,7 @@ impl Rehearsal {
         }
     }
 
-    /// Forgets buckets that are like new, to give their memory back. To be called now and then;
+    /// Forgets full buckets, to give their memory back. To be called now and then;
     /// [`store::SWEEP_STEPS`] calls visit all buckets.
     pub(crate) fn sweep(&self, now: Timestamp) {
         self.shared.sweep(now);

@@ -48,9 +48,9 @@ impl RequestLimit<'_> {
     }
 }
 
-/// Where an enforcing limit is closed, the other limits take nothing, except the candidate where only one limit is
-/// closed. Those with buckets in this process are asked what they would say. Those in Redis are left out: a flood
-/// that is refused anyway is to cost Redis nothing.
+/// Where an enforcing limit is closed, the other limits take nothing. The only exception is the candidate of that
+/// limit, if no other limit is closed. The limits with buckets in this process are asked what they would say. The
+/// limits in Redis are left out: a flood that is refused anyway is to cost Redis nothing.
 pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) {
     let mut closed = limits
         .iter()

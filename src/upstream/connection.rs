@@ -47,8 +47,8 @@ pub(super) enum Connection {
     Http2(SharedConnection),
 }
 
-/// An HTTP/1.1 connection, which one request uses at a time. Dropping it closes it, also in the middle of
-/// an exchange.
+/// An HTTP/1.1 connection, which one request uses at a time. To drop this value closes the connection, also in
+/// the middle of an exchange.
 #[derive(Debug)]
 pub(super) struct ExclusiveConnection {
     sender: http1::SendRequest<RequestBody>,
@@ -68,7 +68,7 @@ pub(super) struct SharedConnection {
     pooled: bool,
     /// The server's limit of concurrent requests.
     most: Arc<AtomicUsize>,
-    /// How often something was read, and how often before the request was sent.
+    /// How often something was read. `reads_before` is this number at the time when the request was sent.
     reads: Arc<AtomicUsize>,
     reads_before: usize,
     driver: Arc<Driver>,

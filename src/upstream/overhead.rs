@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// What a connection may send before its first request, in bytes.
 const AT_FIRST: i64 = 1024 * 1024;
 
-/// What each request adds in bytes: the window of an HTTP/2 stream. If nobody reads an upload, so much of it
+/// What each request adds in bytes: the window of an HTTP/2 stream. If nobody reads an upload, this much of it
 /// comes in vain.
 const PER_REQUEST: i64 = 128 * 1024;
 
@@ -22,20 +22,20 @@ const ANSWERED: i64 = 16;
 /// What each second of a request that is under way adds in bytes: frames of `PING`, for example.
 const PER_SECOND: i64 = 4 * 1024;
 
-/// A connection is read in small pieces after so many bytes that were neither a request nor data.
+/// A connection is read in small pieces after this many bytes that were neither a request nor data.
 const SUSPECT: i64 = 64 * 1024;
 
 /// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames
-/// with which HTTP/2 controls a connection. They cost a client little and others much. Every byte counts when it
-/// comes, and what it was good for is added later: each request, and each piece of a body.
+/// with which HTTP/2 controls a connection. They cost a client little and others much. Every byte is taken off
+/// when it comes. Requests, pieces of bodies and time add bytes again.
 ///
-/// The connection's requests and its stream share it. They all run on one thread.
+/// The requests and the stream of a connection share this value. They all run on one thread.
 #[derive(Debug)]
 pub(crate) struct Overhead {
     /// Bytes; below 0 once it is used up.
     spare: AtomicI64,
     most: AtomicI64,
-    /// Bytes that have come and were good for nothing yet.
+    /// Bytes that have come, less the bytes that were added; at least 0.
     unpaid: AtomicI64,
     per_request: i64,
 }
@@ -54,7 +54,7 @@ impl Overhead {
         self.most.store(AT_FIRST + self.per_request.saturating_mul(STREAMS), Ordering::Relaxed);
     }
 
-    /// So many bytes have come.
+    /// This many bytes have come.
     pub(crate) fn came(&self, bytes: usize) {
         self.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
     }
@@ -95,7 +95,7 @@ impl Overhead {
     fn add(&self, bytes: i64) {
         let unpaid = self.unpaid.load(Ordering::Relaxed).saturating_sub(bytes);
         self.unpaid.store(unpaid.max(0), Ordering::Relaxed);
-        // What is used up stays used up.
+        // A value below 0 stays below 0.
         let spare = self.spare.load(Ordering::Relaxed);
         if spare >= 0 {
             let most = self.most.load(Ordering::Relaxed);

@@ -141,7 +141,7 @@ mod tests {
         assert!(poll(leaves.as_mut()).is_pending());
         assert!(poll(stays.as_mut()).is_pending());
         drop(first);
-        // Its turn has come, but it leaves before it looks.
+        // The first client's turn has come, but the client leaves before its request goes on.
         drop(leaves);
         assert!(matches!(poll(stays.as_mut()), Poll::Ready(Ok(_))));
     }

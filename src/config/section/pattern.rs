@@ -3,7 +3,7 @@
 use crate::config::reader::{Item, Wrong};
 use crate::request::route::Pattern;
 
-/// The advice where no path of ours is the same.
+/// The advice where tidegate's syntax has no such path.
 const NO_SAME_PATH: &str =
     "write {name} for a segment, and {*rest} for the rest of the path; all else stands for itself";
 
@@ -31,15 +31,15 @@ pub(crate) fn pattern(item: &Item<'_>) -> Option<Pattern> {
 /// The path in tidegate's syntax. `None` where the path has tidegate's syntax already, and where this syntax
 /// has no such path.
 fn in_our_way(path: &str) -> Option<String> {
-    // The anchors of a regular expression are dropped: a pattern always matches the whole path. `\w` stands
-    // for what is one segment, because the slash would part it.
+    // The anchors of a regular expression are dropped: a pattern always matches the whole path. `[^/]` becomes
+    // `\w`, because its slash would split the segment.
     let plain = path.trim_start_matches('^').trim_end_matches('$').replace("[^/]", "\\w");
     let segments: Option<Vec<String>> = plain.split('/').map(segment).collect();
     let mut ours = segments?.join("/");
     if !ours.starts_with('/') {
         ours.insert(0, '/');
     }
-    // A space parts nginx's modifier, as in `= /exact`, from the path.
+    // A space separates nginx's modifier, as in `= /exact`, from the path.
     let is_right = !path.contains(' ') && ours.parse::<Pattern>().is_ok() && is_our_way(&ours);
     (is_right && ours != path).then_some(ours)
 }

@@ -312,7 +312,7 @@ fn every_section_refuses_what_it_does_not_know() {
 #[test]
 fn no_problem_shows_a_secret() {
     let env = |name: &str| {
-        // Those that can be read, and are wrong in another way.
+        // Values that can be read, and are wrong in another way.
         Some(match name {
             "B" => "s3cret".to_owned(),
             "C" => "/s3cret/:id\\".to_owned(),

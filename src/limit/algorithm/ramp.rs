@@ -221,7 +221,8 @@ mod tests {
         }
     }
 
-    /// By this time the store chooses which bucket it forgets first. It was the long period of the rate.
+    /// The store chooses by this time which bucket it forgets first. A regression: the time was the long period of
+    /// the rate.
     #[test]
     fn a_bucket_on_the_way_is_known_to_refill_as_fast_as_it_does() {
         let (old, new) = (bucket("100/m", 100), bucket("50/m", 50));

@@ -15,7 +15,7 @@ pub struct Want {
     pub cost: Cost,
     /// How long the request may be held.
     pub max_wait: MaxWait,
-    /// The request goes this many microseconds from now, or later: another limit holds it so long.
+    /// The request goes this many microseconds from now, or later: another limit holds it for this time.
     pub earliest: u64,
 }
 

@@ -65,8 +65,8 @@ pub(super) fn a_promised_wait_is_exact(
     Ok(())
 }
 
-/// From `fresh_at` on, and `later` microseconds after it, a state is as good as none. More than `sooner`
-/// microseconds before `fresh_at` the bucket is not full.
+/// At `fresh_at`, and `later` microseconds after it, a state is the same as none. More than `sooner` microseconds
+/// before `fresh_at` the bucket is not full.
 pub(super) fn when_fresh_it_is_as_good_as_new(
     (algorithm, state): (Algorithm, State),
     cost: u64,

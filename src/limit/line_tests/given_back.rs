@@ -28,8 +28,8 @@ fn generous() -> [Algorithm; 3] {
     ]
 }
 
-/// A bucket that is ahead does not know what was taken before. If it were new again, a client could send a burst,
-/// hang up, and send the next one.
+/// A bucket that is ahead of the clock does not know what was taken before. If it became a new bucket, a client
+/// could send a burst, hang up, and send the next burst.
 #[test]
 fn where_all_clients_have_left_nothing_goes_before_their_last_moment() {
     let slow = Algorithm::TokenBucket(Params { rate: rate(1, 1), burst: burst(1) });

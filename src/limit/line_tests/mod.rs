@@ -70,7 +70,7 @@ fn any_limits() -> impl Strategy<Value = Vec<Ask>> {
     prop::collection::vec(limit, 2..4)
 }
 
-/// An ask about a limit that holds requests so long. The algorithm is to be replaced.
+/// An ask about a limit that holds requests for this time. The algorithm is to be replaced.
 fn patient(max_wait: MaxWait) -> Ask {
     let (algorithm, cost) = (Algorithm::Closed, Cost::ONE);
     Ask { algorithm, cost, max_wait, mode: Mode::Enforce, line: WaitingLine::new(1) }
@@ -87,7 +87,7 @@ impl Buckets {
         Self { states: vec![None; limits], logs: vec![Log::default(); limits] }
     }
 
-    /// A request that one limit alone is asked about. It passes at once.
+    /// Asks one limit alone about a request, which passes at once.
     fn take(&mut self, place: usize, ask: &Ask, now: Timestamp) -> Receipt {
         let step = ask.algorithm.decide(self.states[place], ask.want_from(0), now);
         assert_eq!(step.decision.outcome, Outcome::Allow);
@@ -190,8 +190,8 @@ proptest! {
         }
     }
 
-    /// A regression: what remained was told for the moment at which a request goes, and rose from one held
-    /// request to the next one.
+    /// A regression: the number of remaining tokens was that of the moment at which the request goes. It rose from
+    /// one held request to the next.
     #[test]
     fn what_remains_does_not_rise_while_no_time_passes(
         limits in any_limits(),
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Held requests wait for the next window. Without a line they would all go when it begins.
+/// Held requests wait for the next window. Without a line they would all go when the window begins.
 #[test]
 fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
     let interval = Interval::from_micros(10 * SECOND).unwrap();

@@ -96,7 +96,7 @@ fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
     Some(ForwardedPair { name, value, after })
 }
 
-/// Whether this may be a name (RFC 9110, 5.6.2). A name is not `x;for`: a second `for` would be hidden in it.
+/// Whether this may be a name (RFC 9110, 5.6.2). `x;for` is no name: a second `for` would be hidden in it.
 fn is_token(name: &[u8]) -> bool {
     let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     name.iter().all(is_tchar)

@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// The name was taken to be all text before the equals sign, so this was one `for`, and an `x;for`.
+    /// A regression: all text before the equals sign was read as the name. The second `for` was then an `x;for`.
     #[test]
     fn a_second_for_behind_a_pair_without_value_is_not_overlooked() {
         for line in ["for=203.0.113.7;x;for=203.0.113.8", "for=203.0.113.7; y z;for=203.0.113.8"] {

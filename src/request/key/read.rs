@@ -82,7 +82,7 @@ fn only<'v>(values: impl IntoIterator<Item = Cow<'v, [u8]>>, builder: &mut KeyBu
     }
 }
 
-/// The same as `only`, for values of which some may be `None`: a value that only some servers see.
+/// The same as `only`, for values that may be `None`. `None` is a value that only some servers see.
 fn unless_ambiguous<'v>(
     values: impl Iterator<Item = Option<Cow<'v, [u8]>>>,
     builder: &mut KeyBuilder,

@@ -55,7 +55,7 @@ pub(crate) enum PartShape {
 impl Part {
     /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or
     /// a value. A value is changed to the form that keys use. Where the part has alternatives, the number of one
-    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number is of the first.
+    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number belongs to the first.
     ///
     /// # Errors
     /// A description, where no key can ever have the value.
@@ -206,7 +206,7 @@ impl PartShape {
         Self::at(part, 0)
     }
 
-    /// Of a part of the alternative at this place.
+    /// The shape of a part that belongs to the alternative at this place.
     fn at(part: &Part, place: usize) -> Self {
         match part {
             Part::Exact(_) => Self::Exact,
@@ -219,7 +219,7 @@ impl PartShape {
     }
 }
 
-/// The text of a part of the alternative at this place in the key of its map.
+/// The text of a part in the key of its map. The part belongs to the alternative at this place.
 fn text(part: &Part, place: usize) -> String {
     match part {
         Part::Exact(value) => {

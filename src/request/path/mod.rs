@@ -1,6 +1,6 @@
 //! The one normal form of a path.
 //!
-//! Only this module reads paths. The path for the upstream is written new from the parsed path: it has no
+//! Only this module reads paths. The path for the upstream is built from the parsed path: it has no
 //! dot segments and no spelling that another parser could read as another path. The path for routes and
 //! keys is made from the upstream's path alone, so both always mean the same resource.
 //!

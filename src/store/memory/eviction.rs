@@ -29,7 +29,7 @@ impl Memory {
         let from = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
         let others = self.shards.iter().cycle().skip(from % self.shards.len());
         others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
-            // This lock may be out of the ascending order of locks. To wait for it could end in a deadlock.
+            // This shard may come before a shard that is locked already. To wait for its lock could be a deadlock.
             other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, spare, now))
         })
     }

@@ -40,8 +40,8 @@ use crate::plan::LimitSpec;
 const SHARD_SIZE: usize = 800;
 const MOST_SHARDS: usize = 16_384;
 
-/// The number of shards of a small table, where each has at least [`SMALLEST_SHARD`] buckets. The number of
-/// shards stays when a reload raises `max_keys`. With one shard, one lock would then hold the whole table.
+/// A table has at least this many shards, as long as each has at least [`SMALLEST_SHARD`] buckets. A reload that
+/// raises `max_keys` adds no shards: a large table that began with one shard would have a single lock.
 const FEWEST_SHARDS: usize = 64;
 /// The fewest buckets in a shard. An eviction compares the buckets of one shard only, and chooses badly among
 /// few.
@@ -64,7 +64,7 @@ pub(super) struct Memory {
     pub(super) full: Full,
     resets: Resets,
     swept: AtomicUsize,
-    /// The shard from which the next search of other shards for a bucket to evict begins.
+    /// The shard at which the next search for a bucket to evict in other shards begins.
     looked_at: AtomicUsize,
 }
 

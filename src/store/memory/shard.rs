@@ -52,7 +52,7 @@ impl LimitMark {
 }
 
 /// When a bucket is full, and may be forgotten without effect. Before that it may be evicted to make room,
-/// unless it owes tokens. Kept in one word, because each bucket has one.
+/// unless it owes tokens. Kept in one word, to save memory in each bucket.
 ///
 /// The time is by the bucket's own clock. If a wall time were converted to the steady clock, a step back of
 /// the wall clock would make a running window look ended. Times are below 2^53. The bits above hold how much

@@ -1,5 +1,5 @@
-//! Makes a connection to Redis: finds the server that decides, encrypts, and logs in. `connection` calls
-//! this file for each connection, and `command` for an operator's.
+//! Makes a connection to Redis: finds the server that decides, encrypts, and logs in. `redis::connection` calls
+//! this file for requests, `topology` for questions about slots, and `redisson::command` for operators.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 pub(in crate::store) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
-    /// The sentinel that is asked first next time. Each search begins with another one: a sentinel that is
+    /// The sentinel that is asked first next time. Each search begins with another sentinel, because one that is
     /// silent, or cut off from the others, must not stand in the way.
     sentinel: AtomicUsize,
 }

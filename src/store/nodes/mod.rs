@@ -269,7 +269,7 @@ impl RedisNodes {
         *self.untold.lock().entry((from, to.location.to_string())).or_default() += 1;
     }
 
-    /// Logs the slots that moved since the last such line. A resharding is told from time to time.
+    /// Logs the slots that moved since the last such line. During a resharding a line comes from time to time.
     fn tell_moves(&self, is_failover: bool) {
         let mut moved = self.untold.lock();
         if moved.is_empty() || !self.lines.is_due(()) && !is_failover {

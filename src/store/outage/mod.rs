@@ -103,7 +103,7 @@ struct RedisRequest<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
     moment: Moment,
-    /// There if other requests wait for the answer to this one.
+    /// `Some` if other requests wait for the answer to this request.
     asker: Option<Asker<'q>>,
     /// By when Redis must have answered all calls.
     deadline: Instant,
@@ -255,7 +255,7 @@ impl RedisRequest<'_> {
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
             let answer = match is_first {
-                // The call has the same deadline by itself.
+                // The call itself has the same deadline.
                 true => asking.await,
                 false => {
                     timeout_at(self.deadline, asking).await.unwrap_or(Err(StoreError::TimedOut))

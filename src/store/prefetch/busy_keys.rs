@@ -60,7 +60,7 @@ struct BusyKey {
 struct Batch {
     tokens: u64,
     receipt: Receipt,
-    /// From this time on the tokens are void. It counts from before the tokens were taken.
+    /// From this time on the tokens are void. Their life is counted from before they were taken.
     ends: Instant,
 }
 

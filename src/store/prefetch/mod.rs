@@ -1,5 +1,5 @@
 //! Tokens that this worker has taken from Redis in advance, for keys that are busy. `outage` asks here before
-//! it asks Redis. Only with `store.prefetch = "auto"`. `busy_keys` counts and holds, and `reserve` says how
+//! it asks Redis. Used only with `store.prefetch = "auto"`. `busy_keys` counts and holds, and `reserve` says how
 //! much may be held, and when.
 //!
 //! A batch is taken from the bucket like the tokens of a request, and requests are then decided here. Never
@@ -10,7 +10,7 @@
 //!
 //! A worker holds at most its equal part of the reserve. It counts the processes that are announced in Redis
 //! (`redis::processes`). A process that was announced for less than twelve seconds fetches nothing, because
-//! another one may not have counted it yet. A batch is void after two seconds, long before an announcement
+//! another process may not have counted it yet. A batch is void after two seconds, long before an announcement
 //! ends. Therefore no two processes divide the reserve by different numbers.
 //!
 //! The price: requests find an eighth less of the burst. A batch whose answer comes too late is lost. If a

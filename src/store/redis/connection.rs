@@ -37,8 +37,8 @@ const FAILURES: u32 = 3;
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
-/// The names that are tried for a probe's key. One of them lies in a slot of each server that has more than a
-/// few.
+/// The number of names that are tried for a probe's key. A server that has more than a few slots has at least
+/// one of these names in its slots.
 const MOST_NAMES: u32 = 10_000;
 
 /// The server to connect to.
@@ -56,7 +56,7 @@ pub(super) struct RedisServer {
 /// The present connection, or the attempt to make one.
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
-    /// The number of the present connection among all of the worker. 0 before the first one.
+    /// The number of the present connection among all connections of the worker. 0 before the first one.
     number: Arc<AtomicU64>,
     node: Arc<RedisNode>,
     is_in_cluster: bool,

@@ -1,4 +1,5 @@
-//! The slots that a worker's requests hold in Redis, each under a lease that is renewed until its return.
+//! The slots that a worker's requests hold in Redis. Each slot has a lease, which is renewed until the slot's
+//! return.
 //!
 //! `redis` names a slot before it asks for the slot. Therefore a slot can be given back even where the
 //! answer was lost. Renewals and returns join the worker's other calls, and nobody waits for their replies.

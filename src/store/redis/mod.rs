@@ -5,7 +5,8 @@
 //! `call` packs them and reads the answer, `router` finds the server in `nodes`, and `connection` sends the call. In a
 //! cluster a call has the keys of one slot. `pending` is a question whose client may leave before the answer.
 //! `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
-//! `overrides` reads and sets the overrides of operators. `setbacks` decides which failures of these two are logged.
+//! `overrides` reads and sets the overrides of operators. `setbacks` decides which failures of `processes` and
+//! `overrides` are logged.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod call;
@@ -57,7 +58,7 @@ pub(super) struct Redis {
     router: Arc<Router>,
     pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
-    /// In one worker of the process.
+    /// `Some` in one worker of the process.
     announcement: Mutex<Option<Announcement>>,
     pub(super) leases: Leases,
     prefix: String,

@@ -1,8 +1,8 @@
 -- The overrides that operators set while proxies run. KEYS[1] is the hash that has them all.
 --
--- A field is LIMIT:KEY, and its value is the end in microseconds, a space, and JSON that the script passes
--- on. An end of 0 is none. The field `generation` has no colon, and no override is called so. It changes
--- with each change that all processes must hear of. It never repeats, because it is a time.
+-- A field is LIMIT:KEY. Its value is the end in microseconds, a space, and JSON that the script passes on. An
+-- end of 0 means no end. The field `generation` is no override, because it has no colon. Its value changes with
+-- each change that all processes must hear of. This value never repeats, because it is a time.
 --
 -- ARGV[1] says what to do:
 --   look                              nothing more
@@ -21,7 +21,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- What is over goes. The others are counted, and the latest end is found.
+-- Overrides that have ended are removed. The others are counted.
 local left, count, latest, ends_never = {}, 0, now, false
 local all = redis.call('HGETALL', hash)
 local generation = 0
@@ -68,7 +68,7 @@ end
 if ends_never then
   latest = math.max(latest, now + keep)
 end
--- Each process hears of a change within a second. The rest is for those that were stopped meanwhile.
+-- The hash lives for at least a minute. A process hears of a change within a second, unless it is stopped.
 latest = math.max(latest, now + 60000000)
 redis.call('PEXPIREAT', hash, whole(math.ceil(latest / 1000)))
 return answer

@@ -61,7 +61,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             for ((ask, name), one) in
                 buckets.iter().zip(reply).zip(took).filter_map(|(it, took)| took.then_some(it))
             {
-                // The claim's lease gives a slot back.
+                // The grant of the claim gives a slot back.
                 if matches!(ask.algorithm, Algorithm::Concurrency(_)) {
                     continue;
                 }

@@ -45,8 +45,8 @@ pub(super) struct Announcement {
 }
 
 impl Announcement {
-    /// Announces this process again and again, and notes in `shared` how many there are. Must be called within the
-    /// worker's runtime.
+    /// Announces this process again and again, and notes the number of processes in `shared`. Must be called
+    /// within the worker's runtime.
     pub(super) fn begin(
         router: Arc<Router>,
         prefix: &str,

@@ -59,7 +59,7 @@ impl Router {
         router
     }
 
-    /// Connects to the servers that have slots, and leaves the others.
+    /// Connects to the servers that have slots, and drops the connections to all others.
     fn connect(&self) {
         let owners = self.nodes.map().owners();
         for node in &owners {

@@ -40,7 +40,7 @@ pub(crate) struct RunningOverride {
     pub(crate) wanted: WantedFigures,
     /// Why somebody set it.
     pub(crate) reason: Option<String>,
-    /// When it ends, by the clock of the store; `None` is when it is reset.
+    /// When the override ends, by the store's clock. `None`: when an operator resets it.
     pub(crate) ends: Option<Timestamp>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ListedOverride {
     pub(crate) entry: Arc<RunningOverride>,
     /// Whether there is a limit with this key, for which the figures make sense.
     pub(crate) is_in_force: bool,
-    /// How long it still lasts; `None` is until it is reset.
+    /// How long the override still lasts. `None`: until an operator resets it.
     pub(crate) left: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct RunningOverrides {
     version: AtomicU64,
     /// Whether an override was ever in force here.
     were_any: AtomicBool,
-    /// Raised when buckets or overrides change somewhere: known refusals of before are no longer believed.
+    /// Raised by a reload, and when any process resets a bucket or changes an override. Known refusals then end.
     generation: AtomicU64,
     state: Mutex<RunningState>,
 }

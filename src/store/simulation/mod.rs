@@ -72,7 +72,7 @@ struct Scenario {
 struct Tally {
     requests: u64,
     admitted: u64,
-    /// Of the keys that are asked for more often than their rate.
+    /// Requests for keys that are asked for more often than their rate.
     hot_requests: u64,
     hot_admitted: u64,
     /// Requests that were refused because no answer came.

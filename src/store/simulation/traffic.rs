@@ -1,11 +1,11 @@
-//! Who asks when: requests at random moments, for keys of which few are asked for often. Other keys are the hot
-//! ones every ten seconds, and now and then one key surges.
+//! Who asks when: requests at random moments. A few hot keys are asked for often. Every ten seconds other keys
+//! become the hot ones, and now and then one key surges.
 
 use super::Scenario;
 use super::random::Random;
 use crate::limit::rate::Rate;
 
-/// After this time other keys are the hot ones, in microseconds.
+/// After this time, in microseconds, other keys become the hot ones.
 const PHASE: u64 = 10_000_000;
 
 /// This many keys further is the next hot key in the next phase.

@@ -57,8 +57,8 @@ impl UpstreamState {
         &self.servers
     }
 
-    /// Forgets what nothing else would end. Without health checks a server would stay ill for ever. Where
-    /// pauses are not respected any more, earlier pauses end.
+    /// Ends states that a changed `spec` leaves without an end. Without health checks an ill server would stay ill
+    /// for ever. Where pauses are not respected any more, earlier pauses end.
     fn forget_what_nobody_asks(&self, spec: &UpstreamSpec) {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
@@ -179,7 +179,7 @@ impl UpstreamState {
         })
     }
 
-    /// Ends pauses that are over, and logs that their servers are up. Without this, only the next request would.
+    /// Ends pauses that are over, and logs that their servers are up. Otherwise only the next request would do so.
     pub(crate) fn end_pauses(&self) {
         self.servers.iter().filter(|server| !server.is_sound()).for_each(|it| self.end_pause(it));
     }

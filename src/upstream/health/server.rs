@@ -174,7 +174,7 @@ impl ServerState {
         }
     }
 
-    /// Changes the record. Returns whether the server went down or came up by that.
+    /// Changes the record. Returns whether the server thereby went down or came up.
     pub(in crate::upstream) fn note(
         &self,
         change: impl FnOnce(&mut ServerRecord, Instant),
@@ -199,8 +199,8 @@ impl ServerState {
 
     /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The
     /// next connection is tried after `time_limit`, the next request after a longer pause. A request tries the
-    /// server only if the pause has been over for as long as `overdue`; `None` means never. It does not try
-    /// a server that fails its health checks, or that asked for a pause.
+    /// server only if the pause has been over for as long as `overdue`; `None` means never. No request tries a
+    /// server that fails its health checks, or that asked for a pause.
     pub(super) fn due(&self, time_limit: Duration, overdue: Option<Duration>) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
         let until = record.aside_until.filter(|until| *until <= now)?;

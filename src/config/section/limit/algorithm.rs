@@ -93,8 +93,8 @@ impl Counting {
 }
 
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
-/// algorithm does not have. Where one of them is wrong, takes the figures unread. Only a wrong `algorithm`
-/// leaves the rate checked.
+/// algorithm does not have. Where one of these fields is wrong, takes the figures without reading them. Where
+/// `algorithm` itself is wrong, the rate is checked all the same.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     let family = section.exact("algorithm", one_word::<Family>);
     if family.is_none() {

@@ -165,7 +165,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let counting = counting(&mut section);
     let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
     let sources = key::sources(&mut section, is_redisson);
-    // Asked before the figures take the field.
+    // Looked up before the figures take the field.
     let has_rate = section.has(|field| field == "rate");
     let (limiter, figures) = match is_redisson {
         true => redisson::build(&mut section, inherited.store),
@@ -197,7 +197,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let mode = section.value("mode", one_word::<ModeWord>);
     // The places of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
-    // Where something was wrong, another value stands in: the plan is not used then.
+    // Another value replaces a wrong one, because the plan is not used then.
     let mut spec = LimitSpec {
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
@@ -221,7 +221,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }
 
-    // Not before: the other problems of the limit are to be reported too.
+    // Returns here and not earlier, because the other problems of the limit are to be reported too.
     let sources = sources?;
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),

@@ -50,7 +50,7 @@ pub(super) fn build(
     (name, figures)
 }
 
-/// Checks `scope` and `on_store_error`, of which a Redisson limiter cannot have all values. The items are
+/// Checks `scope` and `on_store_error`: a Redisson limiter cannot have all of their values. The items are
 /// the values in the file, if the file has them. Without `rate`, an inherited `local` becomes `allow`.
 pub(super) fn settle(
     spec: &mut LimitSpec,
@@ -63,7 +63,7 @@ pub(super) fn settle(
     }
     // Without a rate, the process cannot decide alone.
     if spec.on_store_error == OnStoreError::Local && !has_rate {
-        // Another word is a problem that was noted.
+        // A word that `on_store_error` does not have was noted as a problem before.
         let local = |item: &&Item<'_>| item.text().is_some_and(|text| text.text == "local");
         if let Some(item) = on_store_error.filter(local) {
             item.reject(

@@ -121,7 +121,7 @@ pub(crate) fn settle(
         Difference::More(tokens) => state.used.saturating_add(tokens).min(MOST_USED),
         Difference::Less(tokens) => state.used - tokens.min(returnable(params, state, settled)),
     };
-    // A window that is ahead does not know what was used before, and stays closed until it begins.
+    // A window that is ahead of the clock does not know what was used before, and stays closed until it begins.
     (used > 0 || state.lead > Lead::NONE).then_some(State { used, ..state })
 }
 

@@ -126,8 +126,8 @@ struct WindowMoment {
     at: Timestamp,
 }
 
-/// The first moment at which a request passes if no other request comes. The moment is in the window that is
-/// `ahead`, or in a later one. To be called for a request that does not pass at its earliest moment.
+/// The first moment at which a request passes if no other request comes. It is at least `ahead` windows after the
+/// state's window. To be called for a request that does not pass at its earliest moment.
 fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());

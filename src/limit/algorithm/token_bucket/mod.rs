@@ -44,8 +44,8 @@ impl Params {
         self.micros_for(self.burst.get())
     }
 
-    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this, and most
-    /// rates give one token at a time: a rate of that kind needs no division.
+    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this. Most
+    /// rates give one token at a time, and such a rate needs no division.
     pub(super) fn micros_for(&self, gained: u64) -> u64 {
         let period = self.rate.period();
         match self.rate.tokens() {
@@ -186,7 +186,8 @@ pub fn settle(
             }
         }
     };
-    // A full bucket that is ahead does not know what was taken before, and stays closed until then.
+    // A full bucket that is ahead of the clock does not know what was taken before. It stays closed until its
+    // time.
     let is_new = missing == 0 && rest == 0 && state.lead == Lead::NONE;
     (!is_new).then_some(State { missing, rest, ..state })
 }

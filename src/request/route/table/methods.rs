@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use super::{NoRoute, PathTarget, Table};
 use crate::request::path::NormalPath;
 
-/// What a route for every method is said to take: the methods of RFC 9110 that are served, and PATCH.
+/// The methods that are listed for a route for every method: those of RFC 9110 that are served, and PATCH.
 const IN_USE: [Method; 7] = [
     Method::DELETE,
     Method::GET,
@@ -19,7 +19,7 @@ const IN_USE: [Method; 7] = [
 ];
 
 impl Table {
-    /// The methods of the routes that a request matches but for its method, sorted and without repetition.
+    /// The methods of the routes that would match the request if its method did, sorted and without repetition.
     pub(crate) fn methods(
         &self,
         path: &NormalPath<'_>,

@@ -180,8 +180,8 @@ impl Table {
         }
     }
 
-    /// The places of all routes that match path and host, in the order in which they are tried. With them
-    /// `explain` shows why a route was found.
+    /// The places of all routes that match path and host, in the order in which they are tried. `explain` shows
+    /// with these places why a route was found.
     pub(crate) fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> =

@@ -31,7 +31,7 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
-/// earlier phase says nothing about the present one.
+/// earlier phase says nothing about the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct HealthPhase {
     up: bool,
@@ -154,7 +154,7 @@ impl RedisHealth {
         if failures < FAILURES && !error.is_refusal() {
             return;
         }
-        // Held over the change, so that the first probe comes after the first pause.
+        // The lock is held during the change, so that the first probe comes after the first pause.
         let mut away = self.away.lock();
         if !self.change(phase) {
             return;

@@ -239,7 +239,7 @@ else
   end
   if at > now_ms then
     wait = at * 1000 - now
-    -- An entry of a time that never comes, as no limiter writes it.
+    -- The entry's time never comes. No limiter writes such an entry.
     if wait >= EXACT then
       wait = -1
     elseif wait <= max_wait then
