@@ -177,8 +177,9 @@ class Proxy:
         """Gives a key other figures for a minute."""
         command = [PROGRAM, "limits", "set", "key", "key-1", "--rate", "7/s", "--for", "1m", "--reason", "soak"]
         where = ["--config", os.path.join(self.folder, "proxy.toml")]
-        if subprocess.run(command + where, capture_output=True).returncode != 0:
-            note("override failed")
+        done = subprocess.run(command + where, capture_output=True, text=True)
+        if done.returncode != 0:
+            note(f"override: {done.stderr.strip()}")
 
     def configure(self, rate):
         text = configuration(self.port, self.tls, self.admin, self.folder, self.redis, self.apis, rate)

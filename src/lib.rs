@@ -18,18 +18,20 @@
 //! # A request's walk
 //! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1`
 //! or `http2` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
-//! client's address, the route, the time. Then `Throttle::admit` reads one key for each limit and asks the
-//! store once. A request that passes only after a wait is held. `Upstream::send` sends the request that
-//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. For
-//! a request that does not go on, `proxy::refusal` says why, and `proxy::answer` makes a response of that.
-//! Where Redis decides, the head of `store/shell.lua` explains the numbers that go between Rust and Lua.
+//! client's address, the route, the time. Then `Throttle::admit` reads one key for each limit, chooses the
+//! figures for this key (`throttle::gather`), and asks the store once. A request that passes only after a
+//! wait is held. `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`,
+//! and its end settles, counts and logs the request. For a request that does not go on, `proxy::refusal` says
+//! why, and `proxy::answer` makes a response of that. A client that leaves drops its request, and with it
+//! what the request holds: a dropped grant goes back to its bucket (`store::claim`). Where Redis decides, the
+//! head of `store/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
 //! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
 //! claim, and `verdict` in `store/claim.rs` makes one answer of all the claims: the longest wait counts.
-//! `throttle` either holds the request for that time or returns `Refused::Throttled` with it, and
-//! `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole seconds for
+//! `throttle` either holds the request for that time, or adds `reject.jitter` and returns
+//! `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole seconds for
 //! `retry-after` (`whole_seconds` in `proxy/headers/quotas.rs`, which also writes the `ratelimit` fields).
 //! `proxy::rejection` composes the response, for gRPC too.
 //!

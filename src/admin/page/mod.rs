@@ -1,5 +1,6 @@
 //! The page at `/`: what the JSON interface says, for people. It is one document with its style and its
-//! script in it, and loads nothing from elsewhere.
+//! script in it, and loads nothing from elsewhere. `source.js` reads `/api/stream` and `/api/history`, and
+//! `page.js` draws them. The numbers come from `admin::status`.
 
 use std::sync::LazyLock;
 
