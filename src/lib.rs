@@ -31,9 +31,9 @@
 //! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
 //! claim, and `verdict` in `store/claim.rs` makes one answer of all the claims: the longest wait counts.
 //! `throttle` either holds the request for that time, or adds `reject.jitter` and returns
-//! `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole seconds for
-//! `retry-after` (`whole_seconds` in `proxy/headers/quotas.rs`, which also writes the `ratelimit` fields).
-//! `proxy::rejection` composes the response, for gRPC too.
+//! `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole
+//! seconds for `retry-after` (`whole_seconds` in `proxy/headers/quotas.rs`, which also writes the `ratelimit`
+//! fields). `proxy::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its

@@ -25,7 +25,7 @@ use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, Worker};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{ClientLeft, ResponseBody, Uptake};
+use crate::proxy::{ClientLeft, ResponseBody, Uptake, invalid_name};
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -73,18 +73,17 @@ pub(super) async fn serve(
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
-        let is_too_large = list_size(&request) > largest_head;
-        if is_too_large {
-            let reason = "message head is larger than max_header_size (HTTP/2)".to_owned();
-            worker.refuse(reason, client.peer.address);
-        }
+        let refused = refused(&request, largest_head).map(|(status, reason)| {
+            worker.refuse(reason.to_owned(), client.peer.address);
+            status
+        });
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
             first_look().await;
-            let mut answer = match is_too_large {
-                true => proxy.malformed(&client, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-                false => proxy.handle(request, &client).await?,
+            let mut answer = match refused {
+                Some(status) => proxy.malformed(&client, status),
+                None => proxy.handle(request, &client).await?,
             };
             answer.body_mut().watched_by(uptake);
             Ok::<_, ClientLeft>(answer)
@@ -116,6 +115,16 @@ fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(MOST_UNSENT);
     builder
+}
+
+/// Why a head is refused that h2 lets pass, with the answer's status. `most` is the most bytes of a head.
+fn refused(request: &Request<Incoming>, most: usize) -> Option<(StatusCode, &'static str)> {
+    if list_size(request) > most {
+        let reason = "message head is larger than max_header_size (HTTP/2)";
+        return Some((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, reason));
+    }
+    let reason = "invalid name of a header field (HTTP/2)";
+    invalid_name(request.headers()).map(|_| (StatusCode::BAD_REQUEST, reason))
 }
 
 /// The size of a request's head in bytes, with 32 for each field (RFC 9113, 6.5.2).

@@ -108,6 +108,9 @@ pub(super) async fn send(
     }
     let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
+    if head.version == Version::HTTP_2 && headers::invalid_name(&head.headers).is_some() {
+        return Err(failed(lease.server().clone(), ServerFailure::FieldName));
+    }
     // If a body comes in spite of the status, it must not be taken for the next answer.
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
         lease.end_soon();

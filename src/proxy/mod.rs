@@ -40,6 +40,7 @@ use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::forwarded::Peer;
+pub(crate) use self::headers::invalid_name;
 pub(crate) use self::headers::quotas::whole_seconds;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};

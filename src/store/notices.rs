@@ -80,7 +80,7 @@ impl Notices {
                 limiter = shown(limit),
                 in_force = rate,
                 "type" = kind,
-                "help" = "those in redis count; `tidegate redisson set` changes them",
+                "help" = "the figures in redis are in force; `tidegate redisson set` changes them",
                 "limiter has other figures in redis"
             );
         }

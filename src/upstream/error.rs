@@ -42,6 +42,8 @@ pub(crate) enum ServerFailure {
     },
     /// The transfer coding is other than chunked. This proxy would pass the body on wrongly.
     Coding,
+    /// The name of a header field is no token.
+    FieldName,
     /// The server changed to another protocol that was not offered, or before it had the whole request.
     Switched,
 }
@@ -93,6 +95,9 @@ impl fmt::Display for UpstreamError {
             ServerFailure::Coding => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
+            ServerFailure::FieldName => {
+                write!(f, "{server} answered with an invalid name of a header field")
+            }
             ServerFailure::Switched => {
                 write!(f, "{server} changed to another protocol without being asked")
             }
@@ -107,7 +112,7 @@ impl ServerFailure {
             Self::Connect(_) => UpstreamFailure::Connect,
             Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Coding | Self::Switched => UpstreamFailure::Refused,
+            Self::Coding | Self::FieldName | Self::Switched => UpstreamFailure::Refused,
         }
     }
 
@@ -116,7 +121,8 @@ impl ServerFailure {
         match self {
             Self::Exchange { source, .. } => !source.is_user() && !self.is_unprocessed(),
             Self::ResponseTimeout => true,
-            Self::Connect(_) | Self::ConnectTimeout | Self::Coding | Self::Switched => false,
+            Self::Connect(_) | Self::ConnectTimeout => false,
+            Self::Coding | Self::FieldName | Self::Switched => false,
         }
     }
 

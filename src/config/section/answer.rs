@@ -25,7 +25,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "the last two are on allowed answers too", |item, _| headers(item))
         .shown(|headers, _| header_list(*headers)),
     &parsed(at!(jitter), Kind::Percent, Value("\"0%\""),
-        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never less than the truth", |item, _| jitter(item))
+        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one", |item, _| jitter(item))
         .shown(|jitter, _| jitter.to_string()),
 ];
 

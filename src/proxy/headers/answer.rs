@@ -6,7 +6,7 @@ use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use smallvec::SmallVec;
 
 use super::forwarded::is_claim;
-use super::{Seen, hop, listed};
+use super::{Seen, hop, invalid_name, listed};
 
 /// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +37,17 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Framing {
     }
 }
 
-/// Removes the fields of an answer's trailers that frame a message or concern the server's connection alone. They
-/// must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of them.
+/// Removes the fields of an answer's trailers that have an invalid name, frame a message, or concern the server's
+/// connection alone. They must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of
+/// them.
 pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap) {
     let seen = Seen::of(trailers);
     hop::remove_named(trailers, seen, is_claim);
     hop::remove_always(trailers, seen);
     for name in [CONTENT_LENGTH, TRAILER] {
+        trailers.remove(name);
+    }
+    while let Some(name) = invalid_name(trailers).cloned() {
         trailers.remove(name);
     }
 }

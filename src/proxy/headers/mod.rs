@@ -17,6 +17,12 @@ use super::grpc;
 use crate::plan::{HeaderChanges, RouteSpec, ServerSpec};
 use crate::request::client::Client;
 
+/// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
+/// message with such a name is malformed (RFC 9113, 10.3), since it cannot be said in HTTP/1.1.
+pub(crate) fn invalid_name(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.keys().find(|name| name.as_str().contains('"'))
+}
+
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
 /// names. For most messages, a search for each field would cost more than all other work on the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -53,7 +53,7 @@ pub enum KeySourceError {
     #[error("`{0}` cannot be the name of a cookie")]
     Cookie(String),
     /// An alternative comes twice, or there are too many.
-    #[error("`{0}` names one twice, or more than {MOST_ALTERNATIVES}")]
+    #[error("`{0}` has an alternative twice, or more than {MOST_ALTERNATIVES} of them")]
     Alternatives(String),
 }
 

@@ -267,7 +267,7 @@ impl RedisHealth {
         away.missed = Some(Instant::now());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let help = "it was too slow, or its connections broke; more of it: tidegate_store_duration_seconds";
+        let help = "it was too slow, or its connections broke; see tidegate_store_duration_seconds";
         tracing::warn!(server = self.server, decided, refused, help, "store missed");
     }
 

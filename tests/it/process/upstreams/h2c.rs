@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use bytes::Bytes;
 use h2::Reason;
-use http::{Response, Version};
+use http::{HeaderName, HeaderValue, Response, Version};
 use tokio::sync::Semaphore;
 
 use crate::support::api::{Api, echo};
@@ -50,6 +50,34 @@ fn a_client_without_a_host_asks_for_the_servers() {
     assert_eq!(client.reply("GET").status, 200);
     let authority = api.last().uri.authority().map(ToString::to_string);
     assert_eq!(authority, api.address.map(|address| address.to_string()));
+}
+
+/// h2 takes names with a quotation mark, which HTTP/1.1 cannot say.
+#[test]
+fn an_invalid_name_of_a_field_is_not_passed_on() {
+    let name = || HeaderName::from_lowercase(b"x\"").unwrap();
+    let api = Api::answering_h2c(move |request, mut respond| async move {
+        let mut answer = Response::new(());
+        let value = HeaderValue::from_static("1");
+        let ends = request.uri().path() == "/head";
+        if ends {
+            answer.headers_mut().insert(name(), value.clone());
+        }
+        let mut body = respond.send_response(answer, ends).unwrap();
+        if !ends {
+            let fields = [(name(), value.clone()), (HeaderName::from_static("x-sum"), value)];
+            body.send_trailers(fields.into_iter().collect()).unwrap();
+        }
+    });
+    let proxy = proxy(&api, "");
+    assert_eq!(get(proxy.address, "/head", &[]).status, 502);
+    let line = proxy.log.wait("upstream failed", |_| true);
+    assert!(
+        line["error"].as_str().unwrap().ends_with("an invalid name of a header field"),
+        "{line}"
+    );
+    let reply = http2::Client::open(proxy.address).get("/trailers", &[("te", "trailers")]);
+    assert_eq!((reply.status, reply.trailers), (200, vec![("x-sum".to_owned(), "1".to_owned())]));
 }
 
 #[test]

@@ -80,6 +80,7 @@ fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
         ("a name in upper case", with(&[("X-A", b"1")]), FATAL),
         ("a name with a space", with(&[("x a", b"1")]), FATAL),
         ("a name with a colon", with(&[("x:", b"1")]), FATAL),
+        ("a name with a quotation mark", with(&[("x\"", b"1")]), BAD),
         ("a name with a line", with(&[("x: 1\r\ny", b"1")]), FATAL),
         ("a name with NUL", with(&[("x\0", b"1")]), FATAL),
         ("no name", with(&[("", b"1")]), FATAL),
