@@ -113,11 +113,8 @@ impl<'c> ConnectionWatch<'c> {
         let mut listens = false;
         poll_fn(|cx| {
             loop {
+                // Before the poll: the drain itself may cause an answer, which must then say `connection: close`.
                 self.notice_drain();
-                // The drain itself may cause the answer. The answer must then say `connection: close`.
-                if self.client.phase.is_busy() && self.is_last_now() {
-                    serving.end_soon();
-                }
                 self.client.phase.next_turn();
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(WatchEnd::Ended(end));
@@ -149,10 +146,13 @@ impl<'c> ConnectionWatch<'c> {
         }
     }
 
-    /// Whether the process drains and no further request is awaited. Returns true only once.
+    /// Whether the process drains and no further request is awaited. Returns true only once. An HTTP/1.1 connection
+    /// ends before its last call is over if an answer says so. HTTP/2 tells its client which requests were read.
     fn is_last_now(&mut self) -> bool {
         let Ending::Announced(until) = self.ending else { return false };
-        let is_last = !self.client.phase.awaits_request() || until <= Instant::now();
+        let phase = &self.client.phase;
+        let is_told = phase.is_multiplexed() && !phase.awaits_head();
+        let is_last = is_told || until <= Instant::now();
         if is_last {
             self.ending = Ending::Begun;
         }
@@ -332,19 +332,17 @@ mod tests {
         assert_eq!(begun.elapsed(), LAST_CALL);
     }
 
-    /// Is ready at the first poll. Returns whether `end_soon` was called before.
-    struct Prompt(bool);
+    /// Is ready at the first poll. Returns whether an answer now says that the connection ends.
+    struct Prompt<'c>(&'c ClientConnection);
 
-    impl Serving for Prompt {
+    impl Serving for Prompt<'_> {
         type End = bool;
 
         fn poll(&mut self, _: &mut Context<'_>) -> Poll<bool> {
-            Poll::Ready(self.0)
+            Poll::Ready(self.0.phase.is_ending())
         }
 
-        fn end_soon(&mut self) {
-            self.0 = true;
-        }
+        fn end_soon(&mut self) {}
     }
 
     /// A request that is held when a drain begins is rejected. The rejection must say that the connection
@@ -356,7 +354,7 @@ mod tests {
         let mut watch = ConnectionWatch::new(&client, draining);
         client.phase.begin(Instant::now());
         drain.send(true).unwrap();
-        let ended = watch.during(&mut Prompt(false)).await;
+        let ended = watch.during(&mut Prompt(&client)).await;
         assert!(matches!(ended, WatchEnd::Ended(true)));
     }
 }

@@ -186,14 +186,9 @@ impl Phase {
         self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
     }
 
-    /// Whether a request may be on its way, and the client would not learn that nobody read it. Over HTTP/2 the
-    /// client is told which requests were read.
-    pub(crate) fn awaits_request(&self) -> bool {
-        match self.doing.load(Ordering::Relaxed) {
-            FRESH | READING_HEAD => true,
-            IDLE => !self.is_multiplexed(),
-            _ => false,
-        }
+    /// Whether a request's head has begun to come, or the connection's first head is still awaited.
+    pub(crate) fn awaits_head(&self) -> bool {
+        matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
     /// The process drains.
@@ -207,7 +202,7 @@ impl Phase {
     }
 
     /// Whether a request is being served.
-    pub(crate) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.doing.load(Ordering::Relaxed) == BUSY
     }
 
