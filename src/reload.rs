@@ -29,6 +29,8 @@ pub(crate) struct Reload {
     /// The content of the configuration in force, or of the last rejected one. `None` where the file is to be
     /// loaded in any case.
     known: Option<FileContent>,
+    /// Whether the configuration in force is that of a file. With `--upstream` a process may start without one.
+    has_file: bool,
     watch: ContentWatch<FileStamp, FileContent>,
 }
 
@@ -38,8 +40,9 @@ type FileContent = Result<Vec<u8>, io::ErrorKind>;
 impl Reload {
     /// Watches `path` for changes from its present content.
     pub(crate) fn new(path: PathBuf, overrides: config::Overrides) -> Self {
-        let known = Some(seen(&file::read_ordinary(&path)));
-        Self { path, overrides, known, watch: ContentWatch::new(LOOKS_TO_READ) }
+        let known = seen(&file::read_ordinary(&path));
+        let (has_file, known) = (known.is_ok(), Some(known));
+        Self { path, overrides, known, has_file, watch: ContentWatch::new(LOOKS_TO_READ) }
     }
 
     /// Looks at the file. Returns the loaded file, or its problems, when the file has changed and two looks
@@ -73,7 +76,11 @@ impl Reload {
     fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
         self.known = Some(seen(&file));
         self.watch.no_news();
-        config::load_again(&self.path, file, &config::process_environment, &self.overrides)
+        let is_there = file.is_ok();
+        let (env, may_lack) = (&config::process_environment, !self.has_file);
+        let loaded = config::load_again(&self.path, file, env, &self.overrides, may_lack);
+        self.has_file |= is_there && loaded.is_ok();
+        loaded
     }
 }
 
@@ -156,6 +163,22 @@ mod tests {
         }
         fs::remove_file(folder.path().join("proxy.toml")).unwrap();
         assert!((0..2).any(|_| reload.look().is_some_and(|read| read.is_err())));
+    }
+
+    /// Otherwise nothing would be limited while an editor or a deployment has moved the file away.
+    #[test]
+    fn a_file_that_is_removed_does_not_end_its_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("proxy.toml");
+        let upstream = Some("http://127.0.0.1:1".to_owned());
+        let overrides = config::Overrides { upstream, ..config::Overrides::default() };
+        let mut reload = Reload::new(path.clone(), overrides);
+        assert!(reload.now().is_ok(), "there was no file at the start");
+        fs::write(&path, FILE).unwrap();
+        assert!(reload.now().is_ok());
+        fs::remove_file(&path).unwrap();
+        assert!((0..2).any(|_| reload.look().is_some_and(|read| read.is_err())));
+        assert!(reload.now().is_err(), "it is still gone");
     }
 
     /// Also if the stamp does not change: the file system does not report the change, or two changes have

@@ -91,7 +91,7 @@ pub fn load(
 }
 
 /// Loads the configuration again in a running process. `file` is the content of the file at `path`, or the
-/// error from reading the file.
+/// error from reading the file. `may_lack` says that the configuration in force came without a file.
 ///
 /// # Errors
 /// All problems of the file at once.
@@ -100,9 +100,11 @@ pub(crate) fn load_again(
     file: io::Result<Vec<u8>>,
     env: &dyn Fn(&str) -> Option<String>,
     overrides: &Overrides,
+    may_lack: bool,
 ) -> Result<Loaded, Problems> {
+    let may_lack = may_lack && overrides.upstream.is_some();
     match file {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && overrides.upstream.is_none() => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !may_lack => {
             let name = path.display().to_string();
             let gone = Problem::general(format!("{name} is gone"));
             Err(one(&name, gone.help("put it back")))

@@ -86,7 +86,7 @@ async fn serve(
         return;
     }
     let accepted = Instant::now();
-    let times = times(&worker.proxy.active().plan.server);
+    let times = Times::of(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
@@ -190,8 +190,4 @@ fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> 
     // A connection that the client closed, or that was lost, is not malformed.
     let ours = protocol.is_library() || (protocol.is_go_away() && !protocol.is_remote());
     (ours && protocol.reason() != Some(h2::Reason::NO_ERROR)).then(|| protocol.to_string())
-}
-
-fn times(server: &ServerSpec) -> Times {
-    Times { header: server.header_timeout, idle: server.idle_timeout, body: server.body_timeout }
 }

@@ -270,6 +270,17 @@ pub struct AdminSpec {
     pub token: Option<String>,
 }
 
+impl AdminSpec {
+    /// Keeps the token of `old` if there is no new one, and the endpoint can be reached from other machines. Its
+    /// address is `bound` until a restart.
+    pub(crate) fn keep_token(&mut self, bound: Option<SocketAddr>, old: &Self) {
+        let is_reached = bound.is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        if is_reached && self.token.is_none() {
+            self.token.clone_from(&old.token);
+        }
+    }
+}
+
 /// Writes the items of a list with this text between them.
 fn write_list(
     f: &mut fmt::Formatter<'_>,

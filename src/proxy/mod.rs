@@ -36,7 +36,7 @@ pub(crate) use self::active::Active;
 use self::body::{Answer, withhold_body};
 pub(crate) use self::body::{ResponseBody, Uptake};
 pub(crate) use self::client::Switched;
-use self::client::{ClientConnection, Overdue};
+use self::client::{ClientConnection, Overdue, Times};
 use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::forwarded::Peer;
@@ -218,8 +218,12 @@ impl Proxy {
                 if closes {
                     client.phase.linger();
                 }
-                if closes || (client.phase.is_ending() && exchange.switched.is_none()) {
-                    response::close(&mut answer);
+                // An HTTP/1.0 client knows the end of a body without a length by the connection's end.
+                let is_old = exchange.head.version < Version::HTTP_11;
+                let ends = client.phase.is_ending()
+                    || (is_old && answer.body().size_hint().exact().is_none());
+                if closes || (ends && exchange.switched.is_none()) {
+                    response::close(&mut answer, exchange.head.version);
                 }
             }
             if let Some((name, id)) =
@@ -251,6 +255,7 @@ impl Proxy {
         protocol: Protocol,
     ) -> RequestEnd {
         let active = self.active();
+        client.phase.adopt(Times::of(&active.plan.server));
         let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
         let details = wants_details.then(|| {

@@ -223,6 +223,7 @@ fn plain_text(content: &RejectionContent<'_>) -> String {
 mod tests {
     use std::time::Duration;
 
+    use http::Version;
     use http::header::CONNECTION;
 
     use super::super::protocol::GrpcKind;
@@ -320,7 +321,7 @@ mod tests {
         let content = RejectionContent { protocol, spec, default, retry_after: None, quotas: &[] };
         let rejections = Rejections::new();
         let mut first = rejections.answer(&content);
-        close(&mut first);
+        close(&mut first, Version::HTTP_11);
         let second = rejections.answer(&content);
         assert!(first.headers().contains_key(CONNECTION));
         assert!(!second.headers().contains_key(CONNECTION));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Version};
 
 use super::grpc;
 use super::protocol::GrpcKind;
@@ -28,9 +28,13 @@ pub(super) fn own(
     answer
 }
 
-/// Ends an HTTP/1.1 connection with this response.
-pub(super) fn close<B>(answer: &mut Response<B>) {
+/// Ends an HTTP/1 connection with this response. `version` is the request's.
+pub(super) fn close<B>(answer: &mut Response<B>, version: Version) {
     answer.headers_mut().insert(CONNECTION, CLOSE);
+    if version < Version::HTTP_11 {
+        // hyper tells an HTTP/1.0 client of a later answer that the connection is kept as well.
+        *answer.version_mut() = version;
+    }
 }
 
 /// An answer without messages (Trailers-Only): status and message are fields of the head.

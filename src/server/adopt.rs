@@ -46,6 +46,7 @@ impl Supervisor {
         self.rejected = None;
         let old = self.published.borrow().clone();
         let mut new = loaded.plan;
+        new.admin.keep_token(self.first.admin.listen, &old.plan.admin);
         let changed = config::diff(&old.plan, &new).changed;
         // Settings that need a restart have the values of the first plan until the end.
         let restart = config::diff(&self.first, &new).restart;

@@ -121,8 +121,11 @@ impl ServerFailure {
         match self {
             Self::Exchange { source, .. } => !source.is_user() && !self.is_unprocessed(),
             Self::ResponseTimeout => true,
-            Self::Connect(_) | Self::ConnectTimeout => false,
-            Self::Coding | Self::FieldName | Self::Switched => false,
+            Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Coding
+            | Self::FieldName
+            | Self::Switched => false,
         }
     }
 

@@ -273,3 +273,33 @@ fn reloads_under_requests_fail_none() {
         assert!(client.join().unwrap() > 0);
     }
 }
+
+/// The endpoint's socket stays open until a restart. Nobody must get in meanwhile without a token.
+#[test]
+fn an_endpoint_that_others_reach_keeps_its_token() {
+    let reached = "listen = \"0.0.0.0:0\"\ntoken = \"secret\"\n[limits.client]";
+    let file =
+        config("rate = \"1000/h\"").replace("listen = \"127.0.0.1:0\"\n[limits.client]", reached);
+    let proxy = Tidegate::start(&file);
+    let status = |headers: &[(&str, &str)]| get(proxy.admin(), "/api/status", headers).status;
+    for other in ["[limits.client]", "listen = \"127.0.0.1:0\"\n[limits.client]"] {
+        proxy.reload(&file.replace(reached, other).replace("[admin]\n[", "["));
+        assert_eq!(status(&[("host", "localhost")]), 401, "{other}");
+        assert_eq!(status(&[("authorization", "Bearer secret")]), 200, "{other}");
+    }
+    let fields = &proxy.log.with("restart needed")[0]["fields"];
+    assert_eq!(*fields, json!(["admin.listen"]));
+    proxy.reload(&file.replace("secret", "other"));
+    assert_eq!(status(&[("authorization", "Bearer other")]), 200, "a new one is taken");
+}
+
+#[test]
+fn a_time_out_that_changes_is_that_of_open_connections_too() {
+    let file = config("rate = \"1000/h\"");
+    let proxy = Tidegate::start(&file);
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/", &[]).status, 200);
+    proxy.reload(&file.replace("[admin]", "idle_timeout = \"100ms\"\n[admin]"));
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert!(client.is_closed(), "well before the 75 seconds of the start");
+}

@@ -9,6 +9,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
+use crate::plan::ServerSpec;
+
 /// How long a client may take over each part of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
@@ -18,6 +20,47 @@ pub(crate) struct Times {
     pub(crate) idle: Duration,
     /// Between two reads of a request's body or two writes of a response.
     pub(crate) body: Duration,
+}
+
+impl Times {
+    /// The times of the file in force.
+    pub(crate) fn of(server: &ServerSpec) -> Self {
+        let ServerSpec { header_timeout, idle_timeout, body_timeout, .. } = *server;
+        Self { header: header_timeout, idle: idle_timeout, body: body_timeout }
+    }
+}
+
+/// [`Times`] that may change while the connection lives, in microseconds.
+#[derive(Debug, Default)]
+struct TimeLimits {
+    header: AtomicU64,
+    idle: AtomicU64,
+    body: AtomicU64,
+}
+
+impl TimeLimits {
+    fn set(&self, times: Times) {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.header.store(micros(times.header), Ordering::Relaxed);
+        self.idle.store(micros(times.idle), Ordering::Relaxed);
+        self.body.store(micros(times.body), Ordering::Relaxed);
+    }
+
+    fn get(limit: &AtomicU64) -> Duration {
+        Duration::from_micros(limit.load(Ordering::Relaxed))
+    }
+
+    fn header(&self) -> Duration {
+        Self::get(&self.header)
+    }
+
+    fn idle(&self) -> Duration {
+        Self::get(&self.idle)
+    }
+
+    fn body(&self) -> Duration {
+        Self::get(&self.body)
+    }
 }
 
 /// How often, while a request is served, the socket is checked for a client that has left. The socket is
@@ -37,7 +80,7 @@ const STREAMS_AT_ONCE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Phase {
     epoch: Instant,
-    times: Times,
+    times: TimeLimits,
     doing: AtomicU8,
     /// Microseconds after `epoch`, or [`NOW`].
     since: AtomicU64,
@@ -115,9 +158,11 @@ pub(crate) enum DueAction {
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
     pub(crate) fn new(times: Times) -> Self {
+        let limits = TimeLimits::default();
+        limits.set(times);
         Self {
             epoch: Instant::now(),
-            times,
+            times: limits,
             doing: AtomicU8::new(FRESH),
             since: AtomicU64::new(0),
             write_waits_since: AtomicU64::new(0),
@@ -134,22 +179,27 @@ impl Phase {
         }
     }
 
+    /// From now on these times count. A reload may have changed them since the connection was accepted.
+    pub(crate) fn adopt(&self, times: Times) {
+        self.times.set(times);
+    }
+
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
-            since => Some((since, self.times.body, DueAction::Close(Some(Overdue::Response)))),
+            since => Some((since, self.times.body(), DueAction::Close(Some(Overdue::Response)))),
         };
         let settled = writing.is_none()
             && !self.unsettled.load(Ordering::Relaxed)
             && !self.is_multiplexed()
-            && PARK < self.times.idle;
+            && PARK < self.times.idle();
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
             IDLE if settled => (PARK, DueAction::Park),
-            IDLE => (self.times.idle, DueAction::Close(None)),
+            IDLE => (self.times.idle(), DueAction::Close(None)),
             BUSY => (LOOK, DueAction::Look),
-            DISCARDING => (self.times.body, DueAction::Close(Some(Overdue::Body))),
-            _ => (self.times.header, DueAction::Close(Some(Overdue::Head))),
+            DISCARDING => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
+            _ => (self.times.header(), DueAction::Close(Some(Overdue::Head))),
         };
         let doing = (self.since(), limit, due);
         let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
@@ -168,7 +218,7 @@ impl Phase {
 
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
-        self.at(self.since(), self.times.idle)
+        self.at(self.since(), self.times.idle())
     }
 
     fn since(&self) -> u64 {

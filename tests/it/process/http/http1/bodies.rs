@@ -3,7 +3,7 @@
 use std::io::BufReader;
 
 use super::pair;
-use crate::support::client::Connection;
+use crate::support::client::{Connection, raw};
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_request};
 
@@ -173,4 +173,16 @@ fn the_proxy_asks_for_an_awaited_body_itself() {
         .send("POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\nho");
     assert_eq!(client.reply("POST").status, 200);
     assert_eq!(api.last().body, b"ho");
+}
+
+/// A client that is told that the connection is kept, and sees no length, may take the body for empty.
+#[test]
+fn a_body_that_ends_with_its_connection_does_not_promise_another_request() {
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec()
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let said = raw(proxy.address, "GET / HTTP/1.0\r\nhost: a\r\nconnection: keep-alive\r\n\r\n");
+    assert!(said.starts_with("HTTP/1.0 200 OK\r\n") && said.ends_with("\r\n\r\nabc"), "{said}");
+    assert!(said.contains("connection: close\r\n") && !said.contains("keep-alive"), "{said}");
 }
