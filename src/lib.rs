@@ -10,7 +10,8 @@
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
-//! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
+//! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding; [`text`]:
+//!   characters that mislead a reader.
 //! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
 //! - [`replay`]: tries the limits of a file on the requests of logs and on the tests in the file.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
@@ -68,6 +69,7 @@ pub mod replay;
 pub mod request;
 pub mod server;
 pub mod store;
+mod text;
 pub mod throttle;
 pub mod tls;
 pub mod upstream;

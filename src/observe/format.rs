@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::plan::LogFormat;
+use crate::text::misleads;
 
 /// Formats events as lines.
 pub(super) struct Lines(pub(super) LogFormat);
@@ -174,14 +175,14 @@ fn list(writer: &mut Writer<'_>, lines: &str) -> fmt::Result {
     writer.write_char(']')
 }
 
-/// Escapes characters that cannot stand in a JSON string, and every control character. A text then cannot
-/// begin a line or move a terminal's cursor.
+/// Escapes characters that cannot stand in a JSON string, and those that mislead a reader. A text then cannot
+/// begin a line, move a terminal's cursor or turn the direction of the line.
 struct Escaped<'e, 'w>(&'e mut Writer<'w>);
 
 impl Write for Escaped<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some(at) = rest.find(|c: char| matches!(c, '"' | '\\') || c.is_control()) {
+        while let Some(at) = rest.find(|c: char| matches!(c, '"' | '\\') || misleads(c)) {
             let (clean, from) = rest.split_at(at);
             self.0.write_str(clean)?;
             let mut characters = from.chars();
@@ -189,7 +190,7 @@ impl Write for Escaped<'_, '_> {
                 Some('\n') => self.0.write_str("\\n")?,
                 Some('\r') => self.0.write_str("\\r")?,
                 Some('\t') => self.0.write_str("\\t")?,
-                Some(c) if c.is_control() => write!(self.0, "\\u{:04x}", u32::from(c))?,
+                Some(c) if misleads(c) => write!(self.0, "\\u{:04x}", u32::from(c))?,
                 Some(c) => write!(self.0, "\\{c}")?,
                 None => {}
             }
@@ -228,7 +229,7 @@ mod tests {
             endless = f64::INFINITY,
             up = true,
             error = %io::Error::other("reset"),
-            escape = "\u{1b}[2J\u{9b}\u{7f}",
+            escape = "\u{1b}[2J\u{9b}\u{7f}\u{202e}",
             "throttled"
         );
     }
@@ -242,7 +243,7 @@ mod tests {
                 r#""target":"tidegate::throttle","message":"throttled","#,
                 r#""key":"a \"b\"\n{\"x\":1}","path":"/plain","empty":"","shown":"1.2.3.4","#,
                 r#""count":3,"below":-1,"duration_ms":1.25,"endless":null,"up":true,"#,
-                r#""error":"reset","escape":"\u001b[2J\u009b\u007f"}"#,
+                r#""error":"reset","escape":"\u001b[2J\u009b\u007f\u202e"}"#,
                 "\n"
             )
         );
@@ -256,7 +257,7 @@ mod tests {
                 "2026-01-02T12:00:00.000000Z  WARN throttled ",
                 r#"key="a \"b\"\n{\"x\":1}" path=/plain empty="" shown=1.2.3.4 "#,
                 "count=3 below=-1 duration_ms=1.25 endless=inf up=true error=reset ",
-                r"escape=\u001b[2J\u009b\u007f",
+                r"escape=\u001b[2J\u009b\u007f\u202e",
                 "\n"
             )
         );

@@ -18,6 +18,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::Cost;
 use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
 use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
+use crate::text::misleads;
 
 /// The most bytes of a body. An override has far fewer.
 const MOST_BODY: usize = 16 * 1024;
@@ -27,13 +28,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most characters of a reason.
 const LONGEST_REASON: usize = 200;
-
-/// Marks that break a line or change the direction of text (Unicode Annex 9): with them a terminal shows a
-/// reason as something else.
-const TURNS_TEXT: [char; 14] = [
-    '\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}',
-    '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
-];
 
 /// The fields of an override.
 const FIELDS: [&str; 5] = ["rate", "burst", "queue", "for", "reason"];
@@ -201,8 +195,7 @@ fn check_reason(reason: &str) -> Result<(), ApiProblem> {
             "`reason` has {length} characters: expected at most {LONGEST_REASON} characters"
         )));
     }
-    let misleads = |c: &char| c.is_control() || TURNS_TEXT.contains(c);
-    match reason.chars().find(misleads) {
+    match reason.chars().find(|character| misleads(*character)) {
         Some(found) => Err(ApiProblem::nonsense(format!(
             "`reason` has the character U+{:04X}, which breaks a line or hides text: expected one line of \
              plain text",

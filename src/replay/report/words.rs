@@ -1,6 +1,7 @@
 //! Numbers, shares, lengths and times as people read them, and plots of one line.
 
 use crate::limit::time::Timestamp;
+use crate::text::misleads;
 
 /// From little to much.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -76,11 +77,7 @@ pub(crate) fn time(at: Timestamp) -> String {
 
 /// A text of strangers without characters that would move a terminal's cursor or turn the direction of the text.
 pub(crate) fn printable(text: &str) -> String {
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if is_hidden(c) { '·' } else { c }).collect()
+    text.chars().map(|c| if misleads(c) { '·' } else { c }).collect()
 }
 
 /// A plot of one line with at most `columns` columns. A column is empty where nothing happened. The highest
