@@ -69,13 +69,20 @@ impl StoreError {
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
-            Some("CLUSTERDOWN") => {
-                error.detail().is_some_and(|detail| detail.contains("slot not served"))
-            }
-            // While a slot moves, a script cannot write to a key that it has just emptied.
-            Some("ERR") => error.detail().is_some_and(|detail| detail.contains("non local key")),
+            _ if self.is_of_one_slot() => true,
             // NOPERM is also the answer where the user may not run a command. Then no key works.
-            Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
+            _ => words::is_no_right_to_key(error),
+        }
+    }
+
+    /// Whether the server works, but the slot of this key has no server or moves.
+    pub(super) fn is_of_one_slot(&self) -> bool {
+        let Self::Redis(error) = self else { return false };
+        let says = |words| error.detail().is_some_and(|detail| detail.contains(words));
+        match error.code() {
+            Some("CLUSTERDOWN") => says("slot not served"),
+            // While a slot moves, a script cannot write to a key that it has just emptied.
+            Some("ERR") => says("non local key"),
             _ => false,
         }
     }

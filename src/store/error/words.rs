@@ -50,6 +50,21 @@ const REFUSALS: [(&str, &str, Option<&str>); 10] = [
     ("WRONGPASS", "permission", Some(PASSWORD)),
 ];
 
+/// How Redis says that a user has no right to a key. Versions differ, and Redis 7.2 and Valkey say it in another way
+/// where a script touches the key. The whole phrases are compared, because the name of a user may stand beside them.
+const OF_KEYS: [&str; 4] = [
+    "access one of the keys",
+    "access at least one of the keys",
+    "permissions to access a key",
+    "permissions to access the '",
+];
+
+/// Whether the user may run the command, but not on this key.
+pub(super) fn is_no_right_to_key(error: &RedisError) -> bool {
+    let says = |detail: &str| OF_KEYS.iter().any(|phrase| detail.contains(phrase));
+    matches!(error.code(), Some("NOPERM" | "ERR")) && error.detail().is_some_and(says)
+}
+
 /// The label and the advice of an error by which a server says that it cannot decide now. `None` for any
 /// other error.
 pub(in crate::store) fn refusal(

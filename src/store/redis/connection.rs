@@ -85,6 +85,8 @@ struct ConnectionFailures {
     in_a_row: AtomicU32,
     answers: AtomicU32,
     closed: AtomicBool,
+    /// Redis refused a key since the last probe. A probe tells whether it refuses our own keys, too.
+    refused_key: AtomicBool,
     broken: Notify,
 }
 
@@ -204,7 +206,11 @@ impl Live {
                 if self.failures.closed.load(Relaxed) || error.code() == Some("READONLY") {
                     self.failures.broken.notify_one();
                 }
-                Err(StoreError::Redis(error))
+                let error = StoreError::Redis(error);
+                if error.is_of_one_key() {
+                    self.failures.refused_key.store(true, Relaxed);
+                }
+                Err(error)
             }
         }
     }
@@ -326,10 +332,11 @@ impl RedisServer {
                 let answers = live.failures.answers.load(Relaxed);
                 sleep(IDLE).await;
                 let Some(phase) = health.begin() else { continue };
-                if live.failures.answers.load(Relaxed) == answers
+                let is_idle = live.failures.answers.load(Relaxed) == answers;
+                if (is_idle || live.failures.refused_key.swap(false, Relaxed))
                     && let Err(error) = self.probe(&live).await
                 {
-                    health.failed(phase, &error);
+                    health.probe_failed(phase, &error);
                     live.failures.failed();
                 }
             }

@@ -147,11 +147,27 @@ impl RedisHealth {
 
     /// Redis did not decide on a call that began in this phase.
     pub(in crate::store) fn failed(&self, phase: HealthPhase, error: &StoreError) {
-        if *self.phase.borrow() != phase || error.is_of_one_key() {
+        if !error.is_of_one_key() {
+            self.count_failure(phase, error, error.is_refusal());
+        }
+    }
+
+    /// Redis did not decide on a probe that began in this phase. The probe's key is our own, beside the keys of all
+    /// limits: a user who has no right to it has no right to any of them.
+    pub(in crate::store) fn probe_failed(&self, phase: HealthPhase, error: &StoreError) {
+        // Without its slot a probe says nothing about the others.
+        if !error.is_of_one_slot() {
+            self.count_failure(phase, error, error.is_refusal() || error.is_of_one_key());
+        }
+    }
+
+    /// Counts a failure. A refusal ends the phase at once.
+    fn count_failure(&self, phase: HealthPhase, error: &StoreError, is_refusal: bool) {
+        if *self.phase.borrow() != phase {
             return;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures < FAILURES && !error.is_refusal() {
+        if failures < FAILURES && !is_refusal {
             return;
         }
         // The lock is held during the change, so that the first probe comes after the first pause.
@@ -312,12 +328,12 @@ impl TryPermit<'_> {
         }
     }
 
-    /// Redis did not decide.
+    /// Redis could not be reached, or did not decide on a probe.
     pub(in crate::store) fn failed(self, error: &StoreError) {
         if self.is_probe {
             self.health.still_away(error);
         } else {
-            self.health.failed(self.phase, error);
+            self.health.probe_failed(self.phase, error);
         }
     }
 }

@@ -105,18 +105,21 @@ async fn each_reason_of_an_outage_is_told_once() {
     }
 }
 
+fn refusal(line: &str) -> StoreError {
+    let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+    let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
+    StoreError::Redis(redis::RedisError::from(error))
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
-    let refusal = |line: &str| {
-        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
-        StoreError::Redis(redis::RedisError::from(error))
-    };
     for (line, is_up) in [
         ("OOM command not allowed when used memory > 'maxmemory'.", false),
         ("READONLY You can't write against a read only replica.", false),
         ("NOPERM User x has no permissions to run the 'evalsha' command", false),
+        ("NOPERM User keymaster has no permissions to run the 'evalsha' command", false),
         ("NOPERM No permissions to access a key", true),
+        ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
         ("CROSSSLOT Keys in request don't hash to the same slot", true),
         ("ERR something else", true),
     ] {
@@ -149,4 +152,25 @@ async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
     assert_eq!(told(health.turn().await), ["store connected"]);
     fail(&health, FAILURES);
     assert_eq!(told(health.turn().await), ["store recovered"]);
+}
+
+/// A regression: each process believed that Redis decides, and was alone with its own buckets.
+#[tokio::test(start_paused = true)]
+async fn a_user_without_a_right_to_our_own_keys_is_an_outage() {
+    let health = RedisHealth::new("here".into());
+    let error =
+        refusal("NOPERM this user has no permissions to access one of the keys used as arguments");
+    let lines = crate::observe::testing::lines(|| {
+        health.probe_failed(health.begin().unwrap(), &error);
+    });
+    assert!(!health.is_up());
+    assert_eq!(lines[0]["message"], "store unavailable");
+    assert!(lines[0]["help"].as_str().unwrap().contains("allow this user"), "{lines:?}");
+
+    let health = RedisHealth::new("here".into());
+    for _ in 0..10 * FAILURES {
+        let error = refusal("CLUSTERDOWN Hash slot not served");
+        health.probe_failed(health.begin().unwrap(), &error);
+    }
+    assert!(health.is_up(), "one slot is no outage");
 }
