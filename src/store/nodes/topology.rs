@@ -78,7 +78,7 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
 async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
     let asking = async {
         let endpoint = connector.find().await?;
-        let mut connection = connector.connect(&endpoint).await?;
+        let mut connection = connector.connect(&endpoint).await?.connection;
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
         let (info, slots): (String, Value) = question.query_async(&mut connection).await?;

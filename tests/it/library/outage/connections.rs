@@ -26,6 +26,25 @@ async fn a_connection_that_the_server_closes_is_made_again() {
     assert_eq!(bench.log.text(), "", "nothing a user waits for");
 }
 
+/// Only a request that failed told that the connection was closed.
+#[tokio::test]
+async fn a_connection_that_the_server_closes_is_made_again_before_a_request_needs_it() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    // Connections that break at once are made again after a pause.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    // From now on no time passes, so nothing tries the connection, because this test is never idle.
+    tokio::time::pause();
+    let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let patience = std::time::Instant::now() + PATIENCE;
+    while !server.run::<String>(&["CLIENT", "LIST"]).contains("name=tidegate") {
+        assert!(std::time::Instant::now() < patience, "it is not made again");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.log.text(), "");
+}
+
 /// A firewall forgets one worker's connection: its requests time out, while the others' success
 /// says that all is well.
 #[tokio::test]
