@@ -42,6 +42,7 @@ pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
             Err(_) if is_known => drop(turn),
             Err(error) => {
                 nodes.missing();
+                nodes.health.counts.failed(&error);
                 turn.failed(&error);
             }
         }

@@ -266,6 +266,7 @@ impl RedisServer {
                 }
                 Err(error) => {
                     link.send_replace(Link::Broken);
+                    health.counts.failed(&error);
                     let is_probe = turn.is_probe;
                     turn.failed(&error);
                     if is_probe {
