@@ -59,9 +59,28 @@ const OF_KEYS: [&str; 4] = [
     "permissions to access the '",
 ];
 
+/// How Redis says that a user may run scripts, but not a command that the script runs. Redis 7.2 and Valkey say it in
+/// the second way.
+const OF_COMMANDS: [(&str, &str); 2] = [
+    ("executing the script can't run this command", ""),
+    ("ACL failure in script", "has no permissions to run the '"),
+];
+
 /// Whether the user may run the command, but not on this key.
 pub(super) fn is_no_right_to_key(error: &RedisError) -> bool {
-    let says = |detail: &str| OF_KEYS.iter().any(|phrase| detail.contains(phrase));
+    is_denial(error, |detail| OF_KEYS.iter().any(|phrase| detail.contains(phrase)))
+}
+
+/// Whether the user may run the script, but not all of its commands. Only some of the algorithms need them all.
+pub(super) fn is_no_right_in_script(error: &RedisError) -> bool {
+    let says = |detail: &str| {
+        OF_COMMANDS.iter().any(|(one, other)| detail.contains(one) && detail.contains(other))
+    };
+    is_denial(error, says)
+}
+
+/// What a script's command lacks is told with the code ERR.
+fn is_denial(error: &RedisError, says: impl Fn(&str) -> bool) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR")) && error.detail().is_some_and(says)
 }
 
@@ -73,6 +92,7 @@ pub(in crate::store) fn refusal(
     // The library drops Redis's own answer to a wrong password.
     let code = match error.kind() {
         ErrorKind::AuthenticationFailed => "WRONGPASS",
+        _ if is_no_right_to_key(error) || is_no_right_in_script(error) => "NOPERM",
         _ => error.code()?,
     };
     let (_, kind, help) = REFUSALS.iter().find(|(refusal, ..)| *refusal == code)?;

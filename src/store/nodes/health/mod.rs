@@ -30,6 +30,10 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 /// Requests can be decided without Redis outside an outage, too. At most one log line in this time says so.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
+/// What an operator is told where there is no advice.
+const MISSED: &str =
+    "tidegate_store_errors_total and tidegate_store_duration_seconds tell how often";
+
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
 /// earlier phase says nothing about the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,8 +287,10 @@ impl RedisHealth {
         away.missed = Some(Instant::now());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let help = "it was too slow, or its connections broke; see tidegate_store_duration_seconds";
-        tracing::warn!(server = self.server, decided, refused, help, "store missed");
+        let last = self.counts.take_last();
+        let help = last.as_ref().and_then(StoreError::help).unwrap_or(MISSED);
+        let error = last.as_ref().map(tracing::field::display);
+        tracing::warn!(server = self.server, decided, refused, error, help, "store missed");
     }
 
     /// The counts that no log line has reported yet: decided, refused.

@@ -85,6 +85,24 @@ async fn requests_that_redis_missed_are_told_of_once() {
     assert_eq!(told(&|| health.tell_missed()), []);
 }
 
+/// A regression: the line said that Redis was too slow, whatever the reason was.
+#[tokio::test(start_paused = true)]
+async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
+    let health = RedisHealth::new("here".into());
+    let told = || {
+        health.decided_without();
+        crate::observe::testing::lines(|| health.tell_missed()).remove(0)
+    };
+    health.counts.failed(&StoreError::TimedOut);
+    health.counts.failed(&refusal("ODD something"));
+    health.counts.failed(&StoreError::WrongType);
+    assert_eq!(told()["error"], "ODD something");
+    tokio::time::advance(MISSED_PAUSE).await;
+    let line = told();
+    assert!(line.get("error").is_none(), "told before: {line}");
+    assert!(line["help"].as_str().unwrap().contains("tidegate_store_duration_seconds"), "{line}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_reason_of_an_outage_is_told_once() {
     let health = RedisHealth::new("here".into());
@@ -120,6 +138,13 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
         ("NOPERM User keymaster has no permissions to run the 'evalsha' command", false),
         ("NOPERM No permissions to access a key", true),
         ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
+        ("ERR ACL failure in script: No permissions to access a key", true),
+        (
+            "ERR The user executing the script can't run this command script: 1, on @user_script:2.",
+            true,
+        ),
+        ("ERR ACL failure in script: User x has no permissions to run the 'zadd' command", true),
+        ("NOPERM User x has no permissions to run the 'eval' command", false),
         ("CROSSSLOT Keys in request don't hash to the same slot", true),
         ("ERR something else", true),
     ] {
