@@ -175,3 +175,27 @@ async fn a_request_that_waited_for_another_one_waits_no_longer_than_it_may() {
     // Timers end on whole milliseconds.
     assert!(waited <= TIMEOUT + Duration::from_millis(2), "{waited:?}");
 }
+
+/// The slots of holders that died before Redis's clock was set back were held for as long as it was set back.
+#[tokio::test]
+async fn a_lease_from_before_the_clock_was_set_back_ends_as_soon_as_any() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let (spec, key) = (limit("slots"), key("x"));
+    let (seconds, _): (u64, u64) = server.run(&["TIME"]);
+    let (lease, name) = (60, "tidegate:{x}:slots:concurrency");
+    let ahead = ((seconds + 86_400) * 1_000_000).to_string();
+    let soon = ((seconds + lease) * 1_000_000).to_string();
+    let _: u64 = server.run(&["ZADD", name, &ahead, "dead", &ahead, "dead too", &soon, "alive"]);
+    let mut one = ask(&spec, &key, 10);
+    one.ask.algorithm = slots(3, Duration::from_secs(lease));
+    let answer = bench.decide(&[one]).await.unwrap();
+    assert!(!answer.verdict.passes(), "they may live");
+    let ends: Vec<(String, f64)> = server.run(&["ZRANGE", name, "0", "-1", "WITHSCORES"]);
+    let (now, _): (u64, u64) = server.run(&["TIME"]);
+    assert_eq!(ends.len(), 3);
+    assert_eq!(ends[0], ("alive".to_owned(), soon.parse().unwrap()));
+    let most = ((now + lease + 1) * 1_000_000) as f64;
+    assert!(ends.iter().all(|(_, end)| *end <= most), "{ends:?}");
+}
