@@ -32,10 +32,10 @@ async fn a_connection_that_the_server_closes_is_made_again_before_a_request_need
     let server = RedisServer::start();
     let bench = Bench::on(&server.url());
     bench.until_redis_decides().await;
-    // Connections that break at once are made again after a pause.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    // From now on no time passes, so nothing tries the connection, because this test is never idle.
+    // A connection that breaks at once is made again after a pause. After this moment no time passes, because this
+    // test is never idle. Therefore nothing else tries the connection.
     tokio::time::pause();
+    tokio::time::advance(Duration::from_millis(1_100)).await;
     let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let patience = std::time::Instant::now() + PATIENCE;
     while !server.run::<String>(&["CLIENT", "LIST"]).contains("name=tidegate") {
