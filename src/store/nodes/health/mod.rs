@@ -258,6 +258,8 @@ impl RedisHealth {
         }
         let (decided, refused) = self.untold(&mut away);
         drop(away);
+        // The errors of the outage are no reason for what is missed after it.
+        drop(self.counts.take_last());
         let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
         // `was_up` is still false where Redis was away from the start.

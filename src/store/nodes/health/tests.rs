@@ -100,6 +100,11 @@ async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
     tokio::time::advance(MISSED_PAUSE).await;
     let line = told();
     assert!(line.get("error").is_none(), "told before: {line}");
+    fail(&health, FAILURES);
+    health.counts.failed(&StoreError::NotConnected);
+    health.turn().await.succeeded();
+    tokio::time::advance(MISSED_PAUSE).await;
+    assert!(told().get("error").is_none(), "of the outage");
     assert!(line["help"].as_str().unwrap().contains("tidegate_store_duration_seconds"), "{line}");
 }
 
