@@ -189,10 +189,17 @@ lists['sliding-log'] = log
 -- A slot of a concurrency limit: its score is the end of its lease, its member is its holder. The holder's
 -- two numbers stand behind the figures in the terms. A settlement above zero renews the lease, and below
 -- zero gives the slot back.
-local slots = {}
+--
+-- A lease that ends too late was written before the clock was set back. Its holder may be dead, so its end is
+-- lowered. A holder that lives renews each lease within three seconds, also one of other figures.
+local slots, RENEWED, LATE = {}, 9000000, 1000000
 
 function slots.ask(key, ask, now)
   call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local most = now + math.max(ask[4][2], RENEWED)
+  for _, holder in ipairs(call('ZREVRANGEBYSCORE', key, '+inf', format('(%d', most + LATE))) do
+    call('ZADD', key, format('%d', most), holder)
+  end
   local wait, remaining, _, ends = decide(ask[1], ask[4], ask[2], ask[5], call('ZCARD', key), now)
   return wait, remaining, ends and { ends }
 end

@@ -99,14 +99,14 @@ impl Notices {
         }
     }
 
-    /// Redis refuses the limit's key, but works for others.
+    /// Redis refuses the limit's key, or what its algorithm does, but works for others.
     pub(super) fn refused(&self, limit: &LimitSpec, error: &StoreError) {
         if self.is_news(limit, NoticeKind::Refused) {
             tracing::warn!(
                 limit = %limit.name,
                 %error,
-                "help" = "allow this user that key, or name a limiter whose keys share a slot; until then \
-                          on_store_error decides for this limit",
+                "help" = "allow this user that key and the commands that tidegate needs, or name a limiter \
+                          whose keys share a slot; until then on_store_error decides for this limit",
                 "key refused by redis"
             );
         }

@@ -101,15 +101,24 @@ fn location_text(location: &StoreLocation) -> String {
     }
 }
 
-/// A store's URL with a mask in place of user and password.
+/// A store's URL with a mask in place of user and password. The query of a socket's URL has them, too.
 fn without_login(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let path = path.split('?').next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((_, hosts)) => format!("{scheme}://********@{hosts}{path}"),
-        None => format!("{scheme}://{authority}{path}"),
-    }
+    // Readers of URLs pass over these characters, so `redis:\n//` is `redis://`.
+    let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
+    let Some((scheme, rest)) = url.split_once(':') else { return url };
+    let (slashes, rest) = rest.split_at(if rest.starts_with("//") { 2 } else { 0 });
+    // The path of a socket may have an `@`. In all other URLs what stands before the last one is a login.
+    let end = match (scheme.ends_with("+unix"), slashes) {
+        (true, "") => 0,
+        (true, _) => rest.find(['/', '?', '#']).unwrap_or(rest.len()),
+        (false, _) => rest.len(),
+    };
+    let (login, rest) = match rest[..end].rfind('@') {
+        Some(at) => ("********@", &rest[at + 1..]),
+        None => ("", rest),
+    };
+    let place = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}:{slashes}{login}{place}")
 }
 
 fn prefix(item: &Item<'_>) -> Option<String> {
@@ -133,6 +142,14 @@ mod tests {
             ("rediss://user:p@w@host:1/2", "rediss://********@host:1/2"),
             ("redis-sentinel://u:pw@a:1,b:2/main/0", "redis-sentinel://********@a:1,b:2/main/0"),
             ("redis+unix:///run/a@b.sock?db=1&pass=pw", "redis+unix:///run/a@b.sock"),
+            ("redis+unix:/run/a@b.sock?pass=pw&db=1", "redis+unix:/run/a@b.sock"),
+            ("valkey+unix:/run/a.sock?pass=p@w", "valkey+unix:/run/a.sock"),
+            ("valkey+unix:///run/a.sock#pw", "valkey+unix:///run/a.sock"),
+            ("redis+unix://u:pw@/run/a.sock?user=u", "redis+unix://********@/run/a.sock"),
+            ("valkeys://u:p/w@host#pw", "valkeys://********@host"),
+            ("redis:\n//u:pw@host", "redis://********@host"),
+            ("redis:u:pw@host", "redis:********@host"),
+            ("redis-cluster://u:p?w@a,b", "redis-cluster://********@a,b"),
         ] {
             assert_eq!(without_login(url), shown, "{url}");
         }

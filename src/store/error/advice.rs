@@ -91,6 +91,11 @@ mod tests {
                 "NOREPLICAS Not enough good replicas to write.",
                 "min-replicas-to-write",
             ),
+            (
+                "ERR The user executing the script can't run this command script: 72aa, on @user_script:958.",
+                "ERR The user executing the script can't run this command",
+                "allow this user the commands",
+            ),
             ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),
             ("ODD something", "ODD something", ""),
         ] {

@@ -60,22 +60,29 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the server works and refuses this key alone: the user has no right to the key, the keys of
-    /// one call lie in different slots, the value has another type, or the limiter has no figures. Other
-    /// keys still work.
+    /// Whether the server works and refuses this key alone: the user has no right to the key or to what its
+    /// algorithm does, the keys of one call lie in different slots, the value has another type, or the limiter has no
+    /// figures. Other keys still work.
     pub(super) fn is_of_one_key(&self) -> bool {
         let Self::Redis(error) = self else {
             return matches!(self, Self::WrongType | Self::Unset);
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
-            Some("CLUSTERDOWN") => {
-                error.detail().is_some_and(|detail| detail.contains("slot not served"))
-            }
+            _ if self.is_of_one_slot() => true,
+            // NOPERM is also the answer where the user may not run a script. Then no key works.
+            _ => words::is_no_right_to_key(error) || words::is_no_right_in_script(error),
+        }
+    }
+
+    /// Whether the server works, but the slot of this key has no server or moves.
+    pub(super) fn is_of_one_slot(&self) -> bool {
+        let Self::Redis(error) = self else { return false };
+        let says = |words| error.detail().is_some_and(|detail| detail.contains(words));
+        match error.code() {
+            Some("CLUSTERDOWN") => says("slot not served"),
             // While a slot moves, a script cannot write to a key that it has just emptied.
-            Some("ERR") => error.detail().is_some_and(|detail| detail.contains("non local key")),
-            // NOPERM is also the answer where the user may not run a command. Then no key works.
-            Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
+            Some("ERR") => says("non local key"),
             _ => false,
         }
     }
@@ -95,11 +102,16 @@ impl StoreError {
         matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
     }
 
-    /// Whether a slot moves, and one server has some of the call's keys and another one has the others. A call
-    /// with one key works.
+    /// Whether the user lacks a right that some algorithms need. The call has changed no bucket but lists.
+    pub(super) fn is_of_one_algorithm(&self) -> bool {
+        matches!(self, Self::Redis(error) if words::is_no_right_in_script(error))
+    }
+
+    /// Whether a call with one key may work: a slot moves, and one server has some of the call's keys and another one
+    /// has the others; or the user may not do what the algorithm of one of them needs.
     pub(super) fn is_of_several_keys(&self) -> bool {
         let Self::Redis(error) = self else { return false };
-        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
+        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) || self.is_of_one_algorithm()
     }
 
     /// The label of this error in metrics. `None` where Redis was not asked at all.

@@ -50,6 +50,40 @@ const REFUSALS: [(&str, &str, Option<&str>); 10] = [
     ("WRONGPASS", "permission", Some(PASSWORD)),
 ];
 
+/// How Redis says that a user has no right to a key. Versions differ, and Redis 7.2 and Valkey say it in another way
+/// where a script touches the key. The whole phrases are compared, because the name of a user may stand beside them.
+const OF_KEYS: [&str; 4] = [
+    "access one of the keys",
+    "access at least one of the keys",
+    "permissions to access a key",
+    "permissions to access the '",
+];
+
+/// How Redis says that a user may run scripts, but not a command that the script runs. Redis 7.2 and Valkey say it in
+/// the second way.
+const OF_COMMANDS: [(&str, &str); 2] = [
+    ("executing the script can't run this command", ""),
+    ("ACL failure in script", "has no permissions to run the '"),
+];
+
+/// Whether the user may run the command, but not on this key.
+pub(super) fn is_no_right_to_key(error: &RedisError) -> bool {
+    is_denial(error, |detail| OF_KEYS.iter().any(|phrase| detail.contains(phrase)))
+}
+
+/// Whether the user may run the script, but not all of its commands. Only some of the algorithms need them all.
+pub(super) fn is_no_right_in_script(error: &RedisError) -> bool {
+    let says = |detail: &str| {
+        OF_COMMANDS.iter().any(|(one, other)| detail.contains(one) && detail.contains(other))
+    };
+    is_denial(error, says)
+}
+
+/// What a script's command lacks is told with the code ERR.
+fn is_denial(error: &RedisError, says: impl Fn(&str) -> bool) -> bool {
+    matches!(error.code(), Some("NOPERM" | "ERR")) && error.detail().is_some_and(says)
+}
+
 /// The label and the advice of an error by which a server says that it cannot decide now. `None` for any
 /// other error.
 pub(in crate::store) fn refusal(
@@ -58,6 +92,7 @@ pub(in crate::store) fn refusal(
     // The library drops Redis's own answer to a wrong password.
     let code = match error.kind() {
         ErrorKind::AuthenticationFailed => "WRONGPASS",
+        _ if is_no_right_to_key(error) || is_no_right_in_script(error) => "NOPERM",
         _ => error.code()?,
     };
     let (_, kind, help) = REFUSALS.iter().find(|(refusal, ..)| *refusal == code)?;

@@ -1,10 +1,14 @@
 //! Settles a bucket of this process once the request's use is known.
 
+use std::cmp::Ordering;
+
 use super::Memory;
 use super::shard::{Due, Identity, Shard};
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
-use crate::limit::time::Now;
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, Want};
+use crate::limit::rate::Cost;
+use crate::limit::time::{Now, Timestamp};
+use crate::limit::waiting::MaxWait;
 use crate::store::BucketAsk;
 use crate::store::claim::BucketReceipt;
 
@@ -34,7 +38,8 @@ impl Memory {
         settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
     }
 
-    /// Writes a bucket of which this many tokens are used. Where there is no room, nothing is written.
+    /// Writes a bucket of which at least this many tokens are used. A bucket that has fewer tokens stays as it is: it
+    /// may have been used in an outage, of which Redis knows nothing. Where there is no room, nothing is written.
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
@@ -44,9 +49,26 @@ impl Memory {
         };
         let mut shards = self.lock(&[id]);
         let shard = shards.of(id);
-        if shard.state(id).is_some() || self.make_room(shard, &[id], now) {
+        let had = shard.state(id);
+        if had.is_some_and(|had| is_emptier(&algorithm, had, state, algorithm.time(now))) {
+            return;
+        }
+        if had.is_some() || self.make_room(shard, &[id], now) {
             shard.put(id, state, Due::of(&algorithm, state), now);
         }
+    }
+}
+
+/// Whether `one` leaves no more tokens than `other` does.
+fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -> bool {
+    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
+    let left = |state| algorithm.decide(Some(state), want, now).untouched;
+    // Parts of a token, and debts, show only in the time until the bucket is full.
+    let is_later = || algorithm.fresh_at(one) >= algorithm.fresh_at(other);
+    match left(one).cmp(&left(other)) {
+        Ordering::Less => true,
+        Ordering::Equal => is_later(),
+        Ordering::Greater => false,
     }
 }
 

@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, cmd};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -30,6 +31,13 @@ pub(in crate::store) struct RedisConnector {
     /// The sentinel that is asked first next time. Each search begins with another sentinel, because one that is
     /// silent, or cut off from the others, must not stand in the way.
     sentinel: AtomicUsize,
+}
+
+/// A connection that is logged in.
+pub(in crate::store) struct OpenConnection {
+    pub(in crate::store) connection: MultiplexedConnection,
+    /// The task that reads and writes. It ends when the server closes the connection, also where nobody asks.
+    pub(in crate::store) driver: JoinHandle<()>,
 }
 
 impl RedisConnector {
@@ -68,7 +76,7 @@ impl RedisConnector {
     pub(in crate::store) async fn connect(
         &self,
         server: &Endpoint,
-    ) -> Result<MultiplexedConnection, StoreError> {
+    ) -> Result<OpenConnection, StoreError> {
         let mut login =
             RedisConnectionInfo::default().set_db(self.location.database).set_skip_set_lib_name();
         if let Some(user) = &self.location.user {
@@ -77,7 +85,7 @@ impl RedisConnector {
         if let Some(password) = &self.location.password {
             login = login.set_password(password);
         }
-        let mut connection = self.open(server, &login).await?;
+        let OpenConnection { mut connection, driver } = self.open(server, &login).await?;
         if self.may_move() {
             let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await?;
             // For some seconds after a failover a sentinel may name a server that is a replica now.
@@ -89,7 +97,7 @@ impl RedisConnector {
         let mut naming = cmd("CLIENT");
         naming.arg("SETNAME").arg("tidegate");
         let _ = naming.exec_async(&mut connection).await;
-        Ok(connection)
+        Ok(OpenConnection { connection, driver })
     }
 
     /// Asks one sentinel after the other.
@@ -114,7 +122,7 @@ impl RedisConnector {
         let plain = RedisConnectionInfo::default().set_skip_set_lib_name();
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-        let mut connection = self.open(sentinel, &plain).await?;
+        let OpenConnection { mut connection, .. } = self.open(sentinel, &plain).await?;
         let mut answer = question.query_async(&mut connection).await;
         if let (Err(error), Some(password)) = (&answer, &self.location.password)
             && error.code() == Some("NOAUTH")
@@ -132,7 +140,7 @@ impl RedisConnector {
         &self,
         server: &Endpoint,
         login: &RedisConnectionInfo,
-    ) -> Result<MultiplexedConnection, RedisError> {
+    ) -> Result<OpenConnection, RedisError> {
         let (host, port) = match server {
             Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?, login).await,
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
@@ -154,10 +162,7 @@ impl RedisConnector {
 }
 
 /// Logs in, and drives the connection in a task of the worker's runtime until it is dropped.
-async fn speak<S>(
-    stream: S,
-    login: &RedisConnectionInfo,
-) -> Result<MultiplexedConnection, RedisError>
+async fn speak<S>(stream: S, login: &RedisConnectionInfo) -> Result<OpenConnection, RedisError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -168,6 +173,5 @@ where
         .set_pipeline_buffer_size(QUEUE);
     let logging_in = MultiplexedConnection::new_with_config(login, stream, config);
     let (connection, driver) = logging_in.await?;
-    tokio::spawn(driver);
-    Ok(connection)
+    Ok(OpenConnection { connection, driver: tokio::spawn(driver) })
 }

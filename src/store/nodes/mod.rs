@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub(super) use self::connect::RedisConnector;
+pub(super) use self::connect::{OpenConnection, RedisConnector};
 pub(super) use self::health::{RedisHealth, jitter};
 pub(super) use self::slot::{HashSlot, read_address};
 use self::slot::{SLOTS, SlotRange};

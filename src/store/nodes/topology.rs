@@ -42,6 +42,7 @@ pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
             Err(_) if is_known => drop(turn),
             Err(error) => {
                 nodes.missing();
+                nodes.health.counts.failed(&error);
                 turn.failed(&error);
             }
         }
@@ -78,7 +79,7 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
 async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
     let asking = async {
         let endpoint = connector.find().await?;
-        let mut connection = connector.connect(&endpoint).await?;
+        let mut connection = connector.connect(&endpoint).await?.connection;
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
         let (info, slots): (String, Value) = question.query_async(&mut connection).await?;

@@ -66,10 +66,12 @@ pub(super) async fn take(
     mut lookup: RefusalLookup<'_>,
 ) -> Result<(), Unavailable> {
     let deadline = Instant::now() + store.shared.timeout();
+    let mut has_waited = false;
     let asker = loop {
         match lookup {
             RefusalLookup::Asks(asker) => break asker,
             RefusalLookup::Waits(answered) => {
+                has_waited = true;
                 // Boxed, because few requests wait, and the others need no room for this future.
                 if Box::pin(timeout_at(deadline, answered)).await.is_err() {
                     break None;
@@ -88,7 +90,8 @@ pub(super) async fn take(
         }
     }
     let noting = noting(claims);
-    let mut request = RedisRequest { store, redis, moment, asker, deadline, noting, met: None };
+    let mut request =
+        RedisRequest { store, redis, moment, asker, deadline, has_waited, noting, met: None };
     let taken = request.take(claims).await;
     request.count(taken);
     taken
@@ -107,6 +110,8 @@ struct RedisRequest<'q> {
     asker: Option<Asker<'q>>,
     /// By when Redis must have answered all calls.
     deadline: Instant,
+    /// Whether a part of the time went by while another request asked.
+    has_waited: bool,
     noting: ReceiptUse,
     /// The slot of a claim on which Redis should have decided and did not.
     met: Option<HashSlot>,
@@ -254,7 +259,7 @@ impl RedisRequest<'_> {
         let noting = if is_last { self.noting } else { ReceiptUse::Needed };
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
-            let answer = match is_first {
+            let answer = match is_first && !self.has_waited {
                 // The call itself has the same deadline.
                 true => asking.await,
                 false => {

@@ -13,12 +13,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{probe, run};
 use crate::plan::Endpoint;
-use crate::store::nodes::{HashSlot, RedisConnector, RedisNode, RedisNodes, jitter};
+use crate::store::nodes::{
+    HashSlot, OpenConnection, RedisConnector, RedisNode, RedisNodes, jitter,
+};
 use crate::store::{ProcessStore, StoreError};
 
 /// The time to connect and to log in. It may be long: few requests wait for it.
@@ -85,6 +88,8 @@ struct ConnectionFailures {
     in_a_row: AtomicU32,
     answers: AtomicU32,
     closed: AtomicBool,
+    /// Redis refused a key since the last probe. A probe tells whether it refuses our own keys, too.
+    refused_key: AtomicBool,
     broken: Notify,
 }
 
@@ -204,7 +209,11 @@ impl Live {
                 if self.failures.closed.load(Relaxed) || error.code() == Some("READONLY") {
                     self.failures.broken.notify_one();
                 }
-                Err(StoreError::Redis(error))
+                let error = StoreError::Redis(error);
+                if error.is_of_one_key() {
+                    self.failures.refused_key.store(true, Relaxed);
+                }
+                Err(error)
             }
         }
     }
@@ -237,7 +246,7 @@ impl RedisServer {
                 pause = FIRST_PAUSE;
             }
             match self.connect().await {
-                Ok((live, server)) => {
+                Ok((live, driver, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
                     if self.connector.may_move() {
@@ -247,7 +256,7 @@ impl RedisServer {
                     number.store(made, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));
                     self.made.send_replace(made);
-                    self.watch(live, &server).await;
+                    self.watch(live, driver, &server).await;
                     if began.elapsed() > LAST_PAUSE {
                         link.send_replace(Link::Connecting);
                         pause = FIRST_PAUSE;
@@ -257,6 +266,7 @@ impl RedisServer {
                 }
                 Err(error) => {
                     link.send_replace(Link::Broken);
+                    health.counts.failed(&error);
                     let is_probe = turn.is_probe;
                     turn.failed(&error);
                     if is_probe {
@@ -270,13 +280,14 @@ impl RedisServer {
     }
 
     /// Makes a connection and tries it with a probe.
-    async fn connect(&self) -> Result<(Live, Endpoint), StoreError> {
+    async fn connect(&self) -> Result<(Live, JoinHandle<()>, Endpoint), StoreError> {
         let server = self.connector.find().await?;
         let connecting = timeout(CONNECT_TIMEOUT, self.connector.connect(&server)).await;
-        let connection = connecting.map_err(|_| StoreError::TimedOut)??;
+        let OpenConnection { connection, driver } =
+            connecting.map_err(|_| StoreError::TimedOut)??;
         let live = Live { connection, failures: Arc::default() };
         match self.probe(&live).await {
-            Ok(()) => Ok((live, server)),
+            Ok(()) => Ok((live, driver, server)),
             Err(error @ StoreError::Redis(_)) => {
                 let version = timeout(CONNECT_TIMEOUT, too_old(live.connection)).await;
                 Err(version.ok().flatten().map_or(error, StoreError::TooOld))
@@ -319,17 +330,18 @@ impl RedisServer {
     }
 
     /// Returns when the connection is no longer to be used.
-    async fn watch(&self, live: Live, server: &Endpoint) {
+    async fn watch(&self, live: Live, driver: JoinHandle<()>, server: &Endpoint) {
         let health = &self.node.health;
         let idle = async {
             loop {
                 let answers = live.failures.answers.load(Relaxed);
                 sleep(IDLE).await;
                 let Some(phase) = health.begin() else { continue };
-                if live.failures.answers.load(Relaxed) == answers
+                let is_idle = live.failures.answers.load(Relaxed) == answers;
+                if (is_idle || live.failures.refused_key.swap(false, Relaxed))
                     && let Err(error) = self.probe(&live).await
                 {
-                    health.failed(phase, &error);
+                    health.probe_failed(phase, &error);
                     live.failures.failed();
                 }
             }
@@ -350,6 +362,8 @@ impl RedisServer {
         };
         tokio::select! {
             () = live.failures.broken.notified() => {}
+            // The server closed the connection. Nobody needs to fail by it first.
+            _ = driver => {}
             () = health.gone() => {}
             () = idle => {}
             () = demoted => {}

@@ -162,10 +162,16 @@ impl Redis {
                 call.ask_for(holder, verb, &self.shared.asked(claim.spec, &claim.ask), name);
             }
         });
-        let reply = match verb {
-            Verb::Take => PendingAsk::new(self, claims, awaited).answer().await?,
-            _ => awaited.answer().await?,
+        let answer = match verb {
+            Verb::Take => PendingAsk::new(self, claims, awaited).answer().await,
+            _ => awaited.answer().await,
         };
+        if let (Err(error), [claim]) = (&answer, &*claims)
+            && error.is_of_one_algorithm()
+        {
+            self.shared.notices.refused(claim.spec, error);
+        }
+        let reply = answer?;
         let took = match verb {
             Verb::Take => takers(claims.iter().map(|claim| &claim.ask), &reply),
             _ => PerAsk::from_elem(false, claims.len()),

@@ -217,6 +217,21 @@ mod tests {
     use crate::plan::{KeyDisplay, RedisUrl, StoreLocation, StoreSpec};
     use crate::store::Store;
 
+    /// A regression: only calls were counted, and nothing is called before there is a connection.
+    #[tokio::test(start_paused = true)]
+    async fn attempts_to_connect_that_fail_are_counted_by_their_reason() {
+        let location = "redis://127.0.0.1:1".parse::<RedisUrl>().unwrap().location;
+        let location = StoreLocation::Redis(Box::new(location));
+        let spec = StoreSpec { location, ..StoreSpec::default() };
+        let shared = ProcessStore::new(&spec);
+        let _store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        while shared.counters().redis_up == Some(true) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let errors = shared.errors();
+        assert!(matches!(errors[..], [("connection", 3..)]), "{errors:?}");
+    }
+
     /// A regression: an operator's question about a bucket waited for a connection for two seconds.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_connection_to_a_redis_that_is_known_to_be_away() {

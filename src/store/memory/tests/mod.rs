@@ -1,3 +1,4 @@
+mod carried;
 mod lists;
 mod over;
 mod resets;

@@ -30,6 +30,10 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 /// Requests can be decided without Redis outside an outage, too. At most one log line in this time says so.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
+/// What an operator is told where there is no advice.
+const MISSED: &str =
+    "tidegate_store_errors_total and tidegate_store_duration_seconds tell how often";
+
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
 /// earlier phase says nothing about the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,11 +151,27 @@ impl RedisHealth {
 
     /// Redis did not decide on a call that began in this phase.
     pub(in crate::store) fn failed(&self, phase: HealthPhase, error: &StoreError) {
-        if *self.phase.borrow() != phase || error.is_of_one_key() {
+        if !error.is_of_one_key() {
+            self.count_failure(phase, error, error.is_refusal());
+        }
+    }
+
+    /// Redis did not decide on a probe that began in this phase. The probe's key is our own, beside the keys of all
+    /// limits: a user who has no right to it has no right to any of them.
+    pub(in crate::store) fn probe_failed(&self, phase: HealthPhase, error: &StoreError) {
+        // Without its slot a probe says nothing about the others.
+        if !error.is_of_one_slot() {
+            self.count_failure(phase, error, error.is_refusal() || error.is_of_one_key());
+        }
+    }
+
+    /// Counts a failure. A refusal ends the phase at once.
+    fn count_failure(&self, phase: HealthPhase, error: &StoreError, is_refusal: bool) {
+        if *self.phase.borrow() != phase {
             return;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures < FAILURES && !error.is_refusal() {
+        if failures < FAILURES && !is_refusal {
             return;
         }
         // The lock is held during the change, so that the first probe comes after the first pause.
@@ -238,6 +258,8 @@ impl RedisHealth {
         }
         let (decided, refused) = self.untold(&mut away);
         drop(away);
+        // The errors of the outage are no reason for what is missed after it.
+        drop(self.counts.take_last());
         let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
         // `was_up` is still false where Redis was away from the start.
@@ -267,8 +289,10 @@ impl RedisHealth {
         away.missed = Some(Instant::now());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let help = "it was too slow, or its connections broke; see tidegate_store_duration_seconds";
-        tracing::warn!(server = self.server, decided, refused, help, "store missed");
+        let last = self.counts.take_last();
+        let help = last.as_ref().and_then(StoreError::help).unwrap_or(MISSED);
+        let error = last.as_ref().map(tracing::field::display);
+        tracing::warn!(server = self.server, decided, refused, error, help, "store missed");
     }
 
     /// The counts that no log line has reported yet: decided, refused.
@@ -312,12 +336,12 @@ impl TryPermit<'_> {
         }
     }
 
-    /// Redis did not decide.
+    /// Redis could not be reached, or did not decide on a probe.
     pub(in crate::store) fn failed(self, error: &StoreError) {
         if self.is_probe {
             self.health.still_away(error);
         } else {
-            self.health.failed(self.phase, error);
+            self.health.probe_failed(self.phase, error);
         }
     }
 }

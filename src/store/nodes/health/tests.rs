@@ -85,6 +85,29 @@ async fn requests_that_redis_missed_are_told_of_once() {
     assert_eq!(told(&|| health.tell_missed()), []);
 }
 
+/// A regression: the line said that Redis was too slow, whatever the reason was.
+#[tokio::test(start_paused = true)]
+async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
+    let health = RedisHealth::new("here".into());
+    let told = || {
+        health.decided_without();
+        crate::observe::testing::lines(|| health.tell_missed()).remove(0)
+    };
+    health.counts.failed(&StoreError::TimedOut);
+    health.counts.failed(&refusal("ODD something"));
+    health.counts.failed(&StoreError::WrongType);
+    assert_eq!(told()["error"], "ODD something");
+    tokio::time::advance(MISSED_PAUSE).await;
+    let line = told();
+    assert!(line.get("error").is_none(), "told before: {line}");
+    fail(&health, FAILURES);
+    health.counts.failed(&StoreError::NotConnected);
+    health.turn().await.succeeded();
+    tokio::time::advance(MISSED_PAUSE).await;
+    assert!(told().get("error").is_none(), "of the outage");
+    assert!(line["help"].as_str().unwrap().contains("tidegate_store_duration_seconds"), "{line}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_reason_of_an_outage_is_told_once() {
     let health = RedisHealth::new("here".into());
@@ -105,18 +128,28 @@ async fn each_reason_of_an_outage_is_told_once() {
     }
 }
 
+fn refusal(line: &str) -> StoreError {
+    let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+    let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
+    StoreError::Redis(redis::RedisError::from(error))
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
-    let refusal = |line: &str| {
-        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
-        StoreError::Redis(redis::RedisError::from(error))
-    };
     for (line, is_up) in [
         ("OOM command not allowed when used memory > 'maxmemory'.", false),
         ("READONLY You can't write against a read only replica.", false),
         ("NOPERM User x has no permissions to run the 'evalsha' command", false),
+        ("NOPERM User keymaster has no permissions to run the 'evalsha' command", false),
         ("NOPERM No permissions to access a key", true),
+        ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
+        ("ERR ACL failure in script: No permissions to access a key", true),
+        (
+            "ERR The user executing the script can't run this command script: 1, on @user_script:2.",
+            true,
+        ),
+        ("ERR ACL failure in script: User x has no permissions to run the 'zadd' command", true),
+        ("NOPERM User x has no permissions to run the 'eval' command", false),
         ("CROSSSLOT Keys in request don't hash to the same slot", true),
         ("ERR something else", true),
     ] {
@@ -149,4 +182,25 @@ async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
     assert_eq!(told(health.turn().await), ["store connected"]);
     fail(&health, FAILURES);
     assert_eq!(told(health.turn().await), ["store recovered"]);
+}
+
+/// A regression: each process believed that Redis decides, and was alone with its own buckets.
+#[tokio::test(start_paused = true)]
+async fn a_user_without_a_right_to_our_own_keys_is_an_outage() {
+    let health = RedisHealth::new("here".into());
+    let error =
+        refusal("NOPERM this user has no permissions to access one of the keys used as arguments");
+    let lines = crate::observe::testing::lines(|| {
+        health.probe_failed(health.begin().unwrap(), &error);
+    });
+    assert!(!health.is_up());
+    assert_eq!(lines[0]["message"], "store unavailable");
+    assert!(lines[0]["help"].as_str().unwrap().contains("allow this user"), "{lines:?}");
+
+    let health = RedisHealth::new("here".into());
+    for _ in 0..10 * FAILURES {
+        let error = refusal("CLUSTERDOWN Hash slot not served");
+        health.probe_failed(health.begin().unwrap(), &error);
+    }
+    assert!(health.is_up(), "one slot is no outage");
 }

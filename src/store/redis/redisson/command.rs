@@ -140,7 +140,7 @@ impl Limiters {
                 _ => location.clone(),
             };
             let connector = RedisConnector::new(&location);
-            connector.connect(&connector.find().await?).await
+            connector.connect(&connector.find().await?).await.map(|open| open.connection)
         };
         let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
         let connection = connecting.map_err(|_| StoreError::TimedOut)??;

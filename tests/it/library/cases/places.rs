@@ -81,6 +81,10 @@ pub(crate) struct Pure {
     last_request: Option<Timestamp>,
 }
 
+/// The microseconds in which every lease is renewed, and those by which its end may be late: see `lists.lua`.
+const RENEWED: u64 = 9_000_000;
+const LATE: u64 = 1_000_000;
+
 #[derive(Default)]
 struct Bucket {
     state: Option<State>,
@@ -101,8 +105,13 @@ impl Bucket {
             Algorithm::SlidingLog(params) => {
                 self.log.seen(&params, ask.cost, now).map(State::SlidingLog)
             }
-            Algorithm::Concurrency(_) => {
-                self.slots.retain(|(_, ends)| *ends > now.as_micros());
+            Algorithm::Concurrency(params) => {
+                let now = now.as_micros();
+                self.slots.retain(|(_, ends)| *ends > now);
+                // Ends from before the clock was set back are lowered.
+                let most = now + lease(&params).max(RENEWED);
+                let late = self.slots.iter_mut().filter(|(_, ends)| *ends > most + LATE);
+                late.for_each(|(_, ends)| *ends = most);
                 let held = u64::try_from(self.slots.len()).unwrap();
                 (held > 0).then_some(State::Concurrency(concurrency::State { held }))
             }
@@ -116,8 +125,7 @@ impl Bucket {
                 self.log.write(params, state);
             }
             (Algorithm::Concurrency(params), _) => {
-                let lease = u64::try_from(params.lease().as_micros()).unwrap();
-                self.slots.push((request, now.as_micros() + lease));
+                self.slots.push((request, now.as_micros() + lease(params)));
             }
             (_, state) => {
                 (self.state, self.under) = (Some(state), Some(*algorithm));
@@ -145,6 +153,10 @@ impl Bucket {
         let aged = self.aged.iter().filter_map(|(_, full)| *full).collect();
         Some(Written { aged, ..Written::of(state, &under) })
     }
+}
+
+fn lease(params: &concurrency::Params) -> u64 {
+    u64::try_from(params.lease().as_micros()).unwrap()
 }
 
 /// What is noted of an ask: something where it took. A slot is known by its holder.

@@ -26,6 +26,26 @@ async fn a_connection_that_the_server_closes_is_made_again() {
     assert_eq!(bench.log.text(), "", "nothing a user waits for");
 }
 
+/// Only a request that failed told that the connection was closed.
+#[tokio::test]
+async fn a_connection_that_the_server_closes_is_made_again_before_a_request_needs_it() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    // A connection that breaks at once is made again after a pause. After this moment no time passes, because this
+    // test is never idle. Therefore nothing else tries the connection.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_millis(1_100)).await;
+    let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let mut looks = 0;
+    while !server.run::<String>(&["CLIENT", "LIST"]).contains("name=tidegate") {
+        looks += 1;
+        assert!(looks < 100_000, "it is not made again");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.log.text(), "");
+}
+
 /// A firewall forgets one worker's connection: its requests time out, while the others' success
 /// says that all is well.
 #[tokio::test]

@@ -5,6 +5,7 @@ mod connections;
 mod limits;
 mod load;
 mod old;
+mod rights;
 mod sentinels;
 mod slots;
 
