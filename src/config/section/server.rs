@@ -2,8 +2,9 @@
 
 use http::HeaderName;
 
+use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, listen_address, listen_addresses};
 use super::tls::{self, SERVER_TLS};
-use super::values::{LISTEN, LISTEN_ADDRESS, listen_address, listen_addresses, network_item};
+use super::values::network_item;
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, listed, parsed, plain, read};
@@ -19,7 +20,7 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart().shown(|listen, _| listed(listen)),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart().shown(|listen, _| listed(listen)),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -67,16 +68,24 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
+/// The settings, and the addresses on the network that they take.
+pub(crate) fn build(
+    mut section: Section<'_>,
+    overrides: &Overrides,
+) -> (ServerSpec, Vec<TakenAddress>) {
     let mut listen = listen(&mut section);
+    let mut setting = "`server.listen`";
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
+        setting = "`--listen`";
     }
-    let clear: Vec<_> =
-        listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span.clone()))).collect();
-    let tls = tls::server(&mut section, &clear);
+    let clear = listen.iter().filter_map(|(address, span)| {
+        Some(TakenAddress { address: *address.tcp()?, span: span.clone(), setting })
+    });
+    let mut taken: Vec<_> = clear.collect();
     // Whoever connects to a Unix socket is a trusted proxy.
-    let has_local_proxies = clear.len() < listen.len();
+    let has_local_proxies = taken.len() < listen.len();
+    let tls = tls::server(&mut section, &mut taken);
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
     // `assembly` has taken `limits` already: the limits are read later than this section.
@@ -92,7 +101,7 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         )
         .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
     }
-    spec
+    (spec, taken)
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.
