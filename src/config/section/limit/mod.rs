@@ -134,7 +134,8 @@ pub(crate) struct Inherited<'i> {
     pub(crate) ipv6_prefix: u8,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
-    pub(crate) store: &'i StoreLocation,
+    /// `None` where the file's store is wrong.
+    pub(crate) store: Option<&'i StoreLocation>,
 }
 
 /// A limit, with places in the file that later checks need.
