@@ -24,9 +24,17 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 
 /// `taken` are the addresses of `[server]`.
 pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
-    let listen = section.item("listen");
-    let wants_token = section.has(|name| name == "token");
+    let (listen, token) = (section.item("listen"), section.item("token"));
+    let wants_token = token.is_some();
     let spec = read(SETTINGS, section, AdminSpec::default());
+    if let (None, Some(item)) = (&listen, token)
+        && !item.cx.has_errors()
+    {
+        item.secret().doubt(
+            "the `token` of [admin] guards nothing: there is no `listen`",
+            "expected `listen = \"127.0.0.1:9090\"` beside it",
+        );
+    }
     let listen = listen.zip(spec.listen);
     if let Some((item, address)) = &listen {
         refuse_taken(item, *address, &item.span, taken);

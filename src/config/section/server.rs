@@ -88,8 +88,21 @@ pub(crate) fn build(
     let tls = tls::server(&mut section, &mut taken);
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
+    let header = section.item("client_ip_header");
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
+    // Faulty networks are not in the plan.
+    if let Some(item) = header
+        && spec.trust.networks.is_empty()
+        && !has_local_proxies
+        && !item.cx.has_errors()
+    {
+        item.doubt(
+            "`client_ip_header` is believed from nobody",
+            "expected `trusted_proxies` with the load balancers' networks beside it",
+        )
+        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
+    }
     if let Some(item) = proxy_protocol
         && spec.proxy_protocol
         && spec.trust.networks.is_empty()
