@@ -122,7 +122,8 @@ impl Changes {
             begin.iter().flatten().any(|(figure, begin)| *figure == name && begin != value)
         };
         let is_redis = *store != StoreLocation::Memory;
-        let mut begins_anew = old.scope != new.scope;
+        // In memory a bucket has the same place with both scopes.
+        let mut begins_anew = is_redis && old.scope != new.scope;
         let counts = has.iter().any(|(name, _)| *name == "algorithm");
         for (name, old) in &had {
             if let Some((_, value)) = has.iter().find(|(other, _)| other == name) {

@@ -241,6 +241,14 @@ fn a_limit_that_begins_to_count_tells_all_of_its_figures() {
     );
 }
 
+/// A regression: a limit in memory was said to begin anew with another scope, and it goes on.
+#[test]
+fn in_memory_a_scope_begins_nothing_anew() {
+    let memory = FILE.replace("redis://u:hunter2@localhost", "memory:");
+    let node = memory.replace("1000/s\"", "1000/s\"\nscope = \"node\"");
+    assert_eq!(diff(&plan(&memory), &plan(&node)).changed, ["limits.total scope cluster -> node"]);
+}
+
 #[test]
 fn says_how_overrides_changed_and_shows_no_secret_key() {
     let overrides = |key: &str, entries: &[(&str, &str)]| {
