@@ -4,7 +4,7 @@ use http::HeaderName;
 
 use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, listen_address, listen_addresses};
 use super::tls::{self, SERVER_TLS};
-use super::values::network_item;
+use super::values::{network_item, once_each};
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, listed, parsed, plain, read};
@@ -54,7 +54,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed",
-        |item, _| Some(item.list()?.iter().filter_map(network_item).collect()))
+        |item, _| Some(once_each(&item.list()?, network_item)))
         .shown(|networks, _| listed(networks)),
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",

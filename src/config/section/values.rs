@@ -106,6 +106,15 @@ pub(super) fn once<T>(
     values
 }
 
+/// The same for values that are written in one way, without their places.
+pub(super) fn once_each<T: PartialEq + ToString>(
+    items: &[Item<'_>],
+    read: impl Fn(&Item<'_>) -> Option<T>,
+) -> Vec<T> {
+    let values = once(items, read, T::eq, T::to_string);
+    values.into_iter().map(|(value, _)| value).collect()
+}
+
 /// The path of a Unix socket, behind `unix:`. Two more slashes may stand in front, as in a `file:` URL.
 pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix("//").unwrap_or(path);
