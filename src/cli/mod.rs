@@ -236,7 +236,11 @@ fn chain(error: &dyn Error) -> String {
 fn write_new(file: &Path, text: &str) -> CommandResult {
     let why = |error: io::Error| format!("cannot write {}: {error}", file.display());
     let mut written = File::create_new(file).map_err(|error| Failure::usage(why(error)))?;
-    written.write_all(text.as_bytes()).map_err(|error| Failure::run(why(error)))
+    written.write_all(text.as_bytes()).map_err(|error| {
+        // A part of the file would be in the way of the next try. Where it cannot be removed, it stays.
+        let _ = std::fs::remove_file(file);
+        Failure::run(why(error))
+    })
 }
 
 /// Writes a command's output to standard output.

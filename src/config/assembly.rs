@@ -15,7 +15,7 @@ use super::section::log::LOG;
 use super::section::route::ROUTE;
 use super::section::route::names::names;
 use super::section::server::SERVER;
-use super::section::store::STORE;
+use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::{
@@ -38,12 +38,13 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let mut server = table(&mut root, "server", &SERVER);
     let everywhere = server.take("limits");
-    let server = server::build(server, overrides);
-    let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
+    let (server, taken) = server::build(server, overrides);
+    let StoreDraft { spec: store, is_known, on_error: on_store_error } =
+        store::build(table(&mut root, "store", &STORE));
     let reject = table(&mut root, "reject", &REJECT);
     let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
     let log = read(log::SETTINGS, table(&mut root, "log", &LOG), LogSpec::default());
-    let admin = admin::build(table(&mut root, "admin", &ADMIN));
+    let admin = admin::build(table(&mut root, "admin", &ADMIN), &taken);
     let trace = trace::build(table(&mut root, "trace", &TRACE));
     let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
     let limits = limit::build(
@@ -52,7 +53,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
             ipv6_prefix: server.ipv6_prefix,
             on_store_error,
             reject: &reject,
-            store: &store.location,
+            store: Some(&store.location).filter(|_| is_known),
         },
     );
     let routes = root.take("routes");

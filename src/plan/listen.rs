@@ -28,11 +28,60 @@ impl ListenAddress {
     }
 }
 
+/// Whether some connection would fit both addresses. A lone `[::]` takes IPv4 as well: so Linux has it. Port 0
+/// is another port each time.
+pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let has = |wide: SocketAddr, narrow: SocketAddr| {
+        let [wide, narrow] = [wide, narrow].map(|address| address.ip().to_canonical());
+        wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
+    };
+    // The same address of two links is two addresses, and the part behind `%` says which.
+    let same = one == other || {
+        let [one, other] = [one, other].map(|address| address.ip().to_canonical());
+        one == other && one.is_ipv4()
+    };
+    one.port() != 0 && one.port() == other.port() && (same || has(one, other) || has(other, one))
+}
+
+/// Whether these are `0.0.0.0` and `[::]` with the same port. Where both stand in one list, `[::]` takes IPv6
+/// alone.
+pub(crate) fn are_both_wildcards(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip().is_unspecified()
+        && other.ip().is_unspecified()
+        && one.is_ipv4() != other.is_ipv4()
+        && one.port() == other.port()
+}
+
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_cannot_be_listened_on_together() {
+        for (one, other, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "[::1]:80", false),
+            ("[::]:80", "[::1]:80", true),
+            ("[::]:80", "127.0.0.1:80", true),
+            ("[::]:80", "0.0.0.0:80", true),
+            ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
+            ("[fe80::1%1]:80", "[fe80::1%2]:80", false),
+        ] {
+            let [a, b] = [one, other].map(|text| text.parse().unwrap());
+            assert_eq!((overlap(a, b), overlap(b, a)), (expected, expected), "{one} {other}");
         }
     }
 }

@@ -37,6 +37,7 @@ use self::filter::LogFilter;
 pub use self::limit::{CostSpec, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
 pub use self::listen::ListenAddress;
+pub(crate) use self::listen::{are_both_wildcards, overlap};
 pub(crate) use self::ramp::LoweredLimit;
 pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};

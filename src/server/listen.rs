@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::downstream::Listener;
 use crate::downstream::accept::LONGEST_QUEUE;
-use crate::plan::ListenAddress;
+use crate::plan::{ListenAddress, are_both_wildcards};
 
 /// The rights of a Unix socket's file: the user and the group of this process may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -37,14 +37,18 @@ impl ListenSetting {
 }
 
 /// Sockets that share `address`, at most one for each of `workers`, and the address they got. Port 0 means any
-/// free port.
+/// free port. `list` are the addresses of the setting: where `[::]` stands beside `0.0.0.0` of the same port, it
+/// takes IPv6 alone, because the other takes IPv4.
 pub(super) fn open(
     address: &ListenAddress,
+    list: &[SocketAddr],
     workers: usize,
 ) -> io::Result<(ListenAddress, Vec<Listener>)> {
     match address {
         ListenAddress::Tcp(address) => {
-            let (bound, sockets) = tcp(*address, workers)?;
+            let is_one_of_both = list.iter().any(|other| are_both_wildcards(*other, *address));
+            let ipv6_alone = address.is_ipv6() && is_one_of_both;
+            let (bound, sockets) = tcp(*address, ipv6_alone, workers)?;
             Ok((ListenAddress::Tcp(bound), sockets))
         }
         ListenAddress::Unix(path) => Ok((address.clone(), vec![unix(path)?])),
@@ -53,8 +57,12 @@ pub(super) fn open(
 
 /// The first socket is bound without `SO_REUSEPORT`. A port in use is then an error, and is not shared with
 /// another process. After that, the option is set, to let the other sockets use the port.
-fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
-    let first = tcp_socket(address)?;
+fn tcp(
+    address: SocketAddr,
+    ipv6_alone: bool,
+    workers: usize,
+) -> io::Result<(SocketAddr, Vec<Listener>)> {
+    let first = tcp_socket(address, ipv6_alone)?;
     first.bind(&address.into())?;
     first.set_reuse_port(true)?;
     first.listen(LONGEST_QUEUE.into())?;
@@ -62,7 +70,7 @@ fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Liste
     let bound = first.local_addr()?;
     let mut sockets = vec![Listener::Tcp(first)];
     for _ in 1..workers {
-        let next = tcp_socket(bound)?;
+        let next = tcp_socket(bound, ipv6_alone)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         next.listen(LONGEST_QUEUE.into())?;
@@ -71,8 +79,11 @@ fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Liste
     Ok((bound, sockets))
 }
 
-fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+fn tcp_socket(address: SocketAddr, ipv6_alone: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if ipv6_alone {
+        socket.set_only_v6(true)?;
+    }
     // A restart must not wait for old connections in the state TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -170,10 +181,24 @@ mod tests {
     #[test]
     fn a_port_in_use_is_an_error_and_workers_share_one() {
         let any = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
-        let (address, sockets) = open(&any, 3).unwrap();
+        let (address, sockets) = open(&any, &[], 3).unwrap();
         assert_eq!(sockets.len(), 3);
         assert!(sockets.iter().all(|socket| Some(&local(socket)) == address.tcp()));
-        let error = open(&address, 1).unwrap_err();
+        let error = open(&address, &[], 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn both_wildcards_of_a_port_can_be_together_and_one_takes_both_families_alone() {
+        let open = |text: &str, list: &[SocketAddr]| {
+            super::open(&ListenAddress::Tcp(text.parse().unwrap()), list, 2)
+        };
+        let (ipv4, _held) = open("0.0.0.0:0", &[]).unwrap();
+        let port = ipv4.tcp().unwrap().port();
+        let ipv6 = format!("[::]:{port}");
+        let list = [*ipv4.tcp().unwrap(), ipv6.parse().unwrap()];
+        assert_eq!(open(&ipv6, &list).unwrap().1.len(), 2);
+        let error = open(&ipv6, &list[1..]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
@@ -187,7 +212,7 @@ mod tests {
             (5, 2, &[3, 2]),
             (0, 2, &[0, 0]),
         ] {
-            let mut opened = open(&any, sockets.max(1)).unwrap().1;
+            let mut opened = open(&any, &[], sockets.max(1)).unwrap().1;
             opened.truncate(sockets);
             let shares = share(opened, workers).unwrap();
             assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), expected, "{sockets}");
@@ -199,16 +224,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = ListenAddress::Unix(path.clone());
-        let first = open(&address, 1).unwrap();
+        let first = open(&address, &[], 1).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, SOCKET_MODE);
-        let error = open(&address, 1).unwrap_err();
+        let error = open(&address, &[], 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(path.exists(), "as after a kill");
-        open(&address, 1).unwrap();
+        open(&address, &[], 1).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
-        assert!(open(&address, 1).unwrap_err().to_string().contains("no socket"));
+        assert!(open(&address, &[], 1).unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
@@ -217,10 +242,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = ListenAddress::Unix(path.clone());
-        let _first = open(&address, 1).unwrap();
+        let _first = open(&address, &[], 1).unwrap();
         let file = SocketFile::of(&address).unwrap().unwrap();
         fs::remove_file(&path).unwrap();
-        let _successor = open(&address, 1).unwrap();
+        let _successor = open(&address, &[], 1).unwrap();
         file.remove();
         assert!(path.exists());
         SocketFile::of(&address).unwrap().unwrap().remove();

@@ -1,6 +1,7 @@
 //! The listening sockets of the process, by its plan.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::inherited::{InheritedSockets, Predecessor, TakenSockets};
@@ -68,15 +69,18 @@ pub(super) fn open(
         predecessor: None,
     };
     let kept = &mut opened.kept;
+    let clear: Vec<_> = plan.server.listen.iter().filter_map(|it| it.tcp().copied()).collect();
+    let secure = plan.server.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
     let plain = plan.server.listen.iter().cloned();
     let plain = plain.map(|address| (address, Port::Plain, ListenSetting::Server));
-    let tls =
-        plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(certificates.into_iter().cycle());
+    let tls = secure.iter().zip(certificates.into_iter().cycle());
     let tls = tls.map(|(address, certificates)| {
         (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
     });
     for (address, port, setting) in plain.chain(tls) {
-        let (bound, shares) = open_one(&address, setting, workers, &mut inherited, kept)
+        let list = if setting == ListenSetting::Tls { secure } else { &clear };
+        let place = ListenPlace { address: &address, setting, list };
+        let (bound, shares) = open_one(&place, workers, &mut inherited, kept)
             .map_err(|error| not_listening(&address, setting, &error, &inherited))?;
         opened.addresses.push(bound);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
@@ -84,7 +88,8 @@ pub(super) fn open(
         }
     }
     if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
-        let (bound, shares) = open_one(&address, ListenSetting::Admin, 1, &mut inherited, kept)
+        let place = ListenPlace { address: &address, setting: ListenSetting::Admin, list: &[] };
+        let (bound, shares) = open_one(&place, 1, &mut inherited, kept)
             .map_err(|error| not_listening(&address, ListenSetting::Admin, &error, &inherited))?;
         opened.admin = Some((bound, shares.into_iter().flatten().collect()));
     }
@@ -92,10 +97,17 @@ pub(super) fn open(
     Ok(opened)
 }
 
+/// An address to listen on.
+struct ListenPlace<'p> {
+    address: &'p ListenAddress,
+    setting: ListenSetting,
+    /// The addresses of the setting.
+    list: &'p [SocketAddr],
+}
+
 /// The sockets for one address, those of each worker apart, and the address they got.
 fn open_one(
-    address: &ListenAddress,
-    setting: ListenSetting,
+    &ListenPlace { address, setting, list }: &ListenPlace<'_>,
     workers: usize,
     inherited: &mut InheritedSockets,
     kept: &mut KeptSockets,
@@ -106,7 +118,7 @@ fn open_one(
         // A predecessor hands over the sockets of all its workers.
         Some(taken) => taken,
         None => {
-            let (bound, sockets) = listen::open(address, workers)?;
+            let (bound, sockets) = listen::open(address, list, workers)?;
             let named = sockets.into_iter().map(|socket| (setting.name().to_owned(), socket));
             TakenSockets { bound, sockets: named.collect(), is_own: true }
         }

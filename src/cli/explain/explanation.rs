@@ -11,6 +11,8 @@ pub(super) struct Explanation {
     facts: Map<String, Value>,
     /// The facts of each limit. Each limit has one paragraph too.
     limits: Vec<Map<String, Value>>,
+    /// Why the request is answered with 400, by the first limit that refuses it.
+    refused: Option<String>,
 }
 
 /// The title of a limit's paragraph.
@@ -44,6 +46,23 @@ impl Explanation {
         if let Some(limit) = self.limits.last_mut() {
             limit.insert(name.to_owned(), value.into());
         }
+    }
+
+    /// Notes that a limit refuses the request with 400: then no limit counts it. The first refusal is the answer.
+    pub(super) fn refuse(&mut self, why: &str) {
+        self.limit_fact("refuses", why);
+        self.refused.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// To be called behind the last limit.
+    pub(super) fn finish_limits(&mut self) {
+        let Some(why) = self.refused.take() else { return };
+        for limit in &mut self.limits {
+            limit.insert("applies".to_owned(), false.into());
+        }
+        self.facts.remove("allow");
+        self.fact("status", 400);
+        self.line("answer", format_args!("400: {why}"));
     }
 
     /// The facts, and the sentences beside them. A fact that does not apply is null.

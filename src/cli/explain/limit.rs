@@ -1,6 +1,5 @@
 //! Describes what a limit does with a request.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,7 +7,8 @@ use serde_json::Value;
 use super::explanation::{Explanation, LIMIT};
 use crate::config::duration_text;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::key::Key;
+use crate::limit::key::{Key, write_shown};
+use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
@@ -32,9 +32,14 @@ pub(super) fn describe_limit(
         return text.line(LIMIT, format_args!("{name} does not apply: the request is exempt"));
     }
     // A limit in shadow lets a request pass that it cannot count.
-    let refused = |error: &dyn fmt::Display| match spec.mode {
-        Mode::Enforce => format!("{name} refuses it with 400: {error}"),
-        Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
+    let refuse = |error: &str, text: &mut Explanation| match spec.mode {
+        Mode::Enforce => {
+            text.refuse(error);
+            text.line(LIMIT, format_args!("{name} refuses it with 400: {error}"));
+        }
+        Mode::Shadow | Mode::Candidate => {
+            text.line(LIMIT, format_args!("{name} (shadow) does not count it: {error}"));
+        }
     };
     let key = match spec.key.key(view) {
         Ok(Some(key)) => key,
@@ -43,8 +48,7 @@ pub(super) fn describe_limit(
             return text.line(LIMIT, format_args!("{name} {why}"));
         }
         Err(error) => {
-            text.limit_fact("refuses", error.to_string());
-            return text.line(LIMIT, refused(&error));
+            return refuse(&error.to_string(), text);
         }
     };
     let overridden = spec.overrides.find(&key);
@@ -52,19 +56,22 @@ pub(super) fn describe_limit(
     let most = || {
         throttle::largest_cost(figures.at(now)).max(throttle::largest_cost(spec.figures.at(now)))
     };
+    // An override's figures have no candidate.
+    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
+    let is_tried = candidate.is_some_and(|candidate| candidate.figures != Figures::Unlimited);
     let cost = match throttle::cost(&spec.cost, most, view.headers) {
-        Ok(cost) => cost,
+        Ok(cost) => Some(cost),
+        // Where everything passes, nobody reads the cost.
+        Err(_) if figures.at(now).is_none() && !is_tried => None,
         Err(error) => {
-            let detail = Refusal::from(error).meaning().detail;
-            text.limit_fact("refuses", &*detail);
-            return text.line(LIMIT, refused(&detail));
+            return refuse(&Refusal::from(error).meaning().detail, text);
         }
     };
     text.limit_fact("applies", true);
     text.limit_fact("override", overridden.is_some());
     describe_figures(figures, now, text);
-    text.limit_fact("cost", cost.get());
-    text.limit_fact("key", shown_key(spec, &key, plan.log.keys).to_string());
+    text.limit_fact("cost", cost.map(Cost::get));
+    text.limit_fact("key", as_logged(&shown_key(spec, &key, plan.log.keys)));
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let told = match figures {
@@ -72,7 +79,7 @@ pub(super) fn describe_limit(
         figures => figures.to_string(),
     };
     text.line(LIMIT, format_args!("{name}{shadow}: {told}{source}"));
-    if let Some(algorithm) = counting(figures, now) {
+    if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
         if cost.get() > algorithm.capacity() {
             text.more(format_args!("costs {cost}, which never passes"));
         } else if let CostSpec::Response { source, max, .. } = &spec.cost {
@@ -94,8 +101,7 @@ pub(super) fn describe_limit(
         describe_key(plan, spec, &key, text);
         describe_bucket(plan, spec, &key, &algorithm, text);
     }
-    // An override's figures have no candidate.
-    if let (Some(candidate), None) = (&spec.candidate, overridden) {
+    if let Some(candidate) = candidate {
         text.more(format_args!("tries {} in shadow", candidate.figures));
         if let Some(algorithm) = counting(&candidate.figures, now) {
             describe_bucket(plan, candidate, &key, &algorithm, text);
@@ -171,6 +177,14 @@ fn describe_bucket(
     }
 }
 
+/// The key's text as the log has it.
+fn as_logged(key: &Key) -> String {
+    let mut text = String::new();
+    // A `String` takes every text.
+    let _ = write_shown(key.as_str(), &mut text);
+    text
+}
+
 fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation) {
     let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
     if sources.is_empty() {
@@ -178,7 +192,8 @@ fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation
     }
     let shown = shown_key(spec, key, plan.log.keys);
     let hashed = if *shown == *key { "" } else { " (hashed)" };
-    text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
+    let logged = as_logged(&shown);
+    text.more(format_args!("counted by {}: {logged}{hashed}", sources.join(" and ")));
     let mut parts = spec.key.sources.iter().zip(key.values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
         text.more(format_args!("without {source} it shares that bucket with all such requests"));

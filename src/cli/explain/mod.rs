@@ -168,6 +168,7 @@ fn describe(
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, *now, text);
     }
+    text.finish_limits();
     Ok(())
 }
 

@@ -121,9 +121,11 @@ impl Changes {
         let comes_down = |name: &str, value: &String| {
             begin.iter().flatten().any(|(figure, begin)| *figure == name && begin != value)
         };
-        let mut begins_anew = old.scope != new.scope;
+        let is_redis = *store != StoreLocation::Memory;
+        // In memory a bucket has the same place with both scopes.
+        let mut begins_anew = is_redis && old.scope != new.scope;
+        let counts = has.iter().any(|(name, _)| *name == "algorithm");
         for (name, old) in &had {
-            // If only one of the plans has the fact, the algorithm has changed, and its own line says this.
             if let Some((_, value)) = has.iter().find(|(other, _)| other == name) {
                 let over = match comes_down(name, value) {
                     true => format!("{value} over {}", duration_text(new.ramp)),
@@ -133,12 +135,18 @@ impl Changes {
                     self.changed.push(format!("{title} {name} {old} -> {over}"));
                 }
                 begins_anew |= matches!(*name, "algorithm" | "name") && old != value;
+            } else if counts {
+                self.changed.push(format!("{title} {name} {old} -> none"));
             }
+        }
+        // Where nothing was counted, the rate's line says that counting begins.
+        for (name, new) in only_of(&has, &had).filter(|(name, _)| *name != "algorithm") {
+            self.changed.push(format!("{title} {name} none -> {new}"));
         }
         self.overrides(title, old, new);
         self.settings(&format!("{title} "), limit::SETTINGS, old, new);
         // A key in Redis has the values of the key, and not the names of their sources.
-        let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
+        let is_shared = is_redis && new.scope == Scope::Cluster;
         let (old, new) = (&old.key, &new.key);
         let counts_ip =
             || new.sources.iter().any(|source| source.alternatives().contains(&KeySource::Ip));
@@ -172,6 +180,12 @@ impl Changes {
             for (name, value) in &has {
                 let before = had.iter().find(|(other, _)| other == name).map(|(_, value)| value);
                 self.value(&format!("{title} override {key} {name}"), &optional(before), value);
+            }
+            // Where all or nothing passes, the rate's line says so.
+            if algorithm(new).is_some() {
+                for (name, value) in only_of(&had, &has) {
+                    self.changed.push(format!("{title} override {key} {name} {value} -> none"));
+                }
             }
         }
         let more = differ.len().saturating_sub(MOST_OVERRIDES);
@@ -275,6 +289,14 @@ fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
     }
     facts.extend(figures(&limit.figures));
     facts
+}
+
+/// The facts that `others` lack.
+fn only_of<'f>(
+    facts: &'f [(&'static str, String)],
+    others: &'f [(&'static str, String)],
+) -> impl Iterator<Item = &'f (&'static str, String)> {
+    facts.iter().filter(|(name, _)| !others.iter().any(|(other, _)| other == name))
 }
 
 /// An override's key, where a value that may be a client's secret is masked.

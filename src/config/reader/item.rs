@@ -72,6 +72,15 @@ impl<'c> Item<'c> {
         self.cx.error(&self.span, title, expected).secret(self.is_secret)
     }
 
+    /// Notes a warning: the field can have this value, but it probably does not do what was meant.
+    pub(crate) fn doubt(
+        &self,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> NotedProblem<'c> {
+        self.cx.warning(&self.span, title, expected).secret(self.is_secret)
+    }
+
     fn found(&self) -> String {
         const LONGEST: usize = 48;
         let written = self.cx.source.get(self.span.clone()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! `[admin]`.
 
+use super::listen::{TakenAddress, refuse_taken};
 use super::values::address;
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, at, fields, parsed, read};
@@ -21,11 +22,24 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         |item, _| token(&item.clone().secret()).map(Some)).masked(Mask::Secret),
 ];
 
-pub(crate) fn build(section: Section<'_>) -> AdminSpec {
-    let listen = section.item("listen");
-    let wants_token = section.has(|name| name == "token");
+/// `taken` are the addresses of `[server]`.
+pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
+    let (listen, token) = (section.item("listen"), section.item("token"));
+    let wants_token = token.is_some();
     let spec = read(SETTINGS, section, AdminSpec::default());
-    if let (Some(item), Some(address)) = (listen, spec.listen)
+    if let (None, Some(item)) = (&listen, token)
+        && !item.cx.has_errors()
+    {
+        item.secret().doubt(
+            "the `token` of [admin] guards nothing: there is no `listen`",
+            "expected `listen = \"127.0.0.1:9090\"` beside it",
+        );
+    }
+    let listen = listen.zip(spec.listen);
+    if let Some((item, address)) = &listen {
+        refuse_taken(item, *address, &item.span, taken);
+    }
+    if let Some((item, address)) = listen
         && !address.ip().to_canonical().is_loopback()
         && !wants_token
     {

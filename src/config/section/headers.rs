@@ -1,5 +1,6 @@
 //! Header names and values: in conditions, exemptions and changes.
 
+use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 
 use super::values::header_name;
@@ -8,6 +9,7 @@ use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::plan::HeaderChanges;
+use crate::request::host::Host;
 
 /// A route's `request_headers` and `response_headers`.
 pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
@@ -34,14 +36,15 @@ const OWN: [&str; 9] = [
 
 /// A table of headers, each with a value. Two spellings of one header are an error.
 pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
-    values_if(section, field, |_| true)
+    values_if(section, field, |_| true, |_, item| value(item))
 }
 
-/// The same table, of the headers that `may` allows.
+/// The same table, of the headers that `may` allows. `read` reads the value of a header.
 fn values_if(
     section: &mut Section<'_>,
     field: &str,
     may: impl Fn(&(&HeaderName, &FieldEntry<'_>)) -> bool,
+    read: impl Fn(&HeaderName, &Item<'_>) -> Option<HeaderValue>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
     let mut seen: Vec<(HeaderName, Span)> = Vec::new();
@@ -55,7 +58,7 @@ fn values_if(
                 .related(first, "first here");
         }
         seen.push((name.clone(), entry.name_span.clone()));
-        if let Some(value) = value(&entry.item) {
+        if let Some(value) = read(&name, &entry.item) {
             values.push((name, value));
         }
     }
@@ -69,9 +72,14 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     let changeable = |(name, entry): &(&HeaderName, &FieldEntry<'_>)| {
         !is_own(section.cx, name, &entry.name_span)
     };
+    let is_of_request = field == "request_headers";
+    let changed = |name: &HeaderName, item: &Item<'_>| match is_of_request && *name == HOST {
+        true => host(item),
+        false => value(item),
+    };
     let mut changes = HeaderChanges {
-        set: values_if(&mut inner, "set", changeable),
-        add: values_if(&mut inner, "add", changeable),
+        set: values_if(&mut inner, "set", changeable, changed),
+        add: values_if(&mut inner, "add", changeable, |_, item| value(item)),
         remove: Vec::new(),
     };
     for item in inner.list("remove") {
@@ -80,9 +88,8 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
             changes.remove.push(name);
         }
     }
-    let host = |name: &HeaderName| *name == http::header::HOST;
     let touched = changes.add.iter().map(|(name, _)| name).chain(&changes.remove);
-    if field == "request_headers" && touched.clone().any(host) {
+    if is_of_request && touched.clone().any(|name| *name == HOST) {
         inner.fault(
             "`host` can neither be added nor removed",
             "expected it in `set`: a request has exactly one host",
@@ -114,6 +121,15 @@ fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
         );
     }
     own
+}
+
+/// The host that a request gets: what an upstream could not read must not go out with each request.
+fn host(item: &Item<'_>) -> Option<HeaderValue> {
+    const EXPECTED: &str = "expected a host, as in \"api.internal\" or \"api.internal:8080\"";
+    item.clone().secret().parse(EXPECTED, |text| {
+        let is_host = text.parse::<Host>().is_ok();
+        HeaderValue::from_str(text).ok().filter(|_| is_host).ok_or(Wrong::Expected)
+    })
 }
 
 fn value(item: &Item<'_>) -> Option<HeaderValue> {

@@ -9,6 +9,7 @@ pub(super) mod answer;
 pub(super) mod headers;
 mod key;
 pub(super) mod limit;
+mod listen;
 pub(super) mod log;
 mod pattern;
 pub(super) mod route;

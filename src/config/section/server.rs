@@ -2,8 +2,9 @@
 
 use http::HeaderName;
 
+use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, listen_address, listen_addresses};
 use super::tls::{self, SERVER_TLS};
-use super::values::{LISTEN, LISTEN_ADDRESS, listen_address, listen_addresses, network_item};
+use super::values::{network_item, once_each};
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, listed, parsed, plain, read};
@@ -19,7 +20,7 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart().shown(|listen, _| listed(listen)),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart().shown(|listen, _| listed(listen)),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -53,7 +54,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed",
-        |item, _| Some(item.list()?.iter().filter_map(network_item).collect()))
+        |item, _| Some(once_each(&item.list()?, network_item)))
         .shown(|networks, _| listed(networks)),
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",
@@ -67,20 +68,41 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
+/// The settings, and the addresses on the network that they take.
+pub(crate) fn build(
+    mut section: Section<'_>,
+    overrides: &Overrides,
+) -> (ServerSpec, Vec<TakenAddress>) {
     let mut listen = listen(&mut section);
+    let mut setting = "`server.listen`";
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
+        setting = "`--listen`";
     }
-    let clear: Vec<_> =
-        listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span.clone()))).collect();
-    let tls = tls::server(&mut section, &clear);
+    let clear = listen.iter().filter_map(|(address, span)| {
+        Some(TakenAddress { address: *address.tcp()?, span: span.clone(), setting })
+    });
+    let mut taken: Vec<_> = clear.collect();
     // Whoever connects to a Unix socket is a trusted proxy.
-    let has_local_proxies = clear.len() < listen.len();
+    let has_local_proxies = taken.len() < listen.len();
+    let tls = tls::server(&mut section, &mut taken);
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
+    let header = section.item("client_ip_header");
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
+    // Faulty networks are not in the plan.
+    if let Some(item) = header
+        && spec.trust.networks.is_empty()
+        && !has_local_proxies
+        && !item.cx.has_errors()
+    {
+        item.doubt(
+            "`client_ip_header` is believed from nobody",
+            "expected `trusted_proxies` with the load balancers' networks beside it",
+        )
+        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
+    }
     if let Some(item) = proxy_protocol
         && spec.proxy_protocol
         && spec.trust.networks.is_empty()
@@ -92,7 +114,7 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         )
         .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
     }
-    spec
+    (spec, taken)
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.

@@ -45,17 +45,30 @@ const SCHEMES: [&str; 2] = ["redis", "valkey"];
 
 const LONGEST_PREFIX: usize = 64;
 
-/// The store, and its `on_error`: the default `on_store_error` of all limits.
-pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
-    let spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
-    let on_error = section.value("on_error", one_word);
-    (read(SETTINGS, section, spec), on_error.unwrap_or(OnStoreError::Local))
+/// What the file says of the store.
+pub(crate) struct StoreDraft {
+    pub(crate) spec: StoreSpec,
+    /// Whether `url` could be read. Otherwise nobody knows which store is meant.
+    pub(crate) is_known: bool,
+    /// The default `on_store_error` of all limits.
+    pub(crate) on_error: OnStoreError,
 }
 
-/// `url` and `tls`.
-fn location(section: &mut Section<'_>) -> StoreLocation {
+pub(crate) fn build(mut section: Section<'_>) -> StoreDraft {
+    let location = location(&mut section);
+    let is_known = location.is_some();
+    let location = location.unwrap_or(StoreLocation::Memory);
+    let spec = StoreSpec { location, ..StoreSpec::default() };
+    let on_error = section.value("on_error", one_word).unwrap_or(OnStoreError::Local);
+    StoreDraft { spec: read(SETTINGS, section, spec), is_known, on_error }
+}
+
+/// `url` and `tls`. `None` where the URL is wrong.
+fn location(section: &mut Section<'_>) -> Option<StoreLocation> {
     let item = section.take("url").map(Item::secret);
-    let url = item.as_ref().and_then(redis_url);
+    let read = item.as_ref().map_or(Some(None), store_url);
+    let is_known = read.is_some();
+    let url = read.flatten();
     let span = item.map_or(0..0, |item| item.span);
     let servers = match &url {
         Some(RedisUrl { location, secure: true }) => location.topology.servers(),
@@ -65,23 +78,23 @@ fn location(section: &mut Section<'_>) -> StoreLocation {
     let unused =
         "`url` does not begin with `rediss://`, `rediss-sentinel://` or `rediss-cluster://`";
     let tls = tls::towards(section, &secure, Some(unused), &tls::SystemRoots::new());
-    match url {
+    is_known.then(|| match url {
         Some(RedisUrl { location, .. }) => {
             StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))
         }
         None => StoreLocation::Memory,
-    }
+    })
 }
 
-/// The URL of a Redis. `None` for `memory:`, and where the URL is wrong.
-fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
+/// The URL of a Redis, or `Some(None)` for `memory:`. `None` where the URL is wrong.
+fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     let text = item.text_as(URL)?;
     let url = text.text.as_str();
     if url == "memory:" {
-        return None;
+        return Some(None);
     }
     if let Ok(url) = url.parse() {
-        return Some(url);
+        return Some(Some(url));
     }
     let scheme = url.split(':').next().unwrap_or_default();
     let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::values::{LISTEN, addresses, all};
+use super::listen::{LISTEN, TakenAddress, addresses};
+use super::values::all;
 use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Required, Value, Words};
@@ -55,16 +56,20 @@ static OF_UPSTREAM: Settings<()> = &[
     &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// `tls` of `[server]`. `clear` are the addresses without TLS, which `tls` must not use again.
+/// `tls` of `[server]`. `taken` has the addresses without TLS, which `tls` must not use again. Those of `tls`
+/// are added.
 pub(super) fn server(
     section: &mut Section<'_>,
-    clear: &[(std::net::SocketAddr, Span)],
+    taken: &mut Vec<TakenAddress>,
 ) -> Option<ServerTls> {
     let mut inner = section.take("tls")?.section(&SERVER_TLS, "`tls`")?;
     let listen = match inner.require("listen", "\"0.0.0.0:8443\"") {
-        Some(item) => addresses(&item, clear),
+        Some(item) => addresses(&item, taken),
         None => Vec::new(),
     };
+    let setting = "`server.tls.listen`";
+    let own = listen.iter().map(|(address, span)| (*address, span.clone()));
+    taken.extend(own.map(|(address, span)| TakenAddress { address, span, setting }));
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
     if ca.is_none() {

@@ -8,20 +8,12 @@ use http::HeaderName;
 use crate::config::reader::{
     Context, Item, NETWORK, Section, Span, Wrong, enumerate, nearest, network,
 };
-use crate::config::shape::{Kind, Shape};
+use crate::config::shape::Shape;
 use crate::limit::name::Name;
-use crate::plan::ListenAddress;
-
-/// An address, or a list of addresses.
-pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXT_LIST]);
 
 /// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
 /// ends the path.
 pub(super) const LONGEST_SOCKET: usize = 107;
-
-/// What an address of `server.listen` looks like.
-pub(super) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \
-    socket's absolute path, as in \"unix:/run/tidegate.sock\"";
 
 /// What an address looks like.
 pub(super) const ADDRESS: &str =
@@ -114,22 +106,13 @@ pub(super) fn once<T>(
     values
 }
 
-/// The addresses of `server.listen`.
-pub(super) fn listen_addresses(item: &Item<'_>) -> Vec<(ListenAddress, Span)> {
-    let items = item.list_or_one();
-    if items.is_empty() {
-        item.reject("expected at least one address");
-    }
-    let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
-    once(&items, read, ListenAddress::is_same_place, ListenAddress::to_string)
-}
-
-/// An address with a port, or `unix:/PATH`.
-pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
-    match text.strip_prefix("unix:") {
-        Some(path) => socket_path(path).map(ListenAddress::Unix).ok_or(Wrong::Expected),
-        None => text.parse().map(ListenAddress::Tcp).map_err(|_| Wrong::near(suggestion(text))),
-    }
+/// The same for values that are written in one way, without their places.
+pub(super) fn once_each<T: PartialEq + ToString>(
+    items: &[Item<'_>],
+    read: impl Fn(&Item<'_>) -> Option<T>,
+) -> Vec<T> {
+    let values = once(items, read, T::eq, T::to_string);
+    values.into_iter().map(|(value, _)| value).collect()
 }
 
 /// The path of a Unix socket, behind `unix:`. Two more slashes may stand in front, as in a `file:` URL.
@@ -142,34 +125,13 @@ pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     fits.then(|| PathBuf::from(path))
 }
 
-/// The addresses of a `listen` that cannot be Unix sockets. An address in `taken` is refused.
-pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
-    let items = item.list_or_one();
-    if items.is_empty() {
-        item.reject("expected at least one address");
-    }
-    let same = |one: &SocketAddr, other: &SocketAddr| one.port() != 0 && one == other;
-    let addresses = once(&items, address, same, SocketAddr::to_string);
-    for (address, span) in &addresses {
-        if let Some((_, first)) = taken.iter().find(|(other, _)| same(other, address)) {
-            let title = format!("{address} is listened on without TLS already");
-            let noted = item.cx.error(span, title, "expected another port");
-            // The default address, and the command line's address, have no place in the file.
-            if !first.is_empty() {
-                noted.related(first, "here");
-            }
-        }
-    }
-    addresses
-}
-
 /// An address with a port.
 pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
     item.parse(ADDRESS, |text| text.parse().map_err(|_| Wrong::near(suggestion(text))))
 }
 
 /// The full address for a common short form: a port alone, `*:PORT` or `localhost:PORT`.
-fn suggestion(text: &str) -> Option<String> {
+pub(super) fn suggestion(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port: u16 = port.parse().ok()?;
     let host = match host {

@@ -313,6 +313,13 @@ fn files_that_the_file_names_stand_beside_it() {
 }
 
 #[test]
+fn both_wildcards_of_a_port_may_be_listened_on() {
+    let text = format!("[server]\nlisten = [\"[::]:80\", \"0.0.0.0:80\"]\n{SMALLEST}");
+    let plan = parse("proxy.toml", &text, &no_env, &Overrides::default()).unwrap().plan;
+    assert_eq!(plan.server.listen.len(), 2);
+}
+
+#[test]
 fn variables_stand_in_strings_everywhere() {
     let env = |name: &str| match name {
         "SERVER" => Some("http://10.0.0.1:81".to_owned()),

@@ -4,6 +4,7 @@
 use super::words::{counted, length, number, percent, time};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
+use crate::limit::name::Name;
 use crate::replay::tally::ReplayTally;
 use crate::replay::timeline::Slice;
 
@@ -74,13 +75,15 @@ impl FileReport<'_> {
         })
     }
 
-    /// The limits that no request met. A limit that was left out is not among them: nobody knows.
+    /// The limits that no request met. A limit that was left out is not among them, nor its candidate: nobody
+    /// knows.
     pub(super) fn unmet_limits(&self) -> Option<String> {
-        let is_left_out =
-            |name: &&str| self.left_out.iter().any(|it| it.what == "limit" && it.name == **name);
+        let is_left_out = |name: &Name| {
+            self.left_out.iter().any(|it| it.what == "limit" && it.name == name.limit())
+        };
         let unmet = self.limits.iter().filter(|limit| limit.tally.counts.requests == 0);
-        let unmet = unmet.map(|limit| limit.tally.spec.name.as_str());
-        let unmet: Vec<_> = unmet.filter(|name| !is_left_out(name)).collect();
+        let unmet = unmet.map(|limit| &limit.tally.spec.name).filter(|name| !is_left_out(name));
+        let unmet: Vec<_> = unmet.map(Name::as_str).collect();
         (!unmet.is_empty()).then(|| format!("no request met these limits: {}", unmet.join(", ")))
     }
 

@@ -306,7 +306,7 @@ fn the_health_command_asks_it() {
         assert_eq!(health(&[&url]), (0, String::new()), "{url}");
     }
     let written = proxy.folder().join("written.toml");
-    let text = guarded(&api, "s3cret").text().replace("LISTEN", &admin.to_string());
+    let text = guarded(&api, "s3cret").text_with_admin(admin);
     std::fs::write(&written, text).unwrap();
     assert_eq!(health(&["--config", written.to_str().unwrap()]).0, 0, "where the file has it");
     let (code, error) = health(&[&format!("http://{}", api.address)]);

@@ -180,7 +180,8 @@ fn what_needs_a_restart_is_named_and_the_rest_applies() {
     let all = "[store]\nurl = \"redis://127.0.0.1:1\"\nprefix = \"other\"\n\
                [log]\nformat = \"json\"\nkeys = \"plain\"";
     let changed = file(all, "1001/h")
-        .replacen("127.0.0.1:0", "127.0.0.1:1", 2)
+        .replacen("127.0.0.1:0", "127.0.0.1:1", 1)
+        .replacen("127.0.0.1:0", "127.0.0.1:2", 1)
         .replace("[admin]", "workers = 7\n[admin]");
     fs::write(proxy.config_file(), &changed).unwrap();
     let line = proxy.log.wait("restart needed", |_| true);

@@ -1,5 +1,7 @@
 //! A proxy of a test's own, in few words.
 
+use std::net::SocketAddr;
+
 use super::limits::names;
 use super::tidegate::Tidegate;
 
@@ -103,6 +105,12 @@ impl Proxy {
         }
         text += routes;
         text
+    }
+
+    /// The same, for a command that looks for a running admin endpoint in the file.
+    pub(crate) fn text_with_admin(&self, admin: SocketAddr) -> String {
+        let text = self.text().replacen("LISTEN", "127.0.0.1:0", 1);
+        text.replace("LISTEN", &admin.to_string())
     }
 
     pub(crate) fn start(&self) -> Tidegate {

@@ -1,6 +1,6 @@
 //! `count_when` of a limit: the responses that count.
 
-use super::super::values::all;
+use super::super::values::once_each;
 use crate::config::reader::{Item, Wrong};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::Required;
@@ -34,5 +34,6 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
     let status = |item: &Item<'_>| {
         item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
     };
-    all(items.iter().map(status)).map(Statuses)
+    let statuses = once_each(&items, status);
+    (!statuses.is_empty()).then_some(Statuses(statuses))
 }

@@ -25,7 +25,7 @@ use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
 use super::pattern::pattern;
-use super::values::{Named, named, network_item};
+use super::values::{Named, named, network_item, once, once_each};
 use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
     Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
@@ -42,6 +42,7 @@ use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreL
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::overrides::{KeyOverrides, Part};
+use crate::request::route::Pattern;
 
 type Spec = LimitSpec;
 
@@ -134,7 +135,8 @@ pub(crate) struct Inherited<'i> {
     pub(crate) ipv6_prefix: u8,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
-    pub(crate) store: &'i StoreLocation,
+    /// `None` where the file's store is wrong.
+    pub(crate) store: Option<&'i StoreLocation>,
 }
 
 /// A limit, with places in the file that later checks need.
@@ -237,9 +239,11 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
 
 fn exempt(item: &Item<'_>) -> Option<Exempt> {
     let mut inner = item.section(&EXEMPT, "exempt")?;
+    let text = |pattern: &Pattern| pattern.as_str().to_owned();
+    let paths = once(&inner.list("path"), pattern, Pattern::eq, text);
     let exempt = Exemptions {
-        networks: inner.list("ip").iter().filter_map(network_item).collect(),
-        paths: inner.list("path").iter().filter_map(pattern).collect(),
+        networks: once_each(&inner.list("ip"), network_item),
+        paths: paths.into_iter().map(|(pattern, _)| pattern).collect(),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();

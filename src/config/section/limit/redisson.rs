@@ -14,12 +14,13 @@ words!(Sharing { "overall" => Overall, "per-client" => PerClient });
 
 const LONGEST_NAME: usize = 256;
 
-/// A limiter's name and figures. `None` where one of them is wrong.
+/// A limiter's name and figures. `None` where one of them is wrong. A `store` of `None` is wrong too, and was
+/// reported.
 pub(super) fn build(
     section: &mut Section<'_>,
-    store: &StoreLocation,
+    store: Option<&StoreLocation>,
 ) -> (Option<String>, Option<Figures>) {
-    if *store == StoreLocation::Memory {
+    if store == Some(&StoreLocation::Memory) {
         section.fault(
             format!("{} shares a Redisson limiter, and there is no Redis", section.title),
             "expected `url = \"redis://…\"` in [store], the one that the Java services use",

@@ -33,8 +33,8 @@ fn it_finds_the_endpoint_and_the_token_in_the_file() {
     let proxy = limited().section("token = \"s3cret\"").start();
     let admin = proxy.admin();
     let file = proxy.folder().join("written.toml");
-    let text = limited().section("token = \"s3cret\"").text();
-    std::fs::write(&file, text.replace("LISTEN", &admin.to_string())).unwrap();
+    let text = limited().section("token = \"s3cret\"").text_with_admin(admin);
+    std::fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     let url = format!("http://{admin}");
     let top = |arguments: &[&str]| {

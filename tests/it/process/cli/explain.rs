@@ -116,6 +116,49 @@ fn explain_has_the_servers_limits_also_where_no_route_is() {
     }
 }
 
+/// A regression: limits were said to count a request that is answered with 400, and the status was null.
+#[test]
+fn explain_knows_that_no_limit_counts_a_refused_request() {
+    const FILE: &str = "[limits.client]\nkey = [\"ip\"]\nrate = \"5/s\"\n\
+        [limits.user]\nkey = [\"header:x-user\"]\nmissing = \"reject\"\nrate = \"5/s\"\n\
+        [limits.try]\nkey = [\"cookie:sid\"]\nmissing = \"reject\"\nrate = \"5/s\"\nmode = \"shadow\"\n\
+        [limits.paid]\nkey = [\"header:x-plan\", \"ip\"]\nrate = \"5/s\"\ncost = { header = \"x-cost\" }\n\
+        overrides = [{ key = [\"all\", \"*\"], rate = \"unlimited\" }]\n\
+        [[routes]]\npath = \"/\"\nrespond = { status = 204 }\n\
+        limits = [\"client\", \"user\", \"try\", \"paid\"]\n";
+    let folder = folder(Some(FILE));
+    let explain = |headers: &[&str]| -> (Value, String) {
+        let headers: Vec<_> = headers.iter().flat_map(|header| ["-H", header]).collect();
+        let (_, json, _) =
+            told(folder.path(), &[&["explain", "/", "--json"], &headers[..]].concat());
+        let (_, text, _) = told(folder.path(), &[&["explain", "/"], &headers[..]].concat());
+        (serde_json::from_str(&json).unwrap(), text)
+    };
+    let of_each = |json: &Value, fact: &str| -> Vec<Value> {
+        json["limits"].as_array().unwrap().iter().map(|limit| limit[fact].clone()).collect()
+    };
+    for (headers, refuses) in [
+        (&["x-cost: 2"][..], [false, true, false, false]),
+        (&["x-user: ann", "x-cost: 0"], [false, false, false, true]),
+        (&["x-user: ann", "x-plan: free", "x-cost: 0"], [false, false, false, true]),
+    ] {
+        let (json, text) = explain(headers);
+        assert_eq!(json["status"], 400, "{json}");
+        assert_eq!(of_each(&json, "applies"), [false; 4], "{json}");
+        let told: Vec<_> = of_each(&json, "refuses").iter().map(Value::is_string).collect();
+        assert_eq!(told, refuses, "a limit in shadow refuses nothing: {json}");
+        assert!(text.contains("answer    400: "), "{text}");
+    }
+    let (json, text) = explain(&["x-user: ann"]);
+    assert_eq!(json["status"], 204, "{json}");
+    assert_eq!(of_each(&json, "applies"), [true, true, false, true], "{json}");
+    let (open, _) = explain(&["x-user: ann", "x-plan: all", "x-cost: 0"]);
+    assert_eq!(open["status"], 204, "where everything passes, nobody reads the cost: {open}");
+    // The key as the log has it.
+    assert_eq!(of_each(&json, "key")[3], "-|127.0.0.1", "{json}");
+    assert!(text.contains("counted by header:x-plan and ip: -|127.0.0.1"), "{text}");
+}
+
 /// A regression: an address was called hashed, because another alternative of its part is.
 #[test]
 fn explain_calls_hashed_what_is_hashed() {

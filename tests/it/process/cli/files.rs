@@ -1,6 +1,7 @@
 //! Commands about files of configuration, and what the command line says of itself.
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -55,6 +56,22 @@ fn init_writes_a_file_that_is_right_and_never_over_one() {
     assert_eq!(code, 2);
     assert!(errors.contains("proxy.toml"), "{errors}");
     assert_eq!(fs::read_to_string(&file).unwrap(), text, "it is as it was");
+}
+
+/// A regression: on a full disk an empty file was left, and the next `init` refused to write over it.
+#[test]
+fn init_leaves_no_file_that_it_could_not_write() {
+    let folder = folder(None);
+    // No file may get a byte, and who tries is told and not killed.
+    let full = "trap '' XFSZ; ulimit -f 0; exec \"$0\" init";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", full]).arg(program().get_program()).current_dir(folder.path());
+    let told = shell.output().unwrap();
+    let errors = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("cannot write proxy.toml"), "{errors}");
+    assert!(!folder.path().join("proxy.toml").exists());
+    assert_eq!(super::told(folder.path(), &["init"]).0, 0);
 }
 
 #[test]

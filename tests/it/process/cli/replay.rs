@@ -151,6 +151,12 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let left_out =
         "left out: limit client, for 5 requests. The log does not tell the header x-api-key.";
     assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
+    // A regression: its candidate was said to have met no request.
+    let tried = by_key.replace("\"2/h\"", "\"2/h\"\ncandidate = { rate = \"1/h\" }");
+    write(folder.path(), "tried.toml", &tried);
+    let arguments = ["replay", "access.log", "--config", "tried.toml"];
+    let (_, said, _) = told(folder.path(), &arguments);
+    assert!(said.contains("left out: limit client,") && !said.contains("no request met"), "{said}");
     let replay = |assumed: &str| {
         let report = json(folder.path(), &["replay", "access.log", "--assume", assumed]);
         assert_eq!(report["result"]["left_out"], Value::Array(Vec::new()));

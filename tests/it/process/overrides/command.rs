@@ -132,7 +132,7 @@ fn the_token_comes_from_the_file_or_the_environment() {
     let (code, _, errors) = told(&proxy, &["list"]);
     assert_eq!((code, errors.contains("set TIDEGATE_ADMIN_TOKEN")), (2, true), "{errors}");
     let file = proxy.folder().join("written.toml");
-    let text = guarded.text().replace("LISTEN", &proxy.admin().to_string());
+    let text = guarded.text_with_admin(proxy.admin());
     std::fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     assert_eq!(told(&proxy, &["list", "--config", file]).0, 0);

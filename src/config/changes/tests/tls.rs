@@ -1,0 +1,69 @@
+use super::*;
+use crate::tls::testing::Authority;
+
+const LISTENER: &str = r#"
+[server.tls]
+listen = "127.0.0.1:8443"
+certificates = [{ cert = "a.pem", key = "a.key" }]
+client_ca = "ca.pem"
+"#;
+
+#[test]
+fn says_what_changed_of_tls() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    let issue = |name: &str| authority.issue(&["localhost"]).write(folder.path(), name);
+    authority.write(folder.path(), "ca.pem");
+    Authority::new().write(folder.path(), "other.pem");
+    issue("a");
+    issue("b");
+    let text = FILE.replace("[upstreams.api]", &format!("{LISTENER}[upstreams.api]")).replace(
+        "[\"http://127.0.0.1:3001\"]",
+        "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
+    );
+    let file = folder.path().join("proxy.toml");
+    let plan = |text: &str| {
+        let loaded = parse(file.to_str().unwrap(), text, &|_| None, &Overrides::default());
+        loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
+    };
+    let before = plan(&text);
+    assert!(diff(&before, &plan(&text)).is_empty());
+    for (from, to, expected) in [
+        ("a.pem\", key = \"a.key", "b.pem\", key = \"b.key", "server.tls.certificates changed"),
+        ("client_ca = \"ca.pem\"\n", "", "server.tls.client_ca changed"),
+        ("client_ca = \"ca", "client_ca = \"other", "server.tls.client_ca changed"),
+        (
+            "client_ca",
+            "client_auth = \"request\"\nclient_ca",
+            "server.tls.client_auth require -> request",
+        ),
+        ("{ ca = \"ca", "{ ca = \"other", "upstreams.other tls changed"),
+        ("{ ca", "{ server_name = \"api.internal\", ca", "upstreams.other tls changed"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let changes = diff(&before, &plan(&text.replace(from, to)));
+        assert_eq!(changes.changed, [expected], "{from} -> {to}");
+        assert!(changes.restart.is_empty(), "{from} -> {to}");
+    }
+    let changes = diff(&before, &plan(&text.replace("8443", "8444")));
+    let restart = |changes: &Changes| changes.restart.first().map(ToString::to_string);
+    assert_eq!(
+        (restart(&changes).as_deref(), changes.changed.len()),
+        (Some("server.tls.listen [127.0.0.1:8443] -> [127.0.0.1:8444] with a restart"), 0)
+    );
+    assert_eq!(
+        restart(&diff(&plan(FILE), &before)).as_deref(),
+        Some("server.tls.listen none -> [127.0.0.1:8443] with a restart")
+    );
+
+    // The same file names with other content: a renewed certificate.
+    issue("a");
+    Authority::new().write(folder.path(), "ca.pem");
+    let changes = diff(&before, &plan(&text));
+    let expected = [
+        "server.tls.certificates changed",
+        "server.tls.client_ca changed",
+        "upstreams.other tls changed",
+    ];
+    assert_eq!(changes.changed, expected);
+    assert_ne!(before.upstreams[1], plan(&text).upstreams[1]);
+}

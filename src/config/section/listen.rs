@@ -1,0 +1,102 @@
+//! Where the process listens: `listen` of `[server]`, of its `tls` and of `[admin]`. Addresses that cannot be
+//! listened on together are errors of the file: at the start they would look like another process's.
+
+use std::net::SocketAddr;
+
+use super::values::{address, once, socket_path, suggestion};
+use crate::config::reader::{Item, Span, Wrong};
+use crate::config::shape::Kind;
+use crate::plan::{ListenAddress, are_both_wildcards, overlap};
+
+/// An address, or a list of addresses.
+pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXT_LIST]);
+
+/// What an address of `server.listen` looks like.
+pub(super) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \
+    socket's absolute path, as in \"unix:/run/tidegate.sock\"";
+
+/// An address that a setting has taken.
+pub(crate) struct TakenAddress {
+    pub(super) address: SocketAddr,
+    /// Empty where the address is the default or the command line's.
+    pub(super) span: Span,
+    /// The setting, as a message names it.
+    pub(super) setting: &'static str,
+}
+
+/// The addresses of `server.listen`.
+pub(super) fn listen_addresses(item: &Item<'_>) -> Vec<(ListenAddress, Span)> {
+    let items = item.list_or_one();
+    if items.is_empty() {
+        item.reject("expected at least one address");
+    }
+    let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
+    let addresses = once(&items, read, ListenAddress::is_same_place, ListenAddress::to_string);
+    let tcp: Vec<_> = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span))).collect();
+    apart(item, &tcp);
+    addresses
+}
+
+/// An address with a port, or `unix:/PATH`.
+pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
+    match text.strip_prefix("unix:") {
+        Some(path) => socket_path(path).map(ListenAddress::Unix).ok_or(Wrong::Expected),
+        None => text.parse().map(ListenAddress::Tcp).map_err(|_| Wrong::near(suggestion(text))),
+    }
+}
+
+/// The addresses of a `listen` that cannot be Unix sockets. An address in `taken` is refused.
+pub(super) fn addresses(item: &Item<'_>, taken: &[TakenAddress]) -> Vec<(SocketAddr, Span)> {
+    let items = item.list_or_one();
+    if items.is_empty() {
+        item.reject("expected at least one address");
+    }
+    let same = |one: &SocketAddr, other: &SocketAddr| one.port() != 0 && one == other;
+    let addresses = once(&items, address, same, SocketAddr::to_string);
+    let free = |(address, span): &&(SocketAddr, Span)| !refuse_taken(item, *address, span, taken);
+    let free = addresses.iter().filter(free).map(|(address, span)| (*address, span));
+    apart(item, &free.collect::<Vec<_>>());
+    addresses
+}
+
+/// Whether another setting has taken the address. This is noted as an error.
+pub(super) fn refuse_taken(
+    item: &Item<'_>,
+    address: SocketAddr,
+    span: &Span,
+    taken: &[TakenAddress],
+) -> bool {
+    let Some(first) = taken.iter().find(|it| overlap(it.address, address)) else { return false };
+    let TakenAddress { address: other, span: place, setting } = first;
+    let title = match *other == address {
+        true => format!("{address} is listened on by {setting} already"),
+        false => format!("{address} and {other} of {setting} overlap"),
+    };
+    let noted = item.cx.error(span, title, "expected another port");
+    // The default address, and the command line's address, have no place in the file.
+    if !place.is_empty() {
+        noted.related(place, "here");
+    }
+    true
+}
+
+/// Refuses an address that another one of the same list has in it, such as `127.0.0.1:80` beside
+/// `0.0.0.0:80`. The two wildcards of one port can be together, as IPv4 and IPv6.
+fn apart(item: &Item<'_>, addresses: &[(SocketAddr, &Span)]) {
+    let ipv6_alone = |address: SocketAddr| {
+        let is_beside = addresses.iter().any(|(other, _)| are_both_wildcards(address, *other));
+        address.is_ipv6() && is_beside
+    };
+    for (place, (address, span)) in addresses.iter().enumerate() {
+        let meets = |&&(other, _): &&(SocketAddr, &Span)| {
+            let are_apart =
+                address.is_ipv4() && ipv6_alone(other) || other.is_ipv4() && ipv6_alone(*address);
+            other != *address && overlap(other, *address) && !are_apart
+        };
+        if let Some((before, first)) = addresses.iter().take(place).find(meets) {
+            let title = format!("{address} and {before} of `{}` overlap", item.field);
+            let expected = "remove one: a wildcard has all addresses of its port";
+            item.cx.error(span, title, expected).related(first, "first here");
+        }
+    }
+}
