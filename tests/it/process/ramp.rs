@@ -64,7 +64,7 @@ fn lowered_figures_come_down() {
 fn a_refused_client_is_told_the_wait_by_the_lowest_figures() {
     in_both_stores(|store| {
         let running = proxy(store, "rate = \"30/30s\"").start();
-        (0..30).for_each(|_| drop(told(&running, "a")));
+        (0..30).for_each(|_| assert_eq!(told(&running, "a").0, 30));
         running.reload(&proxy(store, "rate = \"1/30s\"\nramp = \"30s\"").text());
         let refused = || {
             let mut replies = (0..60).map(|_| get(running.address, "/", &[("x-user", "a")]));
