@@ -124,6 +124,13 @@ impl Figures {
         Some(Self::Limited(start))
     }
 
+    /// The figures at the end of a ramp. `None` where these figures stay what they are for this time.
+    pub(crate) fn lowered_within(&self, time: Duration, now: Now) -> Option<Algorithm> {
+        let Self::Ramp(ramp) = self else { return None };
+        let then = Now { steady: now.steady.plus(time), ..now };
+        ramp.to.at(now).filter(|_| ramp.place(then) != ramp.place(now))
+    }
+
     pub(super) fn is_ramping(&self, now: Now) -> bool {
         matches!(self, Self::Ramp(ramp) if !ramp.is_over(now))
     }

@@ -65,11 +65,18 @@ fn apply<'p>(
     let cost = cost(&spec.cost, most, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
-        Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
+        let claim = Claim::new(candidate, key.clone(), ask);
+        Some(RequestLimit { claim, place: None, ramp: None })
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode, line: spec.line };
-        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None });
+        // An override that was set while running has no ramp.
+        let ramp = match running {
+            Some(_) => None,
+            None => Some(spec.overrides.find(&key).unwrap_or(&spec.figures)),
+        };
+        let ramp = ramp.filter(|figures| matches!(figures, Figures::Ramp(_)));
+        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None, ramp });
     }
     limits.extend(candidate);
     Ok(())

@@ -10,6 +10,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
+use crate::plan::Figures;
 use crate::store::{Claim, Store};
 
 /// A limit that applies to a request, or the candidate of one.
@@ -17,6 +18,8 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's place among those that wait for this limit.
     pub(super) place: Option<WaitingPlace>,
+    /// The figures, where they are a ramp.
+    pub(super) ramp: Option<&'p Figures>,
 }
 
 impl RequestLimit<'_> {

@@ -243,7 +243,8 @@ impl Algorithm {
                 (Usage::RefillsIn(bucket.refill_micros()), in_debt)
             }
             (Self::FixedWindow(params), State::FixedWindow(state)) => {
-                (share(state.used, params.count), fixed_window::in_debt(params, state))
+                let used = state.used.saturating_add(state.beyond);
+                (share(used, params.count), fixed_window::in_debt(params, state))
             }
             (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
                 let used = state.previous.saturating_add(state.current).saturating_add(state.next);

@@ -233,7 +233,9 @@ proptest! {
             let window = scene.now - scene.now % length.as_micros();
             let used = scene.used(window, window + length.as_micros());
             let kept = match scene.state {
-                Some(State::FixedWindow(state)) if state.start == at(window) => state.used,
+                Some(State::FixedWindow(state)) if state.start == at(window) => {
+                    state.used + state.beyond
+                }
                 _ => 0,
             };
             prop_assert_eq!(kept, used);

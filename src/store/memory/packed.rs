@@ -16,7 +16,7 @@ pub(super) struct Packed {
 /// Times are below 2^53, so the highest byte is free for the kind.
 const KIND: u32 = 56;
 
-/// Missing tokens are below 2^40, so the three highest bytes are free for a lead, which is below 2^24.
+/// Missing tokens and those used in one window are below 2^40, so the three highest bytes are free for a lead, which is below 2^24.
 const LEAD: u32 = 40;
 
 const BUCKET: u64 = 0;
@@ -33,8 +33,8 @@ impl Packed {
                 (BUCKET, (state.at, [missing, state.rest, state.period]))
             }
             State::FixedWindow(state) => {
-                let lead = u64::from(state.lead.as_seconds());
-                (FIXED_WINDOW, (state.start, [state.used, lead, 0]))
+                let used = state.used | u64::from(state.lead.as_seconds()) << LEAD;
+                (FIXED_WINDOW, (state.start, [used, state.beyond, state.each]))
             }
             State::SlidingWindow(state) => {
                 (SLIDING_WINDOW, (state.start, [state.previous, state.current, state.next]))
@@ -62,8 +62,10 @@ impl Packed {
         match self.timed >> KIND {
             FIXED_WINDOW => State::FixedWindow(fixed_window::State {
                 start: time,
-                used: first,
-                lead: lead(second),
+                used: first & !(u64::MAX << LEAD),
+                beyond: second,
+                each: third,
+                lead: lead(first >> LEAD),
             }),
             SLIDING_WINDOW => State::SlidingWindow(sliding_window::State {
                 start: time,
@@ -117,12 +119,13 @@ mod tests {
             let [start, newest, room_at] = times.map(at);
             let (missing, lead) = (words[0] >> 24, Lead::of_seconds(counts[0]));
             let [_, rest, period] = words;
+            let [_, beyond, each] = words;
             let bucket = token_bucket::State { missing, rest, period, at: start, lead };
             let [previous, current, next] = words;
             let [used, added] = counts;
             for state in [
                 State::Bucket(bucket),
-                State::FixedWindow(fixed_window::State { start, used: words[0], lead }),
+                State::FixedWindow(fixed_window::State { start, used: missing, beyond, each, lead }),
                 State::SlidingWindow(sliding_window::State { start, previous, current, next }),
                 State::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
                 State::Concurrency(concurrency::State { held: words[0] }),

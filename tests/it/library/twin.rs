@@ -146,7 +146,7 @@ fn lua_keeps_a_debt_at_its_bound() {
 fn lua_reads_what_it_does_not_know_as_a_new_window() {
     let server = RedisServer::start();
     let start = Timestamp::from_micros(1_700_000_000 * SECOND).unwrap();
-    let fixed = |used| fixed_bytes(fixed_window::State { start, used, lead: Lead::NONE });
+    let fixed = |used| fixed_bytes(fixed_window::State::of(start, used));
     let sliding = |previous, current| {
         sliding_bytes(sliding_window::State { start, previous, current, next: 0 })
     };

@@ -59,6 +59,25 @@ fn lowered_figures_come_down() {
     });
 }
 
+/// A regression: the wait was that by the figures of the moment, which was a second.
+#[test]
+fn a_refused_client_is_told_the_wait_by_the_lowest_figures() {
+    in_both_stores(|store| {
+        let running = proxy(store, "rate = \"30/30s\"").start();
+        (0..30).for_each(|_| assert_eq!(told(&running, "a").0, 30));
+        running.reload(&proxy(store, "rate = \"1/30s\"\nramp = \"30s\"").text());
+        let refused = || {
+            let mut replies = (0..60).map(|_| get(running.address, "/", &[("x-user", "a")]));
+            replies.find(|reply| reply.status == 429).unwrap()
+        };
+        for _ in 0..2 {
+            // 30 are missing, and each is back in half a minute.
+            let told: u64 = refused().header("retry-after").unwrap().parse().unwrap();
+            assert!((600..=1_800).contains(&told), "{told}");
+        }
+    });
+}
+
 #[test]
 fn the_endpoint_shows_the_figures_of_the_moment_and_the_metrics_those_of_the_file() {
     let running = proxy("", "rate = \"1000/h\"").start();

@@ -4,9 +4,9 @@
 --
 -- The formats of the bytes, by length; each figure has its highest byte first:
 --   12  1 (1 byte), start (7 bytes), used (4)
---   13  2 (1 byte), start (7 bytes), used (5)
---   16  3 (1 byte), the same, then the lead in seconds (3)
--- Bytes in no known format are a new window.
+--   21  4 (1 byte), the same, then beyond (5), each (4)
+--   24  5 (1 byte), the same, then the lead in seconds (3)
+-- Bytes in no known format are a new window. 2 and 3 had the tokens of all windows in one number.
 
 local count, align, length = figures[1], figures[2], figures[3]
 
@@ -40,16 +40,26 @@ end
 
 -- Decode.
 local start, used
-local lead = 0
+local beyond, each, lead = 0, 0, 0
 if bytes then
   local size, format = #bytes, string.byte(bytes)
   if size == 12 and format == 1 then
     start, used = struct_unpack('>xI7I4', bytes)
-  elseif size == 13 and format == 2 then
-    start, used = struct_unpack('>xI7I5', bytes)
-  elseif size == 16 and format == 3 then
-    start, used, lead = struct_unpack('>xI7I5I3', bytes)
+  elseif size == 21 and format == 4 then
+    start, used, beyond, each = struct_unpack('>xI7I4I5I4', bytes)
+  elseif size == 24 and format == 5 then
+    start, used, beyond, each, lead = struct_unpack('>xI7I4I5I4I3', bytes)
   end
+end
+
+-- under
+if beyond > 0 then
+  if each > count then
+    local into = beyond % each
+    beyond = (beyond - into) / each * count + math.min(into, count)
+  end
+  local here = math.min(math.max(count - used, 0), beyond)
+  used, beyond = used + here, beyond - here
 end
 
 -- open, for the present and then for the earliest moment at which the request goes. From then on that moment is
@@ -64,7 +74,7 @@ while true do
     opens = start_of(place)
   end
   if not start or start >= 2^53 or used == 0 and (lead == 0 or start <= now) then
-    start, used, lead = opens, 0, 0
+    start, used, beyond, lead = opens, 0, 0, 0
   else
     if align == 1 then
       start = start - start % length
@@ -88,10 +98,10 @@ while true do
         passed = (passed - passed % length) / length
       end
       if passed > 0 then
-        used = used - passed * count
-        if used <= 0 then
-          start, used = opens, 0
-        elseif align == 2 then
+        beyond = math.max(beyond - (passed - 1) * count, 0)
+        used = math.min(beyond, count)
+        beyond = beyond - used
+        if used == 0 or align == 2 then
           start = opens
         else
           start = start + passed * length
@@ -115,24 +125,24 @@ if cost > 0 and max_wait >= 0 and (untouched < cost or lead > 0) then
   if cost > count then
     return -1, untouched, moved
   end
-  local behind = used
   if fits then
     wait = math.max(start - now, 0)
   else
     -- place
-    local into = used % count
-    local ahead = (used - into) / count
+    local into, behind = beyond % count, beyond
+    local ahead = (beyond - into) / count + 1
     if into + cost > count then
-      ahead = ahead + 1
       behind = ahead * count
+      ahead = ahead + 1
     end
     local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
     wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
+    used, beyond = math.max(used, count), behind
   end
   if wait > max_wait then
     return wait, untouched, moved
   end
-  used, untouched = behind, math.max(untouched, cost)
+  untouched = math.max(untouched, cost)
 end
 if earliest then
   local micros = math.max(start - clock, 0)
@@ -144,31 +154,35 @@ if cost < 0 then
   -- returnable
   if receipt < start then
     cost = 0
-  elseif max_wait < -1 and used > count then
-    local last, passed = used - 1
-    last = (last - last % count) / count
+  elseif max_wait < -1 and beyond > 0 then
+    local before_last, passed = beyond - 1
+    before_last = (before_last - before_last % count) / count
     if align == 2 then
       passed = place_of(receipt) - place_of(start)
     else
       passed = receipt - start
       passed = (passed - passed % length) / length
     end
-    cost = passed == last and math.max(cost, last * count - used) or 0
+    cost = passed == before_last + 1 and math.max(cost, before_last * count - beyond) or 0
   end
+  -- minus
+  local last = math.min(beyond, -cost)
+  used, beyond = used + cost + last, beyond - last
+else
+  -- plus
+  local here = math.min(math.max(count - used, 0), cost)
+  used, beyond = used + here, math.min(beyond + cost - here, 2^40 - 1) -- MOST_BEYOND
 end
-used = used + cost
 if used <= 0 and lead == 0 then
   return 0, count, moved
 elseif used < 0 then
   used = 0
-elseif used >= 2^40 then -- MOST_USED
-  used = 2^40 - 1
 end
 
 -- fresh_at
-local windows = (used - used % count) / count
-if used % count > 0 then
-  windows = windows + 1
+local windows = 0
+if used > 0 then
+  windows = 1 + (beyond + -beyond % count) / count
 end
 local fresh_at = align == 2 and start_of(place_of(start) + windows) or start + windows * length
 if align > 0 then
@@ -180,11 +194,12 @@ end
 
 -- Encode.
 local taken
+each = beyond > 0 and count or 0
 if lead > 0 then
-  taken = struct_pack('>I1I7I5I3', 3, start, used, lead)
-elseif used < 2^32 then
-  taken = struct_pack('>I1I7I4', 1, start, used)
+  taken = struct_pack('>I1I7I4I5I4I3', 5, start, used, beyond, each, lead)
+elseif beyond > 0 then
+  taken = struct_pack('>I1I7I4I5I4', 4, start, used, beyond, each)
 else
-  taken = struct_pack('>I1I7I5', 2, start, used)
+  taken = struct_pack('>I1I7I4', 1, start, used)
 end
 return wait, untouched - cost, moved, taken, fresh_at, start > now + wait and start or now + wait

@@ -6,6 +6,9 @@
 //! them. A held request counts in the first window into which it fits whole, behind all earlier requests,
 //! and goes when that window begins. Tokens left over in the windows before stay unused.
 //!
+//! A lowered count also leaves a window with more used than it has. These tokens were used in this window and
+//! are forgotten with it. Therefore a state keeps them apart from those of the next windows.
+//!
 //! `windows.rs` knows when windows begin and end. `fixed_window.lua` is the same function for Redis.
 
 pub mod windows;
@@ -18,8 +21,8 @@ use crate::limit::rate::Burst;
 use crate::limit::time::{Lead, STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
 
-/// The most tokens that a state counts as used.
-const MOST_USED: u64 = (1 << 40) - 1;
+/// The most tokens that a state counts in the windows after its own.
+const MOST_BEYOND: u64 = (1 << 40) - 1;
 
 /// The figures of one fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +50,51 @@ impl Params {
 pub struct State {
     /// The start of the window.
     pub start: Timestamp,
-    /// Used tokens. Those above the count belong to the next windows. In a kept state this is zero only if
-    /// the state has a lead.
+    /// The tokens used in this window: more than the count only where the count was lowered. In a kept state
+    /// this is zero only if the state has a lead.
     pub used: u64,
+    /// The used tokens of the next windows. Where there are some, nothing is left in this window.
+    pub beyond: u64,
+    /// The count of each of these windows when the state was written. 0 where nothing is `beyond`.
+    pub each: u64,
     /// How far `start` is ahead of the clock. No request goes before such a `start`.
     pub lead: Lead,
+}
+
+impl State {
+    /// This many tokens in one window, and none in the next ones.
+    pub fn of(start: Timestamp, used: u64) -> Self {
+        Self { start, used, beyond: 0, each: 0, lead: Lead::NONE }
+    }
+
+    /// The same use by this count. Where the count was lowered, the next windows stay the ones that are used, up
+    /// to the new count. Where it was raised, the first of these windows have room for the tokens of all.
+    fn under(self, count: u64) -> Self {
+        let beyond = match self.each > count {
+            true => self.beyond / self.each * count + (self.beyond % self.each).min(count),
+            false => self.beyond,
+        };
+        Self { beyond: 0, ..self }.plus(beyond, count)
+    }
+
+    /// With this many tokens more: in this window as far as it has room, then in the next ones.
+    fn plus(self, tokens: u64, count: u64) -> Self {
+        let here = count.saturating_sub(self.used).min(tokens);
+        let beyond = self.beyond.saturating_add(tokens - here).min(MOST_BEYOND);
+        Self { used: self.used + here, ..self }.with_beyond(beyond, count)
+    }
+
+    /// With this many tokens less: the last ones first.
+    fn minus(self, tokens: u64, count: u64) -> Self {
+        let last = self.beyond.min(tokens);
+        let used = self.used.saturating_sub(tokens - last);
+        Self { used, ..self }.with_beyond(self.beyond - last, count)
+    }
+
+    fn with_beyond(self, beyond: u64, count: u64) -> Self {
+        let each = if beyond > 0 { count } else { 0 };
+        Self { beyond, each, ..self }
+    }
 }
 
 /// Decides on a request at `now`.
@@ -70,39 +113,39 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     let then = count.saturating_sub(state.used);
     // A window that is ahead of the clock has no tokens before it begins.
     let untouched = if state.lead == Lead::NONE { then } else { 0 };
-    let taken = |used: u64| {
-        let used = (used + cost).min(MOST_USED);
-        Some(AnyState::FixedWindow(State { used, lead, ..state }))
+    let taken = |before: State| {
+        let after = before.plus(cost, count);
+        Some(AnyState::FixedWindow(State { lead, ..after }))
     };
     if then >= cost {
         // A request that is held until the window begins goes first, even where there are tokens.
         let turn = if state.lead == Lead::NONE { 0 } else { state.start.micros_since(moment) };
-        return Step::of(want, untouched, Some(turn), taken(state.used), kept);
+        return Step::of(want, untouched, Some(turn), taken(state), kept);
     }
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let WindowPlace { ahead, behind } = place(state.used, cost, count);
+    let WindowPlace { ahead, behind } = place(state.beyond, cost, count);
     let wait = params.windows.later(state.start, ahead).micros_since(moment).max(1);
-    Step::of(want, untouched, Some(wait), taken(behind), kept)
+    let before = State { used: state.used.max(count), beyond: behind, ..state };
+    Step::of(want, untouched, Some(wait), taken(before), kept)
 }
 
 /// The place of a request that does not fit into the state's window.
 struct WindowPlace {
     /// The number of windows from the state's window to the request's window.
     ahead: u64,
-    /// The tokens that count as used before the request takes.
+    /// The tokens that count as used in the next windows before the request takes.
     behind: u64,
 }
 
-/// The first window into which `cost` fits whole.
-fn place(used: u64, cost: u64, count: u64) -> WindowPlace {
-    let into = used % count;
+/// The first of the next windows into which `cost` fits whole.
+fn place(beyond: u64, cost: u64, count: u64) -> WindowPlace {
+    let (full, into) = (beyond / count, beyond % count);
     if into + cost > count {
-        let ahead = used / count + 1;
-        return WindowPlace { ahead, behind: ahead * count };
+        return WindowPlace { ahead: full + 2, behind: (full + 1) * count };
     }
-    WindowPlace { ahead: used / count, behind: used }
+    WindowPlace { ahead: full + 1, behind: beyond }
 }
 
 /// The state after a request's real use is known; `None` where no token is then used.
@@ -117,12 +160,15 @@ pub(crate) fn settle(
     now: Timestamp,
 ) -> Option<State> {
     let (state, _) = open(params, state, now);
-    let used = match settled.used {
-        Difference::More(tokens) => state.used.saturating_add(tokens).min(MOST_USED),
-        Difference::Less(tokens) => state.used - tokens.min(returnable(params, state, settled)),
+    let count = params.count.get();
+    let state = match settled.used {
+        Difference::More(tokens) => state.plus(tokens, count),
+        Difference::Less(tokens) => {
+            state.minus(tokens.min(returnable(params, state, settled)), count)
+        }
     };
     // A window that is ahead of the clock does not know what was used before, and stays closed until it begins.
-    (used > 0 || state.lead > Lead::NONE).then_some(State { used, ..state })
+    (state.used > 0 || state.lead > Lead::NONE).then_some(state)
 }
 
 /// The most tokens that the settled request can give back.
@@ -131,15 +177,15 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     if taken < state.start {
         return 0;
     }
-    if state.used <= count || settled.max_wait == MaxWait::NONE {
-        return state.used;
+    if state.beyond == 0 || settled.max_wait == MaxWait::NONE {
+        return state.used + state.beyond;
     }
-    // Places are reserved in later windows, and `used` is the sum over all windows. The sum shows only how
+    // Places are reserved in later windows, and `beyond` is the sum over all of them. The sum shows only how
     // much of the last window is used. If tokens of another window were subtracted from the sum, the last
     // window would seem to have room.
-    let last = (state.used - 1) / count;
-    match params.windows.passed(state.start, taken) == last {
-        true => state.used - last * count,
+    let before_last = (state.beyond - 1) / count;
+    match params.windows.passed(state.start, taken) == before_last + 1 {
+        true => state.beyond - before_last * count,
         false => 0,
     }
 }
@@ -147,45 +193,46 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
 /// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: a clock that
 /// is a little behind may be in the ended window again, and must find the used tokens.
 pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
-    let start = params.windows.start_of(state.start);
-    let end = params.windows.later(start, state.used.div_ceil(params.count.get()));
+    let count = params.count.get();
+    let (start, state) = (params.windows.start_of(state.start), state.under(count));
+    let windows = if state.used > 0 { 1 + state.beyond.div_ceil(count) } else { 0 };
+    let end = params.windows.later(start, windows);
     if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }
 }
 
-/// Whether more tokens are used than the window has, or a request is held.
+/// Whether tokens of the next windows are used, or a request is held.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    state.lead > Lead::NONE || state.used > params.count.get()
+    state.lead > Lead::NONE || state.under(params.count.get()).beyond > 0
 }
 
 /// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
 /// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
-    let opens = params.windows.start_of(now);
-    let Some(State { start, used, lead }) = state else {
-        return (State { start: opens, used: 0, lead: Lead::NONE }, None);
-    };
+    let (opens, count) = (params.windows.start_of(now), params.count.get());
+    let Some(state) = state else { return (State::of(opens, 0), None) };
     // A start that is not the start of one of these windows comes from former figures.
-    let start = params.windows.start_of(start);
+    let start = params.windows.start_of(state.start);
+    let state = State { start, ..state.under(count) };
     let ahead = start.micros_since(now);
-    if lead.is_exceeded_by(ahead) {
-        let start = params.windows.start_of(now.plus_micros(lead.as_micros()));
-        let moved = State { start, used, lead };
+    if state.lead.is_exceeded_by(ahead) {
+        let start = params.windows.start_of(now.plus_micros(state.lead.as_micros()));
+        let moved = State { start, ..state };
         return (moved, Some(moved));
     }
     if ahead > 0 {
-        return (State { start, used, lead }, None);
+        return (state, None);
     }
-    let lead = Lead::NONE;
-    if used == 0 {
-        return (State { start: opens, used, lead }, None);
+    if state.used == 0 {
+        return (State::of(opens, 0), None);
     }
     let passed = params.windows.passed(start, now);
     if passed == 0 {
-        return (State { start, used, lead }, None);
+        return (State { lead: Lead::NONE, ..state }, None);
     }
-    let used = used.saturating_sub(passed.saturating_mul(params.count.get()));
-    let start = if used == 0 { opens } else { params.windows.later(start, passed) };
-    (State { start, used, lead }, None)
+    // The window is over, and all that was used in it is forgotten. So are the next windows that are over.
+    let rest = state.beyond.saturating_sub((passed - 1).saturating_mul(count));
+    let start = if rest == 0 { opens } else { params.windows.later(start, passed) };
+    (State::of(start, 0).plus(rest, count), None)
 }
 
 #[cfg(test)]

@@ -82,9 +82,14 @@ fn any_state() -> impl Strategy<Value = (Params, State)> {
     any_params().prop_flat_map(|params| {
         let count = params.count.get();
         let used = prop_oneof![1..=count, Just(count), 1..=4 * count];
-        (used, 0..2 * HOUR).prop_map(move |(used, late)| {
+        // Above the count in one window where the count was lowered.
+        (used, 0..2 * HOUR, any::<bool>()).prop_map(move |(used, late, lowered)| {
             let start = params.windows.start_of(at(NOON + late));
-            (params, State { start, used, lead: Lead::NONE })
+            let state = match lowered {
+                true => State::of(start, used),
+                false => State::of(start, 0).plus(used, count),
+            };
+            (params, state)
         })
     })
 }
@@ -156,7 +161,7 @@ fn days_are_as_long_as_the_calendar_has_them() {
     assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
     // The windows were looked up for noon. A clock that is a day behind still finds the window of its day.
     assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
-    let yesterday = Some(State { start: at(midnight - DAY), used: 2, lead: Lead::NONE });
+    let yesterday = Some(State::of(at(midnight - DAY), 2));
     let refused = ask(&figures, yesterday, 1, MaxWait::NONE, midnight - 5);
     assert_eq!(micros(refused.decision.outcome), Some(5));
 }
@@ -190,7 +195,7 @@ fn what_turns_out_to_be_used_is_counted_in_the_end() {
     assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
     assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
     let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
-    assert_eq!(less, State { start: at(NOON), used: 6, lead: Lead::NONE });
+    assert_eq!(less, State::of(at(NOON), 6));
     assert_eq!(settle(Some(less), Difference::Less(7), NOON), None);
 }
 
@@ -209,6 +214,38 @@ fn changed_figures_go_on_from_what_was_used() {
         let step = ask(&figures, state, 1, MaxWait::NONE, NOON + 1);
         assert_eq!(step.decision.remaining, remaining, "{name}");
     }
+}
+
+/// A regression: what was used above the new count was charged to the windows that followed, for years.
+#[test]
+fn a_lowered_count_charges_nothing_to_later_windows() {
+    for windows in [Windows::Rolling(interval(HOUR)), Windows::Clock(interval(HOUR))] {
+        let (high, low) = (params(50_000, windows), params(1_000, windows));
+        let mut state = None;
+        take(&high, &mut state, 50_000, NOON);
+        let refused = ask(&low, state, 1, MaxWait::NONE, NOON);
+        let ends = micros(refused.decision.outcome).unwrap();
+        assert!(ends <= HOUR, "{windows}: {ends}");
+        assert!(!in_debt(&low, state.unwrap()), "{windows}");
+        assert_eq!(take(&low, &mut state, 1_000, NOON + ends), 0, "{windows}");
+    }
+}
+
+/// The next windows pay what was used beyond the new count, and not what was used while the count was higher.
+#[test]
+fn a_debt_after_the_count_was_lowered_is_no_more_than_itself() {
+    let (high, low) = (rolling(100, HOUR), rolling(1, HOUR));
+    let mut state = None;
+    take(&high, &mut state, 60, NOON);
+    let more = Settlement {
+        used: Difference::More(5),
+        receipt: Receipt::new(at(NOON)),
+        max_wait: MaxWait::NONE,
+    };
+    let state = settle(&low, state, &more, at(NOON));
+    let refused = ask(&low, state, 1, MaxWait::NONE, NOON);
+    assert_eq!(micros(refused.decision.outcome), Some(6 * HOUR));
+    assert_eq!(ask(&high, state, 1, MaxWait::NONE, NOON).decision.remaining, 34, "raised again");
 }
 
 #[test]
@@ -274,6 +311,23 @@ proptest! {
             prop_assert!(used + cost <= count, "{} and {} in one window", used, cost);
             window = Some((start, used + cost));
         }
+    }
+
+    #[test]
+    fn whatever_the_figures_were_the_next_window_has_its_whole_count(
+        steps in prop::collection::vec((any_params(), 1_u64..1_000_000_000, 0..HOUR), 1..9),
+        last in any_params(),
+    ) {
+        let (mut state, mut now) = (None, NOON);
+        for (figures, cost, later) in steps {
+            now += later;
+            let cost = 1 + cost % figures.count.get();
+            state = after(&ask(&figures, state, cost, MaxWait::NONE, now), state);
+        }
+        let present = open(&last, state, at(now)).0.start;
+        let next = last.windows.later(present, 1).as_micros();
+        let all = ask(&last, state, last.count.get(), MaxWait::NONE, next);
+        prop_assert_eq!(all.decision.outcome, Outcome::Allow);
     }
 
     #[test]

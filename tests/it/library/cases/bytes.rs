@@ -97,10 +97,14 @@ impl Written {
 
 pub(crate) fn fixed_bytes(state: fixed_window::State) -> Vec<u8> {
     let (start, used) = (state.start.as_micros().to_be_bytes(), state.used.to_be_bytes());
-    if state.lead > Lead::NONE {
-        return [&[3], &start[1..], &used[3..], &seconds(state.lead)].concat();
-    }
-    counted_bytes(state.start, &[state.used])
+    let (beyond, each) = (state.beyond.to_be_bytes(), state.each.to_be_bytes());
+    let (format, lead) = match (state.lead, state.beyond) {
+        (Lead::NONE, 0) => return counted_bytes(state.start, &[state.used]),
+        (Lead::NONE, _) => (4, None),
+        (lead, _) => (5, Some(seconds(lead))),
+    };
+    let lead = lead.as_ref().map_or(&[][..], |lead| lead);
+    [&[format], &start[1..], &used[4..], &beyond[3..], &each[4..], lead].concat()
 }
 
 pub(crate) fn sliding_bytes(state: sliding_window::State) -> Vec<u8> {

@@ -35,15 +35,24 @@ struct Line {
     said: Vec<Decision>,
 }
 
-/// The limits as a file with them has them, each with its candidate behind it.
-fn limits(row: &Row) -> Vec<Arc<LimitSpec>> {
+/// The limits as a file with them has them, each with its candidate behind it. Where there is a `rate`, the first
+/// limit has this one.
+fn limits(row: &Row, rate: Option<&str>) -> Vec<Arc<LimitSpec>> {
     // What is settled has a cost that the response says.
     let cost = match row.lines.contains("used") {
         true => "cost = { response_header = 'x-used', estimate = 1 }\n",
         false => "",
     };
     let names: Vec<_> = (0..row.limits.len()).map(|n| format!("limit-{n}")).collect();
-    let sections = names.iter().zip(row.limits);
+    let of_row = |line: &str| line.starts_with("rate = ");
+    let with_rate = |(place, lines): (usize, &&str)| match rate.filter(|_| place == 0) {
+        Some(rate) => {
+            let others: Vec<_> = lines.lines().filter(|line| !of_row(line)).collect();
+            format!("{}\nrate = '{rate}'", others.join("\n"))
+        }
+        None => (*lines).to_owned(),
+    };
+    let sections = names.iter().zip(row.limits.iter().enumerate().map(with_rate));
     let sections: String =
         sections.map(|(name, lines)| format!("[limits.{name}]\n{lines}\n{cost}")).collect();
     let file = format!(
@@ -77,7 +86,7 @@ fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) ->
 }
 
 fn case(row: &Row) -> Case {
-    let specs = limits(row);
+    let specs = limits(row, None);
     let begin: jiff::Timestamp = row.begin.parse().unwrap();
     let begin = Timestamp::from_micros(begin.as_microsecond().unsigned_abs()).unwrap();
     let algorithm = specs[0].figures.at(begin).expect(row.name);
@@ -85,8 +94,8 @@ fn case(row: &Row) -> Case {
     assert_eq!(quota, row.quota, "{}", row.name);
 
     // How many requests there were, and the last that passed.
-    let (mut requests, mut last) = (0, 0);
-    let lines = row.lines.lines().map(str::trim).map(|text| {
+    let (mut requests, mut last, mut in_force) = (0, 0, specs.clone());
+    let lines = row.lines.lines().map(str::trim).filter_map(|text| {
         let (happens, said) = text.split_once(':').unwrap_or((text, ""));
         let said = said.split(',').map(str::trim).filter(|said| !said.is_empty());
         let said: Vec<_> = said.map(decision).collect();
@@ -99,7 +108,11 @@ fn case(row: &Row) -> Case {
                 }
                 requests += 1;
                 let cost = Cost::new(number(cost)).unwrap();
-                What::Request(asks(&specs, cost, now_or_not.is_empty(), now))
+                What::Request(asks(&in_force, cost, now_or_not.is_empty(), now))
+            }
+            ["rate", rate] => {
+                in_force = limits(row, Some(rate));
+                return None;
             }
             ["end", request] => {
                 What::End { request: usize::try_from(number(request)).unwrap() - 1 }
@@ -114,7 +127,7 @@ fn case(row: &Row) -> Case {
             }
             _ => panic!("{text}"),
         };
-        Line { text, event: Event { now, what }, said }
+        Some(Line { text, event: Event { now, what }, said })
     });
     let lines = lines.collect();
     Case { name: row.name, specs, lines }

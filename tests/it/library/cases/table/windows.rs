@@ -53,6 +53,84 @@ pub(super) const ROWS: &[Row] = &[
          20s        take 2: go 0
          20s        take 1: no 10s 0",
     ),
+    // It has used more than the new count only because the count was higher. That ends with the window.
+    row(
+        "fixed window: a lowered count forgets with the window what was used in it",
+        &["algorithm = 'fixed-window'\nrate = '100/4s'"],
+        (100, Some(4)),
+        "0s take 60: go 40
+         0s rate 1/4s
+         1s take 1: no 3s 0
+         2s rate 100/4s
+         2s take 1: go 39
+         2s rate 1/4s
+         2s take 1: no 2s 0
+         4s take 1: go 0
+         4s take 1: no 4s 0
+         9s take 1: go 0",
+    ),
+    row(
+        "fixed window: a lowered count on the clock",
+        &["algorithm = 'fixed-window'\nrate = '100/4s'\nalign = 'clock'"],
+        (100, Some(4)),
+        "1s take 60: go 40
+         1s rate 1/4s
+         1s take 1: no 3s 0
+         4s take 1: go 0
+         4s take 1: no 4s 0
+         9s take 1: go 0",
+    ),
+    from(
+        "2024-01-30T00:00:00Z",
+        row(
+            "calendar: a lowered count",
+            &["algorithm = 'fixed-window'\nrate = '50000/month'\nalign = 'clock'"],
+            (50_000, Some(31 * 86_400)),
+            "0s take 50000: go 0
+             0s rate 1000/month
+             0s take 1: no 2d 0
+             2d take 1000: go 0
+             2d take 1: no 29d 0",
+        ),
+    ),
+    // Places in [10, 20) and [20, 30) stay there: 4 and 3 of four become 2 and 2 of two.
+    row(
+        "fixed window: places keep their windows where the count is lowered",
+        &["algorithm = 'fixed-window'\nrate = '4/10s'\nwait = '25s'"],
+        (4, Some(10)),
+        "0s  take 4: go 0
+         0s  take 4: hold 10s 0
+         0s  take 3: hold 20s 0
+         0s  rate 2/10s
+         0s  take 1: no 30s 0
+         10s take 1: hold 20s 0
+         30s take 1: go 0
+         30s rate 4/10s
+         30s take 1: go 1",
+    ),
+    // 26 of ten are used: 10, 10 and 6. Of five these are 5, 5 and 5. Of a hundred they are in the first window.
+    row(
+        "fixed window: a debt by a lowered count",
+        &["algorithm = 'fixed-window'\nrate = '10/10s'"],
+        (10, Some(10)),
+        "0s  take 1: go 9
+         1s  used 25 more
+         1s  take 1: no 19s 0
+         1s  rate 5/10s
+         1s  take 1: no 29s 0
+         20s take 1: no 10s 0
+         30s take 1: go 4",
+    ),
+    row(
+        "fixed window: a debt by a raised count",
+        &["algorithm = 'fixed-window'\nrate = '10/10s'"],
+        (10, Some(10)),
+        "0s  take 1: go 9
+         1s  used 25 more
+         1s  rate 100/10s
+         1s  take 1: go 73
+         10s take 100: go 0",
+    ),
     // 31 March begins at 23:00 UTC and is 23 hours long; the day after it begins at 22:00 UTC.
     from(
         "2024-03-30T22:59:59Z",
