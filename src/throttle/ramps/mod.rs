@@ -13,7 +13,6 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
-
 use crate::store::{self, BucketAsk, Party};
 
 /// A client that comes back this much later than it was told must still be let in: waits are told in whole seconds.
@@ -59,9 +58,10 @@ impl Throttle {
         for limit in limits.iter_mut() {
             let Some(algorithm) = limit.lowered_within(time, clocks) else { continue };
             let claim = &mut limit.claim;
-            // While Redis is away, this process decides with its share by the figures of the moment.
+            // A refusal that is known here must cost Redis nothing. While Redis is away, this process decides with its
+            // share by the figures of the moment.
             let is_here = self.store.is_local() || claim.spec.scope == Scope::Node;
-            if !is_here && !matches!(claim.party, Party::Redis | Party::Nobody) {
+            if !is_here && claim.party != Party::Redis {
                 continue;
             }
             let ask = Ask { algorithm, ..claim.ask };
