@@ -116,7 +116,7 @@ async fn serve(
                 Handshake::Refused(reason) => {
                     worker.refuse(reason.to_owned(), peer);
                     // The client may have sent more already. To close now could destroy the TLS alert.
-                    return stream::linger(socket).await;
+                    return Box::pin(stream::linger(socket)).await;
                 }
                 Handshake::Left => return note_late(peer),
             }
@@ -130,7 +130,8 @@ async fn serve(
     let speaks_http2 = tls::is_http2(&transport);
     let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
     let served = match speaks_http2 {
-        true => http2::serve(stream, client.clone(), worker.clone(), draining).await,
+        // What few connections need is boxed: an idle connection holds the memory of this whole function.
+        true => Box::pin(http2::serve(stream, client.clone(), worker.clone(), draining)).await,
         false => http1::serve(stream, client.clone(), worker.clone(), draining).await,
     };
     if let Err(error) = served {
@@ -148,7 +149,7 @@ async fn serve(
     if let Some(overdue) = client.phase.overdue() {
         worker.incidents.slow.count(overdue.reason(), peer.as_client(), Instant::now());
     } else if client.phase.is_in_head() {
-        stream::linger(client.socket.clone()).await;
+        Box::pin(stream::linger(client.socket.clone())).await;
     }
 }
 

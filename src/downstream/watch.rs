@@ -35,7 +35,8 @@ pub(super) async fn in_time<T>(
 ) -> Option<T> {
     let last_call = async {
         let _ = draining.wait_for(|draining| *draining).await;
-        sleep(LAST_CALL).await;
+        // Boxed: a parked connection holds the memory of this future, and few live to see a drain.
+        Box::pin(sleep(LAST_CALL)).await;
     };
     tokio::select! {
         opened = timeout(time_limit, opening) => opened.ok(),
