@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "benches", "peers"))
@@ -39,15 +40,23 @@ def frame(kind, flags=0, payload=b"", stream=0):
 
 # The head of an upload in chunks.
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+# The head of a request that offers to speak by WebSocket (RFC 6455, 4.1).
+UPGRADE = (
+    b"GET /socket HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGlkZWdhdGUgdGlkZWdhdA==\r\n\r\n"
+)
+ACCEPTING = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
 FIELDS = b"".join(b"x-%d: y\r\n" % n for n in range(90))
 
 # What a crowd does: how many connections, what each sends first, what it sends again (a piece each second, or
-# as fast as it is taken), and whether it reads.
+# as fast as it is taken), and whether it reads. Who is half-closed sends no more after the first, and says so by FIN.
 CROWDS = {
     "slow heads": (1000, HEAD + b"x-slow: ", b"x", "each second", True),
     "slow bodies": (500, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n", b"x", "each second", True),
     "slow readers": (200, b"GET /2000000 HTTP/1.1\r\nhost: a\r\n\r\n", b"", "never", False),
     "idle connections": (3000, HEAD + b"\r\n", b"", "never", True),
+    "silent WebSockets": (500, UPGRADE, b"", "never", True),
+    "half-closed connections": (20, HEAD + b"\r\n", b"", "half-closed", True),
     "pipelined floods": (20, b"", (HEAD + b"\r\n") * 200, "always", True),
     "pipelined floods, unread": (20, b"", (HEAD + b"\r\n") * 200, "always", False),
     "HTTP/2 resets": (20, PREFACE + h2_resets(1, 20000), b"", "reopen", True),
@@ -80,10 +89,12 @@ class Member:
         self.socket.setblocking(False)
         self.unsent = first
 
-    def send(self):
+    def send(self, then_closes):
         try:
             sent = self.socket.send(self.unsent)
             self.unsent = self.unsent[sent:]
+            if then_closes and not self.unsent:
+                self.socket.shutdown(socket.SHUT_WR)
             return sent
         except BlockingIOError:
             return 0
@@ -141,7 +152,7 @@ def crowd(name, port):
             member = key.data
             try:
                 if events & selectors.EVENT_WRITE:
-                    counts["bytes sent"] += member.send()
+                    counts["bytes sent"] += member.send(when == "half-closed")
                     if when == "always" and len(member.unsent) < len(again):
                         member.unsent += again
                 if events & selectors.EVENT_READ:
@@ -166,14 +177,39 @@ servers = ["http://127.0.0.1:{api}"]
 [limits.few]
 rate = "1/h"
 key = ["ip"]
+[upstreams.sockets]
+servers = ["http://127.0.0.1:{sockets}"]
 [[routes]]
 path = "/limited"
 upstream = "api"
 limits = ["few"]
 [[routes]]
+path = "/socket"
+upstream = "sockets"
+[[routes]]
 path = "/{{*rest}}"
 upstream = "api"
 """
+
+
+def sockets(listener):
+    """An API that accepts each WebSocket and then says nothing. It ends with its process."""
+    ready = selectors.DefaultSelector()
+    ready.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is listener:
+                ready.register(listener.accept()[0], selectors.EVENT_READ)
+                continue
+            try:
+                came = key.fileobj.recv(1 << 16)
+                if b"upgrade:" in came:
+                    key.fileobj.sendall(ACCEPTING)
+            except OSError:
+                came = b""
+            if not came:
+                ready.unregister(key.fileobj)
+                key.fileobj.close()
 
 
 def playing(name, port):
@@ -219,10 +255,12 @@ def main():
     own = {cores[0]}
     os.sched_setaffinity(0, set(cores) - own or own)
     port, api = free_port(), free_port()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
+    threading.Thread(target=sockets, args=(listener,), daemon=True).start()
     folder = tempfile.mkdtemp(prefix="hostile-")
     file = os.path.join(folder, "proxy.toml")
     with open(file, "w", encoding="utf-8") as text:
-        text.write(CONFIGURATION.format(port=port, api=api))
+        text.write(CONFIGURATION.format(port=port, api=api, sockets=listener.getsockname()[1]))
     log = open(os.path.join(folder, "log"), "wb")
     pin = lambda: os.sched_setaffinity(0, own)
     upstream = subprocess.Popen([load, "serve", f"127.0.0.1:{api}"], stdout=subprocess.DEVNULL)
