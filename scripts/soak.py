@@ -16,7 +16,7 @@ PROGRAM, MINUTES = os.path.abspath(sys.argv[1]), float(sys.argv[2])
 WARM_UP = 0.25  # The share of the time in which memory may still grow.
 GROWTH = 1.25  # What memory may grow to after that.
 EXPECTED = (101, 200, 401, 429, 500, 502, 503, 504)
-STRANGE = 0.001  # The most answers that may be none of these, as a share of all.
+STRANGE = 0.0001  # The most answers that may be none of these, as a share of all.
 seen = {}
 stop = threading.Event()
 
