@@ -28,7 +28,7 @@ impl ListenAddress {
     }
 }
 
-/// Whether some connection would fit both addresses. A lone `[::]` takes IPv4 as well: so Linux has it. Port 0
+/// Whether a client could reach both addresses by one connection. On Linux a lone `[::]` takes IPv4 as well. Port 0
 /// is another port each time.
 pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let has = |wide: SocketAddr, narrow: SocketAddr| {

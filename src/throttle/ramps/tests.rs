@@ -65,8 +65,8 @@ async fn refusal(throttle: &Throttle, plan: &Plan, now: Timestamp) -> Option<Opt
     }
 }
 
-/// After `used` requests at once by the `old` limits, and a reload: the seconds that a client is told which comes `at`
-/// this second and comes again as it is told. The second answer must let it pass.
+/// Sends `used` requests at once under the `old` limits. After the reload a client comes in the second `at`. Returns
+/// the seconds that the client is told to wait. It comes again `late` seconds after that time, and must pass.
 async fn told(old: &Plan, new: &Plan, used: usize, at: u64, late: u64) -> Option<u64> {
     let throttle = throttle(old);
     for _ in 0..used {
@@ -84,7 +84,7 @@ fn reloaded(old: &Plan, limits: &[&str]) -> Plan {
     new
 }
 
-/// A regression: the wait was that by the figures of the moment, and at its end the figures were lower.
+/// A regression: the wait was calculated by the figures of the moment. When it was over, the figures were lower.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_comes_back_as_told_passes_while_figures_come_down() {
     for lines in [

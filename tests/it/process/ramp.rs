@@ -59,7 +59,7 @@ fn lowered_figures_come_down() {
     });
 }
 
-/// A regression: the wait was that by the figures of the moment, which was a second.
+/// A regression: the wait was calculated by the figures of the moment, and was a second.
 #[test]
 fn a_refused_client_is_told_the_wait_by_the_lowest_figures() {
     in_both_stores(|store| {
