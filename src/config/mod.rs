@@ -91,7 +91,8 @@ pub fn load(
 }
 
 /// Loads the configuration again in a running process. `file` is the content of the file at `path`, or the
-/// error from reading the file. `may_lack` says that the configuration in force came without a file.
+/// error from reading the file. `may_lack` says that the file may be missing, because the configuration in
+/// force came without one.
 ///
 /// # Errors
 /// All problems of the file at once.

@@ -37,7 +37,7 @@ fn time_to_retry(limits: &[RequestLimit<'_>]) -> Option<Duration> {
     }
 }
 
-/// Whether the request is refused, and figures are lower when the client comes again.
+/// Whether the request is refused, and a limit has lower figures at the time at which the client may come again.
 pub(super) fn are_lower_at_retry(limits: &[RequestLimit<'_>], now: Now) -> bool {
     limits.iter().any(|limit| limit.ramp.is_some())
         && time_to_retry(limits)
