@@ -16,8 +16,8 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use self::parties::{
-    Grouping, is_for_process, is_in_several_slots, is_open_limiter, is_undecided, keep_together,
-    of, parties, without_redis,
+    Grouping, SlotParty, is_for_process, is_in_several_slots, is_open_limiter, is_undecided,
+    keep_together, of, parties, takes, without_redis,
 };
 use super::claim::{Claim, Moment, Party, verdict};
 use super::known::{Asker, RefusalLookup};
@@ -25,9 +25,8 @@ use super::memory::ReceiptUse;
 use super::nodes::HashSlot;
 use super::redis::{Redis, Verb, is_limiter};
 use super::{Store, StoreError, Unavailable, carry_over, noting};
-use crate::limit::Scope;
-use crate::limit::decide::{PerAsk, takers};
-use crate::limit::decision::Outcome;
+use crate::limit::decide::PerAsk;
+use crate::limit::{Mode, Scope};
 
 /// The most rounds of questions to the slots for one request.
 const MOST_ROUNDS: usize = 4;
@@ -228,7 +227,10 @@ impl RedisRequest<'_> {
                 if claims.iter().any(|claim| claim.refuses()) {
                     return Ok(());
                 }
-                let there = claims.iter_mut().filter(|claim| claim.party == Party::Redis);
+                // A candidate has taken already.
+                let there = claims.iter_mut().filter(|claim| {
+                    claim.party == Party::Redis && claim.ask.mode != Mode::Candidate
+                });
                 there.for_each(|claim| claim.reset());
                 verb = Verb::Take;
             }
@@ -253,12 +255,13 @@ impl RedisRequest<'_> {
     ) -> Grouping {
         let is_other_last =
             claims.iter().any(|claim| is_for_process(claim) || is_open_limiter(claim));
-        let mut parties = parties(claims, grouping);
+        let mut parties = parties(claims, verb, grouping);
         // What this party gives must go back if another party, which answers later, refuses.
         let is_last = parties.len() == 1 && !is_other_last;
         let noting = if is_last { self.noting } else { ReceiptUse::Needed };
         let asking = parties.iter_mut().map(|party| async {
-            let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
+            let SlotParty { verb, claims: party, .. } = party;
+            let asking = self.redis.ask_for(party, *verb, noting, self.store, self.moment);
             let answer = match is_first && !self.has_waited {
                 // The call itself has the same deadline.
                 true => asking.await,
@@ -274,7 +277,7 @@ impl RedisRequest<'_> {
         });
         let answers = all(asking).await;
         let mut next = Grouping::BySlot;
-        for (party, answer) in parties.iter_mut().zip(answers) {
+        for (SlotParty { claims: party, .. }, answer) in parties.iter_mut().zip(answers) {
             match answer {
                 Ok(()) if party.iter().any(|claim| claim.party == Party::WrongType) => {
                     // Where one key has another type, the call took nothing for the other keys either.
@@ -348,10 +351,8 @@ impl RedisRequest<'_> {
     /// what a party took for a request that another party refuses.
     fn end(&self, claims: &mut [&mut Claim<'_>]) {
         let verdict = verdict(claims.iter().map(|claim| &**claim));
-        let outcome = |claim: &Claim<'_>| claim.decision.map_or(Outcome::Allow, |it| it.outcome);
-        let outcomes: PerAsk<_> =
-            claims.iter().map(|claim| (claim.ask.mode, outcome(claim))).collect();
-        for (claim, takes) in claims.iter_mut().zip(takers(outcomes.into_iter())) {
+        let takes = takes(claims);
+        for (claim, takes) in claims.iter_mut().zip(takes) {
             if !takes {
                 self.give_back(claim);
             } else if claim.may_come_back(verdict) {

@@ -1,11 +1,13 @@
 //! Which claims of a request are asked together, and who decides on a claim in place of Redis.
 
 use crate::limit::Mode;
-use crate::limit::decide::PerAsk;
+use crate::limit::decide::{PerAsk, takers};
+use crate::limit::decision::Outcome;
 use crate::plan::OnStoreError;
 use crate::store::Unavailable;
 use crate::store::claim::{Claim, Party};
 use crate::store::nodes::HashSlot;
+use crate::store::redis::Verb;
 
 /// Which claims are asked together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +38,45 @@ pub(super) fn is_undecided(claim: &Claim<'_>) -> bool {
     claim.party == Party::Redis && claim.decision.is_none()
 }
 
-/// The undecided claims of each slot, in the order of the claims.
+/// Whether each claim takes, by what the claims have said so far.
+pub(super) fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
+    let outcome = |claim: &Claim<'_>| claim.decision.map_or(Outcome::Allow, |it| it.outcome);
+    let outcomes: PerAsk<_> = claims.iter().map(|it| (it.ask.mode, outcome(it))).collect();
+    takers(outcomes.into_iter()).collect()
+}
+
+/// What one call asks a slot.
+pub(super) struct SlotParty<'c, 'p> {
+    slot: HashSlot,
+    pub(super) verb: Verb,
+    /// The slot's undecided claims that are asked with this verb.
+    pub(super) claims: PerAsk<&'c mut Claim<'p>>,
+}
+
+/// The undecided claims of each slot, in the order of the claims. Where the claims are only looked at, a candidate
+/// that may stand in for its limit takes, by a call of its own.
 pub(super) fn parties<'c, 'p>(
     claims: &'c mut [&mut Claim<'p>],
+    verb: Verb,
     grouping: Grouping,
-) -> PerAsk<PerAsk<&'c mut Claim<'p>>> {
-    let mut parties: PerAsk<(HashSlot, PerAsk<&mut Claim<'p>>)> = PerAsk::new();
-    for claim in claims.iter_mut().map(|claim| &mut **claim).filter(|claim| is_undecided(claim)) {
+) -> PerAsk<SlotParty<'c, 'p>> {
+    let may_take = takes(claims);
+    let mut parties: PerAsk<SlotParty<'c, 'p>> = PerAsk::new();
+    for (claim, may_take) in claims.iter_mut().zip(may_take).filter(|(it, _)| is_undecided(it)) {
+        let is_candidate = claim.ask.mode == Mode::Candidate;
+        let verb = if is_candidate && may_take { Verb::Take } else { verb };
         let slot = claim.place.slot;
-        let same = |party: &&mut (HashSlot, _)| grouping == Grouping::BySlot && party.0 == slot;
+        let same = |party: &&mut SlotParty<'_, '_>| {
+            grouping == Grouping::BySlot && (party.slot, party.verb) == (slot, verb)
+        };
         match parties.iter_mut().find(same) {
-            Some((_, party)) => party.push(claim),
-            None => parties.push((slot, PerAsk::from_iter([claim]))),
+            Some(party) => party.claims.push(claim),
+            None => {
+                parties.push(SlotParty { slot, verb, claims: PerAsk::from_iter([&mut **claim]) })
+            }
         }
     }
-    parties.into_iter().map(|(_, party)| party).collect()
+    parties
 }
 
 /// The claims of one party.

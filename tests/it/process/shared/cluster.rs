@@ -43,3 +43,46 @@ fn each_server_has_its_own_durations_and_errors() {
     assert_eq!(page.value(&errors), 1.0, "{}", page.0);
     assert_eq!(page.samples("tidegate_store_errors_total"), 1, "{}", page.0);
 }
+
+/// A regression: while a limit refused, its candidate in another slot only said what it would do. It took
+/// nothing, and so allowed everything.
+#[test]
+fn a_candidate_in_another_slot_counts_while_its_limit_refuses() {
+    let cluster = Cluster::of_masters();
+    let proxy = Proxy::answering()
+        .admin()
+        .store(&format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url()))
+        .limit("all", "key = []\nrate = \"5/h\"\ncandidate = { rate = \"8/h\" }")
+        .limit("client", "key = [\"ip\"]\nrate = \"3/h\"\ncandidate = { rate = \"6/h\" }")
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"9/h\"")
+        .route("path = \"/all\"\nlimits = [\"all\"]")
+        .route("path = \"/user\"\nlimits = [\"user\"]")
+        .route("path = \"/both\"\nlimits = [\"client\", \"user\"]")
+        .start();
+    let metrics = || Metrics::of(proxy.admin());
+    wait_until("the servers are known", || metrics().samples("tidegate_store_up") == 3);
+    let counts = |limit: &str| {
+        let page = metrics();
+        ["allowed", "rejected", "shadow"].map(|decision| {
+            let labels = format!("limit=\"{limit}\",decision=\"{decision}\"");
+            page.value(&format!("tidegate_decisions_total{{{labels}}}"))
+        })
+    };
+    for _ in 0..20 {
+        get(proxy.address, "/all", &[]);
+    }
+    assert_eq!(counts("all"), [5.0, 15.0, 0.0]);
+    assert_eq!(counts("all:candidate"), [8.0, 0.0, 12.0]);
+
+    for (path, user, times) in
+        [("/user", "z", 9), ("/both", "a", 3), ("/both", "z", 4), ("/both", "a", 10)]
+    {
+        for _ in 0..times {
+            get(proxy.address, path, &[("x-user", user)]);
+        }
+    }
+    assert_eq!(counts("client"), [3.0, 14.0, 0.0]);
+    assert_eq!(counts("user"), [9.0 + 3.0 + 10.0, 4.0, 0.0]);
+    // What both limits refused cost the candidate nothing: three with its limit, four of these, three alone.
+    assert_eq!(counts("client:candidate"), [10.0, 0.0, 7.0]);
+}
