@@ -156,9 +156,11 @@ impl RedisRequest<'_> {
     async fn ask_parties(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         let passes = self.ask_process(claims);
         let has_limiter = claims.iter().any(|claim| is_open_limiter(claim));
-        let is_spread = has_limiter || is_in_several_slots(claims);
+        if !has_limiter && !is_in_several_slots(claims) {
+            return self.ask_slots(claims, false, true).await;
+        }
         let refused: PerAsk<bool> =
-            claims.iter().map(|claim| is_spread && passes && self.refused_lately(claim)).collect();
+            claims.iter().map(|claim| passes && self.refused_lately(claim)).collect();
         let did_refuse = |place: usize| refused.get(place) == Some(&true);
         let mut each = claims.iter().zip(&refused);
         let is_bucket = |claim: &Claim<'_>| claim.party == Party::Redis;

@@ -60,11 +60,12 @@ pub(super) fn parties<'c, 'p>(
     verb: Verb,
     grouping: Grouping,
 ) -> PerAsk<SlotParty<'c, 'p>> {
-    let may_take = takes(claims);
+    let may_take = if verb == Verb::Look { takes(claims) } else { PerAsk::new() };
     let mut parties: PerAsk<SlotParty<'c, 'p>> = PerAsk::new();
-    for (claim, may_take) in claims.iter_mut().zip(may_take).filter(|(it, _)| is_undecided(it)) {
+    for (place, claim) in claims.iter_mut().enumerate().filter(|(_, claim)| is_undecided(claim)) {
         let is_candidate = claim.ask.mode == Mode::Candidate;
-        let verb = if is_candidate && may_take { Verb::Take } else { verb };
+        let stands_in = is_candidate && may_take.get(place) == Some(&true);
+        let verb = if stands_in { Verb::Take } else { verb };
         let slot = claim.place.slot;
         let same = |party: &&mut SlotParty<'_, '_>| {
             grouping == Grouping::BySlot && (party.slot, party.verb) == (slot, verb)
