@@ -33,7 +33,7 @@ fn an_override_of_one_proxy_holds_on_all() {
     wait_until("the other has it too", || passes(&other, "secret-a"));
     assert_eq!(other.log.wait("override set", |_| true)["reason"], "tonight");
     let written = fields(&server);
-    assert_eq!(written.len(), 2, "with the generation: {written:?}");
+    assert_eq!(written.len(), 3, "with the generation and the time: {written:?}");
     assert!(written.contains_key(&format!("user:{HASH}")), "{written:?}");
     assert!(server.goes_at(NAME).is_some(), "it expires");
     // One that starts later has it from the start.
@@ -58,6 +58,47 @@ fn an_override_ends_by_itself_on_all() {
         proxy.log.wait("override ended", |_| true);
         wait_until("the limit's own rate holds", || !passes(proxy, "b"));
     }
+}
+
+/// If Redis's clock is set back by a day, what it wrote before is a day ahead. The override lasted a day longer.
+#[test]
+fn an_override_lasts_no_longer_when_redis_s_clock_steps_back() {
+    let server = RedisServer::start();
+    let proxy = by_user("rate = \"1/h\"", &server.fields());
+    let one = proxy.start();
+    set(&one, "b", r#"{"rate":"900/h","for":"1h"}"#);
+    let mut write = vec!["HSET".to_owned(), NAME.to_owned()];
+    for (name, value) in fields(&server).into_iter().filter(|(name, _)| name != "generation") {
+        let time = value.split(' ').next().unwrap();
+        let ahead = time.parse::<u64>().unwrap() + 86_400_000_000;
+        let value = format!("{ahead}{}", &value[time.len()..]);
+        write.extend([name, value]);
+    }
+    let write: Vec<_> = write.iter().map(String::as_str).collect();
+    assert_eq!(server.run::<u64>(&write), 0, "no field is new");
+    let hour = 3_600_000;
+    let left = |proxy: &Tidegate| bucket(proxy, "b")["override"]["ends_in_ms"].as_u64().unwrap();
+    // One that starts reads all, and so does each when there is a change.
+    let other = proxy.start();
+    wait_until("the other has it", || passes(&other, "b") && passes(&other, "b"));
+    assert!(left(&other) <= hour, "{}", left(&other));
+    set(&one, "c", r#"{"rate":"900/h"}"#);
+    assert!((hour / 2..=hour).contains(&left(&one)), "{}", left(&one));
+}
+
+/// It stayed for up to a minute. If Redis's clock was set back meanwhile, it came back.
+#[test]
+fn an_override_that_has_ended_is_soon_gone_from_redis() {
+    let server = RedisServer::start();
+    let time = || server.run::<(u64, u64)>(&["TIME"]).0;
+    let proxy = by_user("rate = \"1/h\"", &server.fields()).start();
+    set(&proxy, "b", r#"{"rate":"900/h"}"#);
+    let began = time();
+    set(&proxy, "c", r#"{"rate":"900/h","for":"1s"}"#);
+    let overrides = || fields(&server).keys().filter(|name| name.starts_with("user:")).count();
+    assert_eq!(overrides(), 2);
+    wait_until("it is gone", || overrides() == 1);
+    assert!(time() - began < 40, "{} seconds", time() - began);
 }
 
 #[test]
