@@ -108,7 +108,7 @@ impl Redis {
         self.change(&call).await
     }
 
-    /// Tells all processes that a bucket was reset.
+    /// Tells all processes that a bucket was reset. In a cluster another server may have the bucket.
     pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), StoreError> {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }

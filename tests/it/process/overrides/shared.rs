@@ -178,6 +178,34 @@ fn in_a_cluster_overrides_follow_their_slot() {
     }
 }
 
+/// The answer was 503 and "nothing was done", and the bucket was new.
+#[test]
+fn in_a_cluster_a_bucket_is_reset_without_the_server_of_the_overrides() {
+    let mut cluster = Cluster::of_masters();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url());
+    let [one, other] = [(); 2].map(|()| by_user("rate = \"1/h\"", &store).start());
+    let lost = cluster.master_of(NAME);
+    let is_elsewhere = |user: &String| {
+        let key = bucket(&one, user)["key"].as_str().unwrap().to_owned();
+        cluster.master_of(&key) != lost
+    };
+    let users: Vec<_> =
+        (0..).map(|number| format!("u{number}")).filter(is_elsewhere).take(2).collect();
+    for user in &users {
+        assert!(passes(&one, user) && !passes(&one, user) && !passes(&other, user));
+    }
+    cluster.servers[lost].kill();
+    for user in &users {
+        let path = format!("/user/keys/{user}?plain");
+        let reply = ask(one.admin(), "DELETE", &path, "");
+        assert_eq!(reply.status, 204, "{}", reply.text());
+        one.log.wait("bucket reset", |_| true);
+        wait_until("it passes in another process", || passes(&other, user));
+    }
+    let put = ask(one.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
+    assert_eq!(put.status, 503, "{}", put.text());
+}
+
 #[test]
 fn something_else_at_the_overrides_key_harms_no_request() {
     let server = RedisServer::start();
@@ -187,6 +215,8 @@ fn something_else_at_the_overrides_key_harms_no_request() {
     let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
     assert_eq!(put.status, 503);
     assert!(put.text().contains("WRONGTYPE"), "{}", put.text());
+    assert_eq!(ask(proxy.admin(), "DELETE", "/user/keys/b?plain", "").status, 204);
+    assert!(passes(&proxy, "b"), "a new bucket, at once in all workers");
     let advises =
         |line: &serde_json::Value| line["help"].as_str().unwrap().contains("delete the key");
     proxy.log.wait("overrides not read", advises);
