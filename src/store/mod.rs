@@ -277,10 +277,11 @@ impl Store {
     }
 
     /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's
-    /// known refusals within a second.
+    /// known refusals within a second. Where Redis does not tell them, because in a cluster another server has the
+    /// overrides and is away, they forget them within about two seconds.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// Where Redis does not answer. The bucket may be reset all the same if it did not answer in time.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         let redis = self.redis_of(ask);
         if let Some(redis) = redis {
@@ -290,10 +291,15 @@ impl Store {
         let bucket = self.shared.memory.identity(ask);
         self.known.forget_bucket(&bucket);
         self.prefetch.forget_bucket(&bucket);
-        match redis {
-            None => Ok(()),
-            Some(redis) => redis.tell_forgotten().await,
+        // Without this, known refusals end by themselves soon. The bucket is new in any case, so the answer must not
+        // be that nothing was done.
+        if let Some(redis) = redis
+            && redis.tell_forgotten().await.is_err()
+        {
+            // The other workers of this process can be told without Redis.
+            self.shared.running.begin_generation();
         }
+        Ok(())
     }
 
     /// Redis, where it holds the ask's bucket.

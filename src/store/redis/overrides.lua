@@ -2,7 +2,10 @@
 --
 -- A field is LIMIT:KEY. Its value is the end in microseconds, a space, and JSON that the script passes on. An
 -- end of 0 means no end. The field `generation` is no override, because it has no colon. Its value changes with
--- each change that all processes must hear of. This value never repeats, because it is a time.
+-- each change that all processes must hear of. This value never repeats, because it is a time. The field `seen`
+-- is no override either. It is Redis's time at the last run. An earlier time now means that the clock has stepped
+-- back, or that a replica with another clock took over. Then all ends go back with the clock. Otherwise an override
+-- would last for longer than was asked, by as much as the clock stepped.
 --
 -- ARGV[1] says what to do:
 --   look                              nothing more
@@ -21,21 +24,33 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- Overrides that have ended are removed. The others are counted.
-local left, count, latest, ends_never = {}, 0, now, false
 local all = redis.call('HGETALL', hash)
-local generation = 0
+local found, generation, seen = {}, 0, now
 for place = 1, #all, 2 do
   local field, value = all[place], all[place + 1]
   if field == 'generation' then
     generation = tonumber(value) or 0
+  elseif field == 'seen' then
+    seen = tonumber(value) or now
   else
-    local ends = tonumber(string.match(value, '^(%d+) ') or '0')
-    if ends > 0 and ends <= now then
-      redis.call('HDEL', hash, field)
-    elseif not (verb == 'end' and field == ARGV[3]) then
-      left[field], count = value, count + 1
-    end
+    found[field] = value
+  end
+end
+local back = math.max(seen - now, 0)
+
+-- Overrides that have ended are removed. The others are counted.
+local left, count, latest, ends_never = {}, 0, now, false
+for field, value in pairs(found) do
+  local ends, words = string.match(value, '^(%d+)( .*)$')
+  ends = tonumber(ends or '0')
+  if ends > 0 and back > 0 then
+    ends = ends - back
+    value = whole(ends) .. words
+  end
+  if ends ~= 0 and ends <= now then
+    redis.call('HDEL', hash, field)
+  elseif not (verb == 'end' and field == ARGV[3]) then
+    left[field], count = value, count + 1
   end
 end
 
@@ -71,4 +86,14 @@ end
 -- The hash lives for at least a minute. A process hears of a change within a second, unless it is stopped.
 latest = math.max(latest, now + 60000000)
 redis.call('PEXPIREAT', hash, whole(math.ceil(latest / 1000)))
+-- These writes stand behind the expiry: a Redis whose memory is full refuses them as the first write of a script,
+-- and must still say which overrides there are.
+if back > 0 then
+  for field, value in pairs(left) do
+    redis.call('HSET', hash, field, value)
+  end
+end
+if generation > 0 or count > 0 then
+  redis.call('HSET', hash, 'seen', whole(now))
+end
 return answer

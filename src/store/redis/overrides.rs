@@ -1,8 +1,9 @@
 //! The overrides that operators set while processes run: one hash in Redis, `PREFIX::overrides`.
 //! `overrides.lua` describes its fields.
 //!
-//! One worker of each process asks about twice a second whether anything has changed. Only then, and once a
-//! minute, it reads all overrides. A change also ends what is known of refusals, in all processes.
+//! One worker of each process asks about twice a second whether anything has changed. Only then, once a minute, and
+//! soon after an override has ended, it reads all overrides. A change also ends what is known of refusals, in all
+//! processes.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(super) static SCRIPT: LazyLock<Script> =
 const PAUSE: Duration = Duration::from_millis(400);
 
 /// All overrides are read at least this often. The reading puts off the expiry of overrides without an end,
-/// and compares the clocks anew.
+/// compares the clocks anew, and finds out whether Redis's clock has stepped back.
 const READ: Duration = Duration::from_secs(60);
 
 /// How long overrides without an end stay in Redis while no process reads them.
@@ -53,7 +54,8 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Proc
         let reading = async {
             let found = router.try_call(slot, &generation, number).await?;
             // There is nothing to keep where there is no hash.
-            let is_due = found > 0 && read_at.elapsed() >= READ;
+            let is_due = read_at.elapsed() >= READ || shared.running.has_unread_end();
+            let is_due = found > 0 && is_due;
             if is_due || !shared.running.has_read(found) {
                 let asked = Instant::now();
                 let (read, _) = router.try_call(slot, &look, parse).await?;
@@ -106,7 +108,7 @@ impl Redis {
         self.change(&call).await
     }
 
-    /// Tells all processes that a bucket was reset.
+    /// Tells all processes that a bucket was reset. In a cluster another server may have the bucket.
     pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), StoreError> {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }

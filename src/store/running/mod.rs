@@ -26,6 +26,10 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 /// Two answers of Redis may overtake each other by this many microseconds.
 const LATE: u64 = 2_000_000;
 
+/// So much later, an override that has ended here has ended by Redis's clock too. A process counts from before its
+/// question, and therefore ends an override a little early.
+const SURELY_ENDED: Duration = Duration::from_secs(1);
+
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
@@ -77,6 +81,8 @@ struct RunningState {
     tables: u64,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
+    /// When the first override ended by its time since Redis was read.
+    ended: Option<Instant>,
 }
 
 /// A limit's name and a key's text.
@@ -175,6 +181,12 @@ impl RunningOverrides {
         self.state.lock().generation() == generation
     }
 
+    /// Whether an override has ended by its time, and Redis was not read since. The reading removes it from Redis,
+    /// where it would last for longer if Redis's clock stepped back.
+    pub(super) fn has_unread_end(&self) -> bool {
+        self.state.lock().ended.is_some_and(|ended| ended.elapsed() >= SURELY_ENDED)
+    }
+
     /// Takes over what Redis has. `asked` is when the question was sent. An answer that was read earlier than
     /// the present overrides is ignored.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
@@ -183,23 +195,33 @@ impl RunningOverrides {
         if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
             return;
         }
+        let is_same = state.read.is_some_and(|(_, generation)| generation == read.generation);
         if state.generation() != read.generation {
             self.begin_generation();
         }
-        state.read = Some((read.at, read.generation));
-        let known = read.entries.into_iter().map(|entry| {
-            let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
-            let ends = entry.ends.map(|ends| asked + left(ends));
-            (entry.place(), KnownOverride { entry: Arc::new(entry), ends })
-        });
-        let known = known.collect();
-        let before = std::mem::replace(&mut state.known, known);
-        for (place, known) in &mut state.known {
-            // Two readings may give slightly different ends for one override. The first end is kept, so the
-            // table stays as it is.
-            if let Some(before) = before.get(place).filter(|before| before.entry == known.entry) {
-                *known = before.clone();
-            }
+        (state.read, state.ended) = (Some((read.at, read.generation)), None);
+        let before = std::mem::take(&mut state.known);
+        for entry in read.entries {
+            let (place, entry) = (entry.place(), Arc::new(entry));
+            let ends = match before.get(&place) {
+                // Two readings may give slightly different ends for one override. The first end is kept, so the
+                // table stays as it is.
+                Some(before) if before.entry == entry => before.ends,
+                // Nobody has changed it. Its end is another one because Redis's clock has stepped back.
+                Some(before) if is_same => {
+                    if let Some(told) = state.in_force.get_mut(&place) {
+                        *told = Arc::clone(&entry);
+                    }
+                    before.ends
+                }
+                // It has ended here, and Redis's clock has stepped back since, or is late.
+                None if is_same => continue,
+                _ => {
+                    let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
+                    entry.ends.map(|ends| asked + left(ends))
+                }
+            };
+            state.known.insert(place, KnownOverride { entry, ends });
         }
         self.publish(&mut state, false);
     }
@@ -268,7 +290,11 @@ impl RunningOverrides {
                 events::override_set(&event(entry));
             }
         }
+        let known = state.known.len();
         state.known.retain(|_, known| !known.is_over(now));
+        if state.known.len() < known {
+            state.ended.get_or_insert(now);
+        }
         if is_same && !anew {
             return;
         }

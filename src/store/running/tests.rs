@@ -79,6 +79,52 @@ async fn an_answer_that_was_overtaken_changes_nothing() {
     assert_eq!(found(&running, &spec, "/a"), None, "the clock was set back");
 }
 
+/// What Redis has when its clock has stepped back, and nobody has changed anything.
+fn stepped_back(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
+    let generation = running.state.lock().generation();
+    let entries = entries.to_vec();
+    running.read(ReadOverrides { at: at(time), generation, entries }, Instant::now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn redis_s_clock_steps_back_and_an_override_ends_when_it_was_to_end() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[Arc::clone(&spec)]);
+    read(&running, 1_000_000_000, &[entry("/a", "7/s", Some(1_011_000_000))]);
+    let version = running.version();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    // Redis knows only what was left when it was last asked.
+    let moved = entry("/a", "7/s", Some(110_900_000));
+    let told = lines(|| stepped_back(&running, 100_000_000, std::slice::from_ref(&moved)));
+    assert!(told.is_empty() && running.version() == version, "nothing was set: {told:?}");
+    let listed = running.list();
+    assert_eq!(*listed[0].entry, moved, "it is listed by the present clock");
+    assert_eq!((listed[0].left, listed[0].is_in_force), (Some(Duration::from_secs(6)), true));
+    tokio::time::advance(Duration::from_secs(6)).await;
+    running.end_expired();
+    assert_eq!(found(&running, &spec, "/a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_here_does_not_come_back_with_redis_s_clock() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[Arc::clone(&spec)]);
+    let entries = |ends| [entry("/a", "7/s", Some(ends)), entry("/b", "8/s", None)];
+    read(&running, 1_000_000_000, &entries(1_001_000_000));
+    assert!(!running.has_unread_end());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    running.end_expired();
+    assert!(!running.has_unread_end(), "it may still run in Redis");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(running.has_unread_end());
+    stepped_back(&running, 100_000_000, &entries(100_900_000));
+    assert!(!running.has_unread_end());
+    assert_eq!((found(&running, &spec, "/a"), running.list().len()), (None, 1));
+    // Somebody sets it again.
+    read(&running, 101_000_000, &entries(102_000_000));
+    assert!(found(&running, &spec, "/a").is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_anywhere_begins_a_generation() {
     let (running, spec) = (RunningOverrides::default(), limit("a"));

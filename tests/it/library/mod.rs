@@ -12,6 +12,7 @@ mod fuzz;
 mod known;
 mod layers;
 mod outage;
+mod overrides;
 mod prefetch;
 mod redis_store;
 mod redisson;

@@ -33,7 +33,7 @@ fn an_override_of_one_proxy_holds_on_all() {
     wait_until("the other has it too", || passes(&other, "secret-a"));
     assert_eq!(other.log.wait("override set", |_| true)["reason"], "tonight");
     let written = fields(&server);
-    assert_eq!(written.len(), 2, "with the generation: {written:?}");
+    assert_eq!(written.len(), 3, "with the generation and the time: {written:?}");
     assert!(written.contains_key(&format!("user:{HASH}")), "{written:?}");
     assert!(server.goes_at(NAME).is_some(), "it expires");
     // One that starts later has it from the start.
@@ -58,6 +58,47 @@ fn an_override_ends_by_itself_on_all() {
         proxy.log.wait("override ended", |_| true);
         wait_until("the limit's own rate holds", || !passes(proxy, "b"));
     }
+}
+
+/// If Redis's clock is set back by a day, what it wrote before is a day ahead. The override lasted a day longer.
+#[test]
+fn an_override_lasts_no_longer_when_redis_s_clock_steps_back() {
+    let server = RedisServer::start();
+    let proxy = by_user("rate = \"1/h\"", &server.fields());
+    let one = proxy.start();
+    set(&one, "b", r#"{"rate":"900/h","for":"1h"}"#);
+    let mut write = vec!["HSET".to_owned(), NAME.to_owned()];
+    for (name, value) in fields(&server).into_iter().filter(|(name, _)| name != "generation") {
+        let time = value.split(' ').next().unwrap();
+        let ahead = time.parse::<u64>().unwrap() + 86_400_000_000;
+        let value = format!("{ahead}{}", &value[time.len()..]);
+        write.extend([name, value]);
+    }
+    let write: Vec<_> = write.iter().map(String::as_str).collect();
+    assert_eq!(server.run::<u64>(&write), 0, "no field is new");
+    let hour = 3_600_000;
+    let left = |proxy: &Tidegate| bucket(proxy, "b")["override"]["ends_in_ms"].as_u64().unwrap();
+    // One that starts reads all, and so does each when there is a change.
+    let other = proxy.start();
+    wait_until("the other has it", || passes(&other, "b") && passes(&other, "b"));
+    assert!(left(&other) <= hour, "{}", left(&other));
+    set(&one, "c", r#"{"rate":"900/h"}"#);
+    assert!((hour / 2..=hour).contains(&left(&one)), "{}", left(&one));
+}
+
+/// It stayed for up to a minute. If Redis's clock was set back meanwhile, it came back.
+#[test]
+fn an_override_that_has_ended_is_soon_gone_from_redis() {
+    let server = RedisServer::start();
+    let time = || server.run::<(u64, u64)>(&["TIME"]).0;
+    let proxy = by_user("rate = \"1/h\"", &server.fields()).start();
+    set(&proxy, "b", r#"{"rate":"900/h"}"#);
+    let began = time();
+    set(&proxy, "c", r#"{"rate":"900/h","for":"1s"}"#);
+    let overrides = || fields(&server).keys().filter(|name| name.starts_with("user:")).count();
+    assert_eq!(overrides(), 2);
+    wait_until("it is gone", || overrides() == 1);
+    assert!(time() - began < 40, "{} seconds", time() - began);
 }
 
 #[test]
@@ -137,6 +178,34 @@ fn in_a_cluster_overrides_follow_their_slot() {
     }
 }
 
+/// The answer was 503 and "nothing was done", and the bucket was new.
+#[test]
+fn in_a_cluster_a_bucket_is_reset_without_the_server_of_the_overrides() {
+    let mut cluster = Cluster::of_masters();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url());
+    let [one, other] = [(); 2].map(|()| by_user("rate = \"1/h\"", &store).start());
+    let lost = cluster.master_of(NAME);
+    let is_elsewhere = |user: &String| {
+        let key = bucket(&one, user)["key"].as_str().unwrap().to_owned();
+        cluster.master_of(&key) != lost
+    };
+    let users: Vec<_> =
+        (0..).map(|number| format!("u{number}")).filter(is_elsewhere).take(2).collect();
+    for user in &users {
+        assert!(passes(&one, user) && !passes(&one, user) && !passes(&other, user));
+    }
+    cluster.servers[lost].kill();
+    for user in &users {
+        let path = format!("/user/keys/{user}?plain");
+        let reply = ask(one.admin(), "DELETE", &path, "");
+        assert_eq!(reply.status, 204, "{}", reply.text());
+        one.log.wait("bucket reset", |_| true);
+        wait_until("it passes in another process", || passes(&other, user));
+    }
+    let put = ask(one.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
+    assert_eq!(put.status, 503, "{}", put.text());
+}
+
 #[test]
 fn something_else_at_the_overrides_key_harms_no_request() {
     let server = RedisServer::start();
@@ -146,6 +215,8 @@ fn something_else_at_the_overrides_key_harms_no_request() {
     let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
     assert_eq!(put.status, 503);
     assert!(put.text().contains("WRONGTYPE"), "{}", put.text());
+    assert_eq!(ask(proxy.admin(), "DELETE", "/user/keys/b?plain", "").status, 204);
+    assert!(passes(&proxy, "b"), "a new bucket, at once in all workers");
     let advises =
         |line: &serde_json::Value| line["help"].as_str().unwrap().contains("delete the key");
     proxy.log.wait("overrides not read", advises);
