@@ -91,7 +91,7 @@ impl Upstream {
                 })
             })
             .collect();
-        let chooser = Chooser::new(spec.balance.clone(), servers.len());
+        let chooser = Chooser::new(spec.balance.clone(), Arc::clone(&state));
         let (connector, budget) = (Connector::new(&spec), RetryBudget::default());
         Self { spec, state, servers, chooser, connector, budget }
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use super::Server;
-use super::health::Standing;
+use super::health::{Standing, UpstreamState};
 use crate::limit::key::Key;
 use crate::plan::Balance;
 
@@ -48,8 +47,7 @@ fn spread(mut bits: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Chooser {
     balance: Balance,
-    /// How far each server is behind its share. For [`Balance::RoundRobin`].
-    arrears: Mutex<Vec<i64>>,
+    upstream: Arc<UpstreamState>,
 }
 
 /// A server that may be chosen.
@@ -63,8 +61,8 @@ struct Candidate {
 type Candidates = SmallVec<[Candidate; 8]>;
 
 impl Chooser {
-    pub(super) fn new(balance: Balance, servers: usize) -> Self {
-        Self { balance, arrears: Mutex::new(vec![0; servers]) }
+    pub(super) fn new(balance: Balance, upstream: Arc<UpstreamState>) -> Self {
+        Self { balance, upstream }
     }
 
     /// The place of a server that is not in `tried`. A server that is set aside is chosen only if no other is
@@ -91,9 +89,9 @@ impl Chooser {
     }
 
     /// The smooth weighted round-robin of nginx: each server gains its weight, and the one that is furthest
-    /// behind pays for the turn.
+    /// behind pays for the turn. All workers take turns together.
     fn next_in_turn(&self, candidates: &[Candidate]) -> Option<usize> {
-        let mut arrears = self.arrears.lock();
+        let mut arrears = self.upstream.arrears.lock();
         let mut total = 0;
         let mut first: Option<(usize, i64)> = None;
         for candidate in candidates {

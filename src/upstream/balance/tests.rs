@@ -3,20 +3,35 @@ use std::time::Duration;
 
 use super::*;
 use crate::limit::name::Name;
-use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
+use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
 use crate::upstream::health::{ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
 use crate::upstream::server::InFlight;
 
-fn server(place: usize, weight: u32) -> Arc<Server> {
+fn address(place: usize) -> ServerAddress {
     let url = format!("http://10.0.0.{place}:80");
     let endpoint = Endpoint::Tcp { host: format!("10.0.0.{place}"), port: 80 };
-    let address = ServerAddress { url: url.clone(), endpoint, scheme: Scheme::Http };
+    ServerAddress { url, endpoint, scheme: Scheme::Http }
+}
+
+/// What all workers share of an upstream with this many servers.
+fn shared(servers: usize) -> Arc<UpstreamState> {
+    let servers = (0..servers).map(|place| UpstreamServer { address: address(place), weight: 1 });
+    let servers = servers.collect();
+    let spec = UpstreamSpec { servers, ..UpstreamSpec::new(Name::new("api").unwrap()) };
+    Arc::new(UpstreamState::new(&spec, None))
+}
+
+fn chooser(balance: Balance, servers: usize) -> Chooser {
+    Chooser::new(balance, shared(servers))
+}
+
+fn server(place: usize, weight: u32) -> Arc<Server> {
+    let address = address(place);
+    let url = address.url.clone();
     let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
-    let name = Name::new("api").unwrap();
-    let upstream = Arc::new(UpstreamState::new(&UpstreamSpec::new(name), None));
-    Arc::new(Server { address, weight, hash: server_hash(&url), state, upstream, pool })
+    Arc::new(Server { address, weight, hash: server_hash(&url), state, upstream: shared(0), pool })
 }
 
 fn servers(weights: &[u32]) -> Vec<Arc<Server>> {
@@ -30,7 +45,7 @@ fn by_hash() -> Balance {
 
 /// How many of these requests each server gets.
 fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
-    let chooser = Chooser::new(balance, servers.len());
+    let chooser = chooser(balance, servers.len());
     let mut counts = vec![0; servers.len()];
     for _ in 0..requests {
         counts[chooser.choose(servers, &[], None).unwrap()] += 1;
@@ -40,7 +55,7 @@ fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> 
 
 /// The server of each of these clients.
 fn places(servers: &[Arc<Server>], clients: u32) -> Vec<usize> {
-    let chooser = Chooser::new(by_hash(), servers.len());
+    let chooser = chooser(by_hash(), servers.len());
     let affinity = |client: u32| Affinity::of(&Key::of([Some(&client.to_be_bytes()[..])]));
     (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()
 }
@@ -48,7 +63,7 @@ fn places(servers: &[Arc<Server>], clients: u32) -> Vec<usize> {
 #[test]
 fn round_robin_takes_turns() {
     let servers = servers(&[1, 1, 1]);
-    let chooser = Chooser::new(Balance::RoundRobin, 3);
+    let chooser = chooser(Balance::RoundRobin, 3);
     let chosen: Vec<_> = (0..6).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
     assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
 }
@@ -56,9 +71,20 @@ fn round_robin_takes_turns() {
 #[test]
 fn round_robin_spreads_the_turns_of_a_heavy_server() {
     let servers = servers(&[5, 1, 1]);
-    let chooser = Chooser::new(Balance::RoundRobin, 3);
+    let chooser = chooser(Balance::RoundRobin, 3);
     let chosen: Vec<_> = (0..7).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
     assert_eq!(chosen, [0, 0, 1, 0, 2, 0, 0]);
+}
+
+/// A regression: each worker took turns by itself, so the first requests of all workers went to one server.
+#[test]
+fn workers_take_turns_together() {
+    let (servers, upstream) = (servers(&[1, 1, 1]), shared(3));
+    let worker = || Chooser::new(Balance::RoundRobin, Arc::clone(&upstream));
+    let workers = [worker(), worker()];
+    let chosen = |place: usize| workers[place % 2].choose(&servers, &[], None);
+    let chosen: Vec<_> = (0..6).filter_map(chosen).collect();
+    assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
 }
 
 #[test]
@@ -90,7 +116,7 @@ fn idle_servers_get_requests_by_their_weights() {
 fn servers_with_few_requests_get_them_by_their_weights() {
     fastrand::seed(1);
     let servers = servers(&[9, 1]);
-    let chooser = Chooser::new(Balance::LeastRequests, 2);
+    let chooser = chooser(Balance::LeastRequests, 2);
     let (mut in_flight, mut counts) = (VecDeque::new(), [0, 0]);
     for _ in 0..1_000 {
         let place = chooser.choose(&servers, &[], None).unwrap();
@@ -143,7 +169,7 @@ async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
 #[tokio::test(start_paused = true)]
 async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
     let two = servers(&[1, 1]);
-    let chooser = Chooser::new(Balance::RoundRobin, 2);
+    let chooser = chooser(Balance::RoundRobin, 2);
     two[0].state.note(|record, now| record.set_aside(now));
     assert!((0..4).all(|_| chooser.choose(&two, &[], None) == Some(1)));
     assert_eq!(chooser.choose(&two, &[1], None), Some(0), "better one set aside than none");
@@ -155,7 +181,7 @@ async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
 #[tokio::test(start_paused = true)]
 async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
     let two = servers(&[1, 1]);
-    let chooser = Chooser::new(Balance::RoundRobin, 2);
+    let chooser = chooser(Balance::RoundRobin, 2);
     assert_eq!(chooser.choose(&two, &[], None), Some(0));
     for server in &two {
         server.state.note(|record, now| record.set_aside(now));
@@ -167,7 +193,7 @@ async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
     let one = servers(&[1]);
-    let chooser = Chooser::new(Balance::LeastRequests, 1);
+    let chooser = chooser(Balance::LeastRequests, 1);
     let pause = Duration::from_secs(7);
     one[0].state.note(|record, now| record.paused_until = Some(now + pause));
     assert_eq!(chooser.choose(&one, &[], None), None);

@@ -12,6 +12,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::check::CheckError;
@@ -31,6 +32,8 @@ pub struct UpstreamState {
     /// In the order of the upstream's `servers`.
     servers: Vec<Arc<ServerState>>,
     pub(super) queue: Arc<RequestQueue>,
+    /// How far each server is behind its share, where requests take turns (`Balance::RoundRobin`).
+    pub(super) arrears: Mutex<Vec<i64>>,
 }
 
 impl UpstreamState {
@@ -44,7 +47,9 @@ impl UpstreamState {
             known(url).unwrap_or_else(|| Arc::new(ServerState::new(url)))
         });
         let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
-        let state = Self { name: spec.name.clone(), servers: servers.collect(), queue };
+        let servers: Vec<_> = servers.collect();
+        let arrears = Mutex::new(vec![0; servers.len()]);
+        let state = Self { name: spec.name.clone(), servers, queue, arrears };
         state.forget_what_nobody_asks(spec);
         state
     }
