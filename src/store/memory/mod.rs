@@ -139,7 +139,7 @@ impl Memory {
         let mut shards = self.lock(&ids);
         let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
         for id in &ids {
-            let place = if shards.of(*id).state(*id).is_some() {
+            let place = if shards.of(*id).has(*id) {
                 BucketPlace::Known
             } else if self.make_room(shards.of(*id), &ids, now) {
                 BucketPlace::New
@@ -190,14 +190,15 @@ impl Memory {
         let number = shard_number(id, self.shards.len());
         let mut shard = self.shards.get(number)?.lock();
         let before = state(&mut shard, id, &claim.ask, now);
-        if before.is_none() && !self.make_room(&mut shard, &[id], now) {
+        let is_new = before.is_none() && !shard.has(id);
+        if is_new && !self.make_room(&mut shard, &[id], now) {
             return None;
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
         let is_kept = keep(&mut shard, id, before, &claim.ask.algorithm, change, now);
         let resets = self.resets.count();
         drop(shard);
-        if before.is_none() && !is_kept {
+        if is_new && !is_kept {
             self.removed(1);
         }
         decided_on(claim, decision, change, noting, now);
@@ -308,10 +309,12 @@ fn keep(
 
 /// A bucket's state for a decision on this ask. A sliding log's state is read from its list.
 fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
-    let state = shard.state(id)?;
-    let (State::SlidingLog(_), Algorithm::SlidingLog(params)) = (state, ask.algorithm) else {
-        return Some(state);
-    };
+    let state = shard.state(id, now);
+    let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
+    if state.is_none() {
+        shard.take_log(id);
+        return None;
+    }
     let (log, now) = (shard.log(id), ask.algorithm.time(now));
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);

@@ -49,11 +49,11 @@ impl Memory {
         };
         let mut shards = self.lock(&[id]);
         let shard = shards.of(id);
-        let had = shard.state(id);
+        let had = shard.state(id, now);
         if had.is_some_and(|had| is_emptier(&algorithm, had, state, algorithm.time(now))) {
             return;
         }
-        if had.is_some() || self.make_room(shard, &[id], now) {
+        if shard.has(id) || self.make_room(shard, &[id], now) {
             shard.put(id, state, Due::of(&algorithm, state), now);
         }
     }
@@ -84,15 +84,15 @@ fn settle_in(
 ) -> Option<usize> {
     let algorithm = &ask.ask.algorithm;
     // A missing bucket was forgotten because it was full, or was evicted.
-    let state = shard.state(id);
-    let mut log = match algorithm {
-        Algorithm::SlidingLog(_) => shard.take_log(id),
+    let state = shard.state(id, now);
+    let mut log = match (algorithm, state) {
+        (Algorithm::SlidingLog(_), Some(_)) => shard.take_log(id),
         _ => Log::default(),
     };
     let Some(new) = after(algorithm, state, &mut log, settled, now) else {
         return Some(usize::from(shard.remove(id)));
     };
-    if state.is_none() && !make_room(shard) {
+    if state.is_none() && !shard.has(id) && !make_room(shard) {
         return None;
     }
     shard.put(id, new, Due::of(algorithm, new), now);

@@ -161,8 +161,16 @@ pub(super) enum Evicted {
 const LAST: EvictionRank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
 
 impl Shard {
-    pub(super) fn state(&self, identity: Identity) -> Option<State> {
-        Some(self.entries.get(self.find(identity)?)?.state.state())
+    /// Whether the table has the bucket, be it full or not.
+    pub(super) fn has(&self, identity: Identity) -> bool {
+        self.find(identity).is_some()
+    }
+
+    /// The bucket's state. `None` where the bucket is full: it counts as new, even before a sweep has removed it.
+    /// Otherwise slower figures, which a reload brings, would find it in use again.
+    pub(super) fn state(&self, identity: Identity, now: Now) -> Option<State> {
+        let entry = self.entries.get(self.find(identity)?)?;
+        (!entry.due.fresh(now)).then(|| entry.state.state())
     }
 
     pub(super) fn due(&self, identity: Identity) -> Option<Due> {

@@ -1,4 +1,5 @@
 mod carried;
+mod full;
 mod lists;
 mod over;
 mod resets;
