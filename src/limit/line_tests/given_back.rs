@@ -142,6 +142,48 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A regression: what a client left behind went to requests that came later. They went together with those
+    /// that had waited, three times as many in a second as the rate says.
+    #[test]
+    fn clients_that_leave_make_no_burst(
+        (count, size, even) in (1_u64..6, 1_u64..6, any::<bool>()),
+        visits in any_visits(),
+    ) {
+        let algorithm = match even {
+            true => Algorithm::LeakyBucket(leaky_bucket::Params::new(rate(count, 1), size).unwrap()),
+            false => Algorithm::TokenBucket(Params { rate: rate(count, 1), burst: burst(size) }),
+        };
+        let asks = [Ask { algorithm, ..patient(held_for_a_minute()) }];
+        let (mut buckets, mut now) = (Buckets::new(1), BEGIN);
+        let mut held: Vec<(Timestamp, Receipt, Option<usize>)> = Vec::new();
+        for (number, (gap, leaves)) in visits.into_iter().enumerate() {
+            now += gap;
+            if let Verdict::Pass { wait } = decide(&asks, &buckets.states, at(now).into()).verdict {
+                let (_, receipts) = buckets.hold(&asks, at(now));
+                held.push((at(now).plus(wait), receipts[0], leaves.map(|after| number + after)));
+            }
+            held.retain(|(goes, receipt, leaves)| {
+                let left = leaves.is_some_and(|leaves| leaves <= number) && *goes > at(now);
+                if left {
+                    buckets.give_back(0, &asks[0], (1, *receipt), at(now));
+                }
+                !left
+            });
+        }
+        let mut goes: Vec<_> = held.iter().map(|(goes, ..)| goes.as_micros()).collect();
+        goes.sort_unstable();
+        for (first, from) in goes.iter().enumerate() {
+            for (last, to) in goes.iter().enumerate().skip(first) {
+                let went = (last - first + 1) as u64;
+                // Moments are whole microseconds.
+                let beyond = went.saturating_sub(size) * SECOND;
+                prop_assert!(beyond <= (to - from + 1) * count, "{goes:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_lowered_rate_does_not_make_the_time_before_a_held_request_longer() {
     let interval = Interval::from_micros(60 * SECOND).unwrap();

@@ -161,9 +161,9 @@ fn take(state: State, tokens: u64) -> State {
 /// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
 /// that it could never have held.
 ///
-/// Where requests go at `even` spacing, tokens are given back only where no request came behind this one.
-/// Held requests keep their moments. With tokens given back, the next request would go at the same moment as
-/// the last held one.
+/// Where requests go at `even` spacing, and where this request was still held, tokens are given back only if no
+/// request came behind this one. Held requests keep their moments. With tokens given back, the next requests would go
+/// at the same moments, and more would go at once than the bucket holds.
 pub fn settle(
     params: &Params,
     even: bool,
@@ -177,7 +177,9 @@ pub fn settle(
         Difference::Less(tokens) => {
             let to_come = to_come(params, state, settled);
             let is_last = (state.missing, state.rest) <= to_come;
-            let (back, part) = if even && !is_last { (0, 0) } else { to_come.min((tokens, 0)) };
+            let is_held = to_come > (params.burst.get(), 0);
+            let is_lost = (even || is_held) && !is_last;
+            let (back, part) = if is_lost { (0, 0) } else { to_come.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
             match state.missing.checked_sub(back + borrowed) {

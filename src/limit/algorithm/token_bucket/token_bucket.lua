@@ -161,7 +161,9 @@ if cost < 0 then
   if receipt >= 2^53 - 1 then
     back = 2^53
   end
-  if algorithm == 'leaky-bucket' and (missing > back or missing == back and besides > part) then
+  local is_held = back > burst or back == burst and part > 0
+  if (is_held or algorithm == 'leaky-bucket') and
+    (missing > back or missing == back and besides > part) then
     back, part = 0, 0
   elseif back >= -cost then
     back, part = -cost, 0

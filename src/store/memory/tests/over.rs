@@ -8,7 +8,12 @@ use crate::request::overrides::{KeyOverrides, Part};
 const NOW: u64 = 1_800_000_000_000_000;
 
 /// The figures that these words make.
-pub(super) fn figures(kind: &CountingKind, rate: &str, burst: Option<u64>, queue: Option<u64>) -> Algorithm {
+pub(super) fn figures(
+    kind: &CountingKind,
+    rate: &str,
+    burst: Option<u64>,
+    queue: Option<u64>,
+) -> Algorithm {
     let wanted = WantedFigures { rate: rate.to_owned(), burst, queue };
     kind.figures(&wanted).unwrap().at(at(NOW)).unwrap()
 }

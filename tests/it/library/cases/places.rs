@@ -67,6 +67,11 @@ impl Kept {
             Self::AsItIs => state,
         }
     }
+
+    /// When a bucket is full by these figures. In Redis its key's expiry says so.
+    fn full_at(self, algorithm: &Algorithm) -> impl Fn(State) -> Option<Timestamp> {
+        move |state| (self == Self::AsItIs).then(|| algorithm.fresh_at(state))
+    }
 }
 
 /// The pure functions, and what they are to remember.
@@ -90,6 +95,8 @@ struct Bucket {
     state: Option<State>,
     /// The figures under which that was written.
     under: Option<Algorithm>,
+    /// In the process: when the bucket is full by the figures of its last request. From then on it is a new one.
+    full_at: Option<Timestamp>,
     /// The call that wrote it.
     written_by: usize,
     /// For each call that took nothing: when the bucket is full by the figures of its last request.
@@ -100,7 +107,14 @@ struct Bucket {
 }
 
 impl Bucket {
+    fn forget_if_full(&mut self, now: Timestamp) {
+        if self.full_at.is_some_and(|full_at| full_at <= now) {
+            (self.state, self.full_at) = (None, None);
+        }
+    }
+
     fn seen(&mut self, ask: &Ask, now: Timestamp) -> Option<State> {
+        self.forget_if_full(now);
         match ask.algorithm {
             Algorithm::SlidingLog(params) => {
                 self.log.seen(&params, ask.cost, now).map(State::SlidingLog)
@@ -202,6 +216,9 @@ impl Pure {
                         let state = self.kept.state(state, algorithm);
                         self.bucket(asked).write(algorithm, state, (number, now));
                     }
+                    let full_at = self.kept.full_at(&asked.ask.algorithm);
+                    let bucket = self.bucket(asked);
+                    bucket.full_at = bucket.state.and_then(full_at);
                 }
                 self.requests.push((asked.clone(), noted));
                 decided.decisions.to_vec()
@@ -221,6 +238,7 @@ impl Pure {
                 let settled = Settlement { used: *used, receipt, max_wait: asked.ask.max_wait };
                 let kept = self.kept;
                 let bucket = self.bucket(&asked);
+                bucket.forget_if_full(now);
                 match asked.ask.algorithm {
                     Algorithm::SlidingLog(params) => {
                         bucket.log.settle(&params, &settled, now);
@@ -229,6 +247,7 @@ impl Pure {
                         let settled = algorithm.settle(bucket.state, &settled, now);
                         bucket.state = settled.map(|state| kept.state(state, &algorithm));
                         bucket.under = Some(algorithm);
+                        bucket.full_at = bucket.state.and_then(kept.full_at(&algorithm));
                         bucket.aged.clear();
                     }
                 }
