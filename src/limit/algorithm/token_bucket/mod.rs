@@ -46,7 +46,7 @@ impl Params {
 
     /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this. Most
     /// rates give one token at a time, and such a rate needs no division.
-    pub(super) fn micros_for(&self, gained: u64) -> u64 {
+    pub(crate) fn micros_for(&self, gained: u64) -> u64 {
         let period = self.rate.period();
         match self.rate.tokens() {
             1 => gained.saturating_mul(period),

@@ -1,0 +1,207 @@
+//! Refusals that need no question: a bucket in Redis that refused a cost goes on refusing it until a moment that
+//! Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
+//!
+//! The answer is the one that Redis would give. Only the number of remaining tokens may be too low: where a
+//! request takes several tokens, some may have come back since. The wait is counted from the time before the
+//! question was sent. Therefore the wait never ends later here than in Redis, and no clocks are compared.
+//! After the wait Redis is asked again.
+//!
+//! The answer to a client names each limit that refuses. So a request is refused here only if each of its limits in
+//! Redis is known to refuse, or had room a tenth of a second ago. One request in this time asks Redis.
+//!
+//! After the wait one request asks, and the others wait for its answer. Otherwise a crowd would ask for each
+//! token. If the answer leaves too few tokens for another request, the next moment of a token bucket can be
+//! calculated. For other buckets the next request asks again.
+//!
+//! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
+//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. A reload, a change of the
+//! overrides or a reset of a bucket begins a new generation. This ends all known refusals at once.
+
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use self::table::{Known, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_room};
+use super::claim::{Claim, Party};
+use super::memory::{Identity, Memory};
+use super::process::ProcessStore;
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
+
+/// The refusals that a worker knows.
+#[derive(Default)]
+pub(super) struct KnownRefusals(Mutex<RefusalTable>);
+
+/// What becomes of a request that no known refusal refuses.
+pub(super) enum RefusalLookup<'k> {
+    /// Redis has to be asked, by the `Asker` if others wait for the answer.
+    Asks(Option<Asker<'k>>),
+    /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
+    Waits(OwnedNotified),
+}
+
+/// The request that asks Redis about a bucket whose wait has ended. Others wait until this is dropped.
+pub(super) struct Asker<'k> {
+    known: &'k KnownRefusals,
+    bucket: Identity,
+    wakes: Arc<Notify>,
+}
+
+impl KnownRefusals {
+    /// Refuses the request if a refusal is known, and all its other limits in Redis are known too. Limits of scope
+    /// `node` are asked here, and take nothing. `None` if the request is refused. Otherwise the claims stay unchanged.
+    pub(super) fn refuse(
+        &self,
+        shared: &ProcessStore,
+        claims: &mut [&mut Claim<'_>],
+        now: Timestamp,
+    ) -> Option<RefusalLookup<'_>> {
+        let mut table = self.0.lock();
+        if table.refusals.is_empty() {
+            return Some(RefusalLookup::Asks(None));
+        }
+        // This request may ask about several limits for the others, so all are looked up.
+        let known: PerAsk<Option<Known>> = claims
+            .iter()
+            .map(|claim| match claim.party {
+                Party::Process => is_of_process(claim).then_some(Known::Here),
+                _ => table.find(&shared.memory, claim, now),
+            })
+            .collect();
+        let known: Option<PerAsk<Known>> = known.into_iter().collect();
+        let Some(known) = known else { return Some(RefusalLookup::Asks(None)) };
+        let mut ended =
+            claims.iter().zip(&known).filter(|(_, known)| matches!(known, Known::Ended));
+        let rooms = known.iter().filter(|known| matches!(known, Known::Room(_))).count();
+        match (ended.next(), known.iter().any(|known| matches!(known, Known::Refusal(_)))) {
+            (None, true) => {}
+            // If this process or another limit refuses the request, the token stays in the bucket. The others would
+            // have waited in vain.
+            (Some((claim, _)), false) if rooms + 1 == known.len() => {
+                let bucket = shared.memory.identity(&claim.question());
+                return Some(match table.turn(&bucket, claim, now) {
+                    Turn::Any => RefusalLookup::Asks(None),
+                    Turn::First(wakes) => {
+                        RefusalLookup::Asks(Some(Asker { known: self, bucket, wakes }))
+                    }
+                    Turn::Later(woken) => RefusalLookup::Waits(woken),
+                });
+            }
+            _ => return Some(RefusalLookup::Asks(None)),
+        }
+        drop(table);
+        for (claim, known) in claims.iter_mut().zip(known) {
+            let here = || shared.memory.look(&claim.question(), shared.wall.both(now));
+            (claim.decision, claim.party) = match known {
+                Known::Refusal(decision) | Known::Room(decision) => (Some(decision), Party::Nobody),
+                Known::Here | Known::Ended => (Some(here()), Party::Process),
+            };
+        }
+        shared.known_refusals.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Whether this limit refused the key a moment ago, and so probably refuses it again. Only known where
+    /// several parties were asked.
+    pub(super) fn refused_lately(
+        &self,
+        memory: &Memory,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> bool {
+        let lately = &self.0.lock().lately;
+        !lately.is_empty()
+            && lately.get(&memory.identity(&claim.question())).is_some_and(|until| now < *until)
+    }
+
+    /// The bucket is reset. Its known refusals no longer hold.
+    pub(super) fn forget_bucket(&self, bucket: &Identity) {
+        let mut table = self.0.lock();
+        table.refusals.remove(bucket);
+        table.rooms.remove(bucket);
+    }
+
+    /// Redis did not answer. The known refusals of this bucket may no longer hold.
+    pub(super) fn forget(&self, memory: &Memory, claim: &Claim<'_>) {
+        self.forget_bucket(&memory.identity(&claim.question()));
+    }
+
+    /// Notes what Redis said about these claims. `asked` is a time before the question was sent. `asker` is
+    /// there if other requests wait for the answer.
+    pub(super) fn note(
+        &self,
+        memory: &Memory,
+        claims: &[&mut Claim<'_>],
+        asked: Timestamp,
+        asker: Option<&Asker<'_>>,
+    ) {
+        let shared = claims.iter().filter(|claim| claim.spec.scope == Scope::Cluster);
+        let mut slots = shared.map(|claim| claim.place.slot);
+        let is_exact = slots.next().is_none_or(|first| slots.all(|slot| slot == first));
+        if !is_exact || claims.iter().any(|claim| claim.party == Party::Limiter) {
+            self.note_lately(memory, claims, asked);
+        }
+        let refuses = claims.iter().any(|claim| claim.refuses() && is_lasting(claim));
+        for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
+            let Some(Decision { outcome, remaining }) = claim.decision else { continue };
+            // A claim has the connection number 0 until the first connection to its server is made.
+            let Some(1..) = claim.place.connection else { continue };
+            let bucket = || memory.identity(&claim.question());
+            let mut table = self.0.lock();
+            if !table.rooms.is_empty() || refuses && is_exact && may_be_room(claim) {
+                table.note_room(bucket(), claim, refuses, asked);
+            }
+            match outcome {
+                Outcome::Reject { retry_after: Some(after) } if is_lasting(claim) => {
+                    if !table.has_space(asked) {
+                        return;
+                    }
+                    table.add(bucket(), KnownRefusal::of(claim, after, is_exact, asked));
+                }
+                Outcome::Allow | Outcome::Delay(_) if !table.refusals.is_empty() => {
+                    let Some(refusals) = table.refusals.get_mut(&bucket()) else { continue };
+                    // Somebody may have reset the bucket. Then it has tokens that it lacked before.
+                    let cost = claim.ask.cost;
+                    let had = remaining.saturating_add(cost.get());
+                    refusals.retain(|refusal| {
+                        let is_asked = asker.is_some_and(|it| refusal.is_asked_by(&it.wakes));
+                        let is_empty = is_asked && refusal.cost.get() > remaining;
+                        if is_empty {
+                            refusal.took(cost, remaining, asked);
+                        }
+                        is_empty || refusal.cost.get() > had
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn note_lately(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
+        let is_there = |claim: &Claim<'_>| matches!(claim.party, Party::Redis | Party::Limiter);
+        for claim in claims.iter().filter(|claim| is_there(claim) && claim.refuses()) {
+            let mut known = self.0.lock();
+            if known.has_space(asked) {
+                known.lately.insert(memory.identity(&claim.question()), asked.plus(LONGEST));
+            }
+        }
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        self.known.0.lock().end_turn(&self.bucket, &self.wakes);
+    }
+}
+
+/// Whether the process itself decides. False for a candidate: it may take where its limit alone refuses.
+fn is_of_process(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Process && claim.ask.mode != Mode::Candidate
+}

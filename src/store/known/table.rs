@@ -1,0 +1,279 @@
+//! The entries of known refusals, and when they may be believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::Ask;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::Cost;
+use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
+use crate::store::claim::{Claim, Party, RedisPlace};
+use crate::store::memory::{Identity, Memory};
+
+/// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
+/// time reaches Redis.
+pub(super) const LONGEST: Duration = Duration::from_secs(2);
+
+/// The time in which one request asks Redis again, while others are still refused here. For this time a limit that
+/// had room counts as one that has room: its figures in the answer are about as old as those of a slow Redis.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// The most refusals that a worker knows. One takes about a hundred bytes.
+const MOST: usize = 16_384;
+
+/// The most costs of one bucket whose refusals are known. For a token bucket one cost tells about all others.
+const MOST_COSTS: usize = 4;
+
+/// What a worker knows.
+#[derive(Default)]
+pub(super) struct RefusalTable {
+    /// One refusal for each cost that a bucket has refused.
+    pub(super) refusals: HashMap<Identity, SmallVec<[KnownRefusal; 1]>>,
+    /// The limits with room that were asked together with a limit that refused.
+    pub(super) rooms: HashMap<Identity, KnownRoom>,
+    /// The buckets that lately refused a request about which other parties were asked too, each with the end
+    /// of this note. A bucket whose refusal may end at any time is noted as well.
+    pub(super) lately: HashMap<Identity, Timestamp>,
+    /// When ended refusals were last removed from a full table.
+    cleaned: Option<Timestamp>,
+}
+
+/// A refusal of one cost.
+pub(super) struct KnownRefusal {
+    /// With other figures the bucket may not refuse.
+    algorithm: Algorithm,
+    pub(super) cost: Cost,
+    /// The tokens that were left: fewer than the cost.
+    remaining: u64,
+    /// When the bucket has enough for this cost, by the process's steady clock.
+    ends: Timestamp,
+    /// Until when the refusal is believed.
+    until: Timestamp,
+    /// The server's connection that refused, and the generation of overrides and buckets.
+    place: RedisPlace,
+    /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
+    /// tokens back at any moment.
+    is_exact: bool,
+    /// `Some` while a request asks Redis after the wait. Wakes the requests that wait for the answer.
+    asked_by: Option<Arc<Notify>>,
+}
+
+/// What a limit with room said.
+pub(super) struct KnownRoom {
+    algorithm: Algorithm,
+    /// The tokens that were left.
+    remaining: u64,
+    /// Until when the room is believed.
+    until: Timestamp,
+    place: RedisPlace,
+}
+
+/// What is known of one limit of a request.
+pub(super) enum Known {
+    /// It refuses.
+    Refusal(Decision),
+    /// It has room.
+    Room(Decision),
+    /// The wait after which it no longer refuses has ended.
+    Ended,
+    /// Its bucket is in this process.
+    Here,
+}
+
+/// Who asks Redis about a bucket whose wait has ended.
+pub(super) enum Turn {
+    /// Each request.
+    Any,
+    /// This request. It wakes the others when Redis has answered.
+    First(Arc<Notify>),
+    /// Another request, which wakes this one.
+    Later(OwnedNotified),
+}
+
+impl KnownRefusal {
+    /// Of a claim that was refused. `after` is the wait that Redis named, from the time `asked` on.
+    pub(super) fn of(claim: &Claim<'_>, after: Duration, is_exact: bool, asked: Timestamp) -> Self {
+        let Ask { algorithm, cost, .. } = claim.ask;
+        let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
+        let remaining = claim.decision.map_or(0, |decision| decision.remaining);
+        let (place, asked_by) = (claim.place, None);
+        Self { algorithm, cost, remaining, ends, until, place, is_exact, asked_by }
+    }
+
+    /// When the bucket has enough for this claim. `None` where this refusal does not tell: the bucket has other
+    /// figures, or enough was left, or this is no token bucket and the cost is another one. The time that a token
+    /// bucket needs for the difference of two costs makes no moment too early.
+    fn ends_for(&self, claim: &Claim<'_>) -> Option<Timestamp> {
+        let Ask { algorithm, cost, .. } = claim.ask;
+        let is_of = self.is_exact && (self.algorithm, self.place) == (algorithm, claim.place);
+        if !is_of || cost == self.cost {
+            return is_of.then_some(self.ends);
+        }
+        let Algorithm::TokenBucket(params) = algorithm else { return None };
+        if cost.get() <= self.remaining || cost.get() > params.burst.get() {
+            return None;
+        }
+        let more = params.micros_for(cost.get().saturating_sub(self.cost.get()));
+        let less = params.micros_for(self.cost.get().saturating_sub(cost.get()));
+        // Both times are rounded down.
+        let more = if params.rate.tokens() > 1 && more > 0 { more + 1 } else { more };
+        let ends = self.ends.as_micros().saturating_add(more).saturating_sub(less);
+        Timestamp::from_micros(ends)
+    }
+
+    /// Whether the request that wakes these others asks.
+    pub(super) fn is_asked_by(&self, wakes: &Arc<Notify>) -> bool {
+        self.asked_by.as_ref().is_some_and(|own| Arc::ptr_eq(own, wakes))
+    }
+
+    /// The request that asked has taken this cost of what was there at `ends`, and too little remains for another
+    /// request.
+    pub(super) fn took(&mut self, cost: Cost, remaining: u64, asked: Timestamp) {
+        let next = self.algorithm.time_for(cost).unwrap_or_default();
+        (self.ends, self.until) = (self.ends.plus(next), asked.plus(LONGEST));
+        (self.remaining, self.asked_by) = (remaining, None);
+    }
+}
+
+impl RefusalTable {
+    /// What is known of a claim. `None` where Redis has to be asked.
+    pub(super) fn find(
+        &mut self,
+        memory: &Memory,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> Option<Known> {
+        if !may_be_room(claim) {
+            return None;
+        }
+        let bucket = memory.identity(&claim.question());
+        let refusals = self.refusals.get_mut(&bucket).filter(|_| is_lasting(claim));
+        let refusal =
+            refusals.and_then(|all| all.iter_mut().find_map(|it| Some((it.ends_for(claim)?, it))));
+        let Some((ends, refusal)) = refusal else {
+            let room = self.rooms.get_mut(&bucket).filter(|room| room.is_for(claim))?;
+            let remaining = room.remaining;
+            let is_believed = is_believed(&mut room.until, now);
+            return is_believed
+                .then_some(Known::Room(Decision { outcome: Outcome::Allow, remaining }));
+        };
+        if now >= ends {
+            return Some(Known::Ended);
+        }
+        let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
+        let (outcome, remaining) = (Outcome::Reject { retry_after }, refusal.remaining);
+        is_believed(&mut refusal.until, now)
+            .then_some(Known::Refusal(Decision { outcome, remaining }))
+    }
+
+    /// Notes that the claim's bucket has room for one more request of this cost, or that it has none. A room is new
+    /// only where another limit `refuses` the request.
+    pub(super) fn note_room(
+        &mut self,
+        bucket: Identity,
+        claim: &Claim<'_>,
+        refuses: bool,
+        asked: Timestamp,
+    ) {
+        let Some(Decision { outcome, remaining }) = claim.decision else { return };
+        let Ask { algorithm, cost, .. } = claim.ask;
+        if outcome != Outcome::Allow || remaining < cost.get() || !may_be_room(claim) {
+            self.rooms.remove(&bucket);
+        } else if self.rooms.contains_key(&bucket) || refuses && self.has_space(asked) {
+            let (until, place) = (asked.plus(ASKING), claim.place);
+            self.rooms.insert(bucket, KnownRoom { algorithm, remaining, until, place });
+        }
+    }
+
+    /// Whether this request asks Redis about the bucket, or waits for the answer to another request.
+    pub(super) fn turn(&mut self, bucket: &Identity, claim: &Claim<'_>, now: Timestamp) -> Turn {
+        let mut refusals = self.refusals.get_mut(bucket).into_iter().flatten();
+        let ended = |it: &&mut KnownRefusal| it.ends_for(claim).is_some_and(|ends| now >= ends);
+        let Some(refusal) = refusals.find(ended) else { return Turn::Any };
+        if let Some(wakes) = &refusal.asked_by {
+            return Turn::Later(Arc::clone(wakes).notified_owned());
+        }
+        let wakes = Arc::new(Notify::new());
+        refusal.asked_by = Some(Arc::clone(&wakes));
+        Turn::First(wakes)
+    }
+
+    /// The request that wakes these others asks no longer.
+    pub(super) fn end_turn(&mut self, bucket: &Identity, wakes: &Arc<Notify>) {
+        let mut refusals = self.refusals.get_mut(bucket).into_iter().flatten();
+        if let Some(refusal) = refusals.find(|refusal| refusal.is_asked_by(wakes)) {
+            refusal.asked_by = None;
+        }
+        wakes.notify_waiters();
+    }
+
+    /// Adds the refusal of one cost in place of an older one.
+    pub(super) fn add(&mut self, bucket: Identity, refusal: KnownRefusal) {
+        let refusals = self.refusals.entry(bucket).or_default();
+        let tells_all = matches!(refusal.algorithm, Algorithm::TokenBucket(_));
+        refusals.retain(|known| !tells_all && known.cost != refusal.cost);
+        if refusals.len() >= MOST_COSTS {
+            refusals.remove(0);
+        }
+        refusals.push(refusal);
+    }
+
+    /// Whether there is space for one more entry. A full table is looked through now and then, and not for each
+    /// refusal.
+    pub(super) fn has_space(&mut self, now: Timestamp) -> bool {
+        let is_due = self.cleaned.is_none_or(|cleaned| cleaned.plus(ASKING) <= now);
+        if self.len() >= MOST && is_due {
+            self.rooms.retain(|_, room| now < room.until);
+            self.refusals.retain(|_, of| of.iter().any(|refusal| now < refusal.until));
+            self.lately.retain(|_, until| now < *until);
+            self.cleaned = Some(now);
+        }
+        self.len() < MOST
+    }
+
+    fn len(&self) -> usize {
+        self.refusals.len() + self.rooms.len() + self.lately.len()
+    }
+}
+
+impl KnownRoom {
+    fn is_for(&self, claim: &Claim<'_>) -> bool {
+        let Ask { algorithm, cost, .. } = claim.ask;
+        (self.algorithm, self.place) == (algorithm, claim.place) && cost.get() <= self.remaining
+    }
+}
+
+/// Whether something is believed that is believed until this time. If not, this request asks Redis again, and the
+/// requests that come meanwhile go on believing.
+fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
+    let is_believed = now < *until;
+    if !is_believed {
+        *until = now.plus(ASKING);
+    }
+    is_believed
+}
+
+/// Whether the claim's limit may be known to have room. A limit that holds requests would have to say for how
+/// long. A limit in shadow is asked each time, since its decisions are counted.
+pub(super) fn may_be_room(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Redis
+        && claim.ask.mode == Mode::Enforce
+        && claim.ask.max_wait == MaxWait::NONE
+        && claim.spec.wait == MaxWait::NONE
+}
+
+/// Whether a refusal of this claim lasts until the moment that Redis names. A limit that holds requests or
+/// settles them later may give tokens back before. A slot may come back at any time.
+pub(super) fn is_lasting(claim: &Claim<'_>) -> bool {
+    may_be_room(claim)
+        && !claim.spec.is_settled()
+        && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
+}
