@@ -27,7 +27,7 @@ pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
+    &field("name", Kind::Text, Words("the path, with methods and host where that repeats, and then headers"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
     &field("methods", Kind::TEXT_LIST, Words("any"), "one of these"),
