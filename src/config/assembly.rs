@@ -36,9 +36,9 @@ const ROUTE_EXAMPLE: &str =
 /// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let mut server = table(&mut root, "server", &SERVER);
+    let (mut server, has_server) = cx.watched(|| table(&mut root, "server", &SERVER));
     let everywhere = server.take("limits");
-    let (server, taken) = server::build(server, overrides);
+    let ((server, taken), is_server_right) = cx.watched(|| server::build(server, overrides));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
         store::build(table(&mut root, "store", &STORE));
     let reject = table(&mut root, "reject", &REJECT);
@@ -58,7 +58,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     );
     let routes = root.take("routes");
     let tests = root.take("tests");
-    root.finish();
+    let ((), has_all_sections) = cx.watched(|| root.finish());
     // Where `routes` is not a list, `list` has noted the problem.
     let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
     if routes.is_empty() {
@@ -66,8 +66,10 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         return None;
     }
     let known = route::Known::new(&upstreams, &limits);
-    let everywhere = route::used_limits(everywhere.as_ref(), &known);
-    let routes: Vec<_> = routes
+    let (everywhere, has_everywhere) =
+        cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
+    let items = routes;
+    let routes: Vec<_> = items
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
         .map(|section| route::build(section, &known))
@@ -90,6 +92,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         everywhere: &everywhere,
         routes: &routes,
         names: &names,
+        is_server_right: is_server_right && has_server && has_all_sections,
+        has_everywhere,
+        has_all_routes: has_all_sections && routes.len() == items.len(),
     };
     whole.check();
 

@@ -26,6 +26,12 @@ pub(super) struct Whole<'w> {
     pub(super) routes: &'w [RouteDraft],
     /// The names of the routes, in the same order.
     pub(super) names: &'w [Arc<str>],
+    /// Whether `server` is what was meant: `[server]` has no errors.
+    pub(super) is_server_right: bool,
+    /// Whether `everywhere` has all limits that were meant.
+    pub(super) has_everywhere: bool,
+    /// Whether `routes` has all routes that were meant.
+    pub(super) has_all_routes: bool,
 }
 
 impl Whole<'_> {
@@ -35,15 +41,22 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
-        // A setting with an error is not in the plan. Without this setting these warnings could be false.
-        if !self.cx.has_errors() {
-            self.unused();
+        // What has an error is not here. Without it these warnings could be false.
+        let (routes, all_here) = (self.routes, self.has_all_routes);
+        let has_all = |route: &RouteDraft| route.is_whole && route.has_all_limits;
+        if all_here && self.is_server_right && self.has_everywhere && routes.iter().all(has_all) {
+            self.unused_limits();
+        }
+        if all_here && routes.iter().all(|route| route.is_whole && route.action.is_some()) {
+            self.unused_upstreams();
+        }
+        if self.is_server_right {
             self.sources_without_values();
             self.hidden_alternatives();
         }
     }
 
-    fn unused(&self) {
+    fn unused_limits(&self) {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(self.everywhere);
         let used: HashSet<usize> = used.map(|(limit, _)| *limit).collect();
         for (place, Named { name, span, value }) in self.limits.iter().enumerate() {
@@ -54,6 +67,9 @@ impl Whole<'_> {
                 );
             }
         }
+    }
+
+    fn unused_upstreams(&self) {
         for (place, Named { name, span, .. }) in self.upstreams.iter().enumerate() {
             let used = self.routes.iter().any(|route| match &route.action {
                 Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),

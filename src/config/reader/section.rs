@@ -69,15 +69,18 @@ impl<'c> Section<'c> {
     /// Takes the value of a required field. If the field is missing, notes an error that shows `example`.
     pub(crate) fn require(&mut self, name: &'static str, example: &str) -> Option<Item<'c>> {
         let item = self.take(name);
-        // A misspelt name is reported once, as an unknown field.
-        let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
-        if item.is_none() && !misspelt {
+        if item.is_none() && !self.is_misspelt(name) {
             self.fault(
                 format!("{} has no `{name}`", self.title),
                 format!("expected `{name} = {example}` here"),
             );
         }
         item
+    }
+
+    /// Whether a field that is left was perhaps meant to have this name. Such a field is reported once, as unknown.
+    pub(crate) fn is_misspelt(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name))
     }
 
     /// Notes an error about the table as a whole.
