@@ -8,6 +8,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
+use super::doubts::lines::Lines;
 use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
@@ -107,7 +108,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         everywhere: named(&everywhere),
         routes: routes.iter().map(|route| named(&route.limits)).collect(),
     };
-    let (mut on, mut off) = (Vec::new(), Vec::new());
+    let (mut on, mut on_spans, mut off) = (Vec::new(), Vec::new(), Vec::new());
     // For each limit of the file, its index in the plan. A limit that is off has no index.
     let mut places = Vec::new();
     for limit in limits {
@@ -115,6 +116,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         places.push(draft.on.then_some(on.len()));
         if draft.on {
             on.push(draft.spec);
+            on_spans.push(limit.span);
         } else {
             off.push(draft.spec.name);
         }
@@ -134,6 +136,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         options: None,
     };
     find_lines(&mut on, &finished, &no_route);
+    // A wrong value was replaced by another one, by which limits may differ.
+    if !cx.has_errors() {
+        let routes: Vec<_> = finished.iter().chain([&no_route]).collect();
+        let store = &store.location;
+        Lines { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
+    }
     Some(Plan {
         server,
         upstreams,
