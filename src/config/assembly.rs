@@ -8,6 +8,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
+use super::doubts::lines::Lines;
 use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
@@ -36,9 +37,9 @@ const ROUTE_EXAMPLE: &str =
 /// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let mut server = table(&mut root, "server", &SERVER);
+    let (mut server, has_server) = cx.watched(|| table(&mut root, "server", &SERVER));
     let everywhere = server.take("limits");
-    let (server, taken) = server::build(server, overrides);
+    let ((server, taken), is_server_right) = cx.watched(|| server::build(server, overrides));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
         store::build(table(&mut root, "store", &STORE));
     let reject = table(&mut root, "reject", &REJECT);
@@ -58,7 +59,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     );
     let routes = root.take("routes");
     let tests = root.take("tests");
-    root.finish();
+    let ((), has_all_sections) = cx.watched(|| root.finish());
     // Where `routes` is not a list, `list` has noted the problem.
     let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
     if routes.is_empty() {
@@ -66,8 +67,10 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         return None;
     }
     let known = route::Known::new(&upstreams, &limits);
-    let everywhere = route::used_limits(everywhere.as_ref(), &known);
-    let routes: Vec<_> = routes
+    let (everywhere, has_everywhere) =
+        cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
+    let items = routes;
+    let routes: Vec<_> = items
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
         .map(|section| route::build(section, &known))
@@ -90,6 +93,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         everywhere: &everywhere,
         routes: &routes,
         names: &names,
+        is_server_right: is_server_right && has_server && has_all_sections,
+        has_everywhere,
+        has_all_routes: has_all_sections && routes.len() == items.len(),
     };
     whole.check();
 
@@ -102,7 +108,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         everywhere: named(&everywhere),
         routes: routes.iter().map(|route| named(&route.limits)).collect(),
     };
-    let (mut on, mut off) = (Vec::new(), Vec::new());
+    let (mut on, mut on_spans, mut off) = (Vec::new(), Vec::new(), Vec::new());
     // For each limit of the file, its index in the plan. A limit that is off has no index.
     let mut places = Vec::new();
     for limit in limits {
@@ -110,6 +116,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         places.push(draft.on.then_some(on.len()));
         if draft.on {
             on.push(draft.spec);
+            on_spans.push(limit.span);
         } else {
             off.push(draft.spec.name);
         }
@@ -129,6 +136,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         options: None,
     };
     find_lines(&mut on, &finished, &no_route);
+    // A wrong value was replaced by another one, by which limits may differ.
+    if !cx.has_errors() {
+        let routes: Vec<_> = finished.iter().chain([&no_route]).collect();
+        let store = &store.location;
+        Lines { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
+    }
     Some(Plan {
         server,
         upstreams,

@@ -8,11 +8,29 @@ pub(super) struct Shape {
     pub(super) title: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
+    /// What other programs call these fields.
+    pub(super) elsewhere: &'static [Elsewhere],
+}
+
+/// The name that a field has in other programs.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    /// The name in lower case, without `_` and `-`.
+    pub(super) name: &'static str,
+    /// The field here.
+    pub(super) ours: &'static str,
+    /// What else is different here.
+    pub(super) help: Option<&'static str>,
 }
 
 impl Shape {
     pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
-        Self { title, fields }
+        Self { title, fields, elsewhere: &[] }
+    }
+
+    /// The same table, whose fields have these names in other programs.
+    pub(super) const fn called_elsewhere(self, elsewhere: &'static [Elsewhere]) -> Self {
+        Self { elsewhere, ..self }
     }
 }
 

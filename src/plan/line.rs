@@ -21,7 +21,7 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
     }
     let mut next = 1;
     let mut rest =
-        limits.iter_mut().zip(used).filter(|(limit, _)| holds(limit)).collect::<Vec<_>>();
+        limits.iter_mut().zip(used).filter(|(limit, _)| may_share(limit)).collect::<Vec<_>>();
     while let Some((limit, used)) = rest.pop() {
         let Some(line) = WaitingLine::new(next) else { return };
         let same = |(other, others): &&mut (&mut LimitSpec, Vec<usize>)| {
@@ -39,10 +39,15 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
     }
 }
 
-/// Whether the limit holds requests, and can hold a request for longer than its own figures demand. A
-/// Redisson limiter cannot, because other services write to it too.
-fn holds(limit: &LimitSpec) -> bool {
-    limit.mode == Mode::Enforce && limit.wait > MaxWait::NONE && limit.limiter.is_none()
+/// Whether the limit holds requests.
+pub(crate) fn holds(limit: &LimitSpec) -> bool {
+    limit.mode == Mode::Enforce && limit.wait > MaxWait::NONE
+}
+
+/// Whether the limit can hold a request for longer than its own figures demand. A Redisson limiter cannot, because
+/// other services write to it too.
+fn may_share(limit: &LimitSpec) -> bool {
+    holds(limit) && limit.limiter.is_none()
 }
 
 #[cfg(test)]

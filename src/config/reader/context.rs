@@ -55,7 +55,19 @@ impl<'c> Context<'c> {
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.problems.borrow().iter().any(|problem| problem.severity == Severity::Error)
+        self.errors() > 0
+    }
+
+    /// What `read` returns, and whether it noted no error.
+    pub(crate) fn watched<T>(&self, read: impl FnOnce() -> T) -> (T, bool) {
+        let before = self.errors();
+        let value = read();
+        (value, self.errors() == before)
+    }
+
+    fn errors(&self) -> usize {
+        let problems = self.problems.borrow();
+        problems.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {

@@ -175,6 +175,11 @@ impl<'c> Item<'c> {
         }
     }
 
+    /// Whether the value is written as a list.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.value, DeValue::Array(_))
+    }
+
     /// Whether the value is written as a table.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::context::{Context, NotedProblem};
 use super::item::Item;
 use super::problem::{Span, enumerate, nearest};
-use crate::config::shape::{Fallback, Field, Shape};
+use crate::config::shape::{Elsewhere, Fallback, Field, Shape};
 
 /// A table of the file, field by field.
 pub(crate) struct Section<'c> {
@@ -18,6 +18,7 @@ pub(crate) struct Section<'c> {
     pub(crate) title: String,
     pub(crate) span: Span,
     fields: Vec<&'static Field>,
+    elsewhere: &'static [Elsewhere],
     /// Whether a field that the file does not have gets its default.
     defaults: bool,
     entries: Vec<FieldEntry<'c>>,
@@ -48,6 +49,7 @@ impl<'c> Section<'c> {
             title: shape.title.to_owned(),
             span: 0..0,
             fields: (shape.fields)(),
+            elsewhere: shape.elsewhere,
             defaults: true,
             entries: Vec::new(),
         }
@@ -67,15 +69,18 @@ impl<'c> Section<'c> {
     /// Takes the value of a required field. If the field is missing, notes an error that shows `example`.
     pub(crate) fn require(&mut self, name: &'static str, example: &str) -> Option<Item<'c>> {
         let item = self.take(name);
-        // A misspelt name is reported once, as an unknown field.
-        let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
-        if item.is_none() && !misspelt {
+        if item.is_none() && !self.is_misspelt(name) {
             self.fault(
                 format!("{} has no `{name}`", self.title),
                 format!("expected `{name} = {example}` here"),
             );
         }
         item
+    }
+
+    /// Whether a field that is left was perhaps meant to have this name. Such a field is reported once, as unknown.
+    pub(crate) fn is_misspelt(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name))
     }
 
     /// Notes an error about the table as a whole.
@@ -168,7 +173,13 @@ impl<'c> Section<'c> {
         let (name, span) = (entry.name, &entry.name_span);
         let title = format!("unknown field `{name}` in {}", self.title);
         match self.nearest(name) {
-            Some(near) => self.cx.error(span, title, format!("did you mean `{near}`?")),
+            Some(near) => {
+                let noted = self.cx.error(span, title, format!("did you mean `{near}`?"));
+                match self.called_elsewhere(name).and_then(|field| field.help) {
+                    Some(help) => noted.help(help),
+                    None => noted,
+                }
+            }
             None => {
                 let names = enumerate(self.fields.iter().map(|field| field.name), "and");
                 self.cx
@@ -179,7 +190,13 @@ impl<'c> Section<'c> {
     }
 
     fn nearest(&self, found: &str) -> Option<&'static str> {
-        nearest(found, self.fields.iter().map(|field| field.name))
+        let elsewhere = self.called_elsewhere(found).map(|field| field.ours);
+        elsewhere.or_else(|| nearest(found, self.fields.iter().map(|field| field.name)))
+    }
+
+    fn called_elsewhere(&self, found: &str) -> Option<&'static Elsewhere> {
+        let plain = found.to_lowercase().replace(['_', '-'], "");
+        self.elsewhere.iter().find(|field| field.name == plain)
     }
 }
 

@@ -26,9 +26,10 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
     let (listen, token) = (section.item("listen"), section.item("token"));
     let wants_token = token.is_some();
-    let spec = read(SETTINGS, section, AdminSpec::default());
+    let cx = section.cx;
+    let (spec, is_right) = cx.watched(|| read(SETTINGS, section, AdminSpec::default()));
     if let (None, Some(item)) = (&listen, token)
-        && !item.cx.has_errors()
+        && is_right
     {
         item.secret().doubt(
             "the `token` of [admin] guards nothing: there is no `listen`",

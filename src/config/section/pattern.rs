@@ -1,52 +1,134 @@
 //! Path patterns, and the advice for a pattern in another proxy's syntax.
 
 use crate::config::reader::{Item, Wrong};
-use crate::request::route::Pattern;
+use crate::request::route::{Pattern, PatternError};
 
 /// The advice where tidegate's syntax has no such path.
 const NO_SAME_PATH: &str =
     "write {name} for a segment, and {*rest} for the rest of the path; all else stands for itself";
 
-/// A path pattern.
+/// A path pattern. A path in another proxy's syntax is taken with a warning, also where no path has such letters.
 pub(crate) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
-    let pattern: Pattern = item.parse(EXPECTED, |text| {
-        text.parse().map_err(|error| match in_our_way(text) {
-            Some(ours) => Wrong::Because(format!("{error}; did you mean \"{ours}\"?")),
-            None => Wrong::Because(format!("{error}")),
-        })
+    let (pattern, never) = item.parse(EXPECTED, |text| match text.parse() {
+        Ok(pattern) => Ok((pattern, "")),
+        // The warning below repeats the text. Where it must not, the error alone says that something is wrong.
+        Err(error) if is_of_others(text, &error) && item.is_shown() => {
+            Ok((Pattern::of_no_path(text), ", and so never matches"))
+        }
+        Err(error) => Err(Wrong::Because(match meant(text) {
+            Some(meant) => format!("{error}; {meant}"),
+            None => format!("{error}"),
+        })),
     })?;
     // The warning repeats the text, which may be a secret.
     if !is_our_way(pattern.as_str()) && item.is_shown() {
-        let title = format!("the path \"{}\" is matched letter by letter", pattern.as_str());
-        let advice = match in_our_way(pattern.as_str()) {
-            Some(ours) => format!("did you mean \"{ours}\"?"),
-            None => NO_SAME_PATH.to_owned(),
-        };
+        let title = format!("the path \"{}\" is matched letter by letter{never}", pattern.as_str());
+        let advice = meant(pattern.as_str()).unwrap_or_else(|| NO_SAME_PATH.to_owned());
         item.cx.warning(&item.span, title, advice);
     }
     Some(pattern)
 }
 
-/// The path in tidegate's syntax. `None` where the path has tidegate's syntax already, and where this syntax
-/// has no such path.
-fn in_our_way(path: &str) -> Option<String> {
-    // The anchors of a regular expression are dropped: a pattern always matches the whole path. `[^/]` becomes
-    // `\w`, because its slash would split the segment.
-    let plain = path.trim_start_matches('^').trim_end_matches('$').replace("[^/]", "\\w");
-    let segments: Option<Vec<String>> = plain.split('/').map(segment).collect();
-    let mut ours = segments?.join("/");
-    if !ours.starts_with('/') {
-        ours.insert(0, '/');
+/// Whether the text is no pattern because it has another proxy's syntax. The other errors are faults in any syntax.
+fn is_of_others(text: &str, error: &PatternError) -> bool {
+    use PatternError::{Braces, Name, Path, Relative};
+    !is_our_way(text) && matches!(error, Relative | Braces(_) | Name(_) | Path(_))
+}
+
+/// What was perhaps meant, in tidegate's syntax.
+fn meant(path: &str) -> Option<String> {
+    if let Some(ours) = in_our_way(path, segment) {
+        return Some(match ours.as_slice() {
+            [one] => format!("did you mean \"{one}\"?"),
+            several => {
+                let several: Vec<_> = several.iter().map(|one| format!("\"{one}\"")).collect();
+                format!("did you mean {}, each by itself?", several.join(" and "))
+            }
+        });
     }
-    // A space separates nginx's modifier, as in `= /exact`, from the path.
-    let is_right = !path.contains(' ') && ours.parse::<Pattern>().is_ok() && is_our_way(&ours);
-    (is_right && ours != path).then_some(ours)
+    let near =
+        in_our_way(path, |text| segment(text).or_else(|| is_mixed(text).then(|| named("id"))))?;
+    let near: Vec<_> = near.iter().map(|one| format!("\"{one}\"")).collect();
+    Some(format!("the nearest is {}, which matches more", near.join(" and ")))
+}
+
+/// The paths in tidegate's syntax that together are the same. `segment` translates a segment. `None` where the path
+/// has tidegate's syntax already, and where this syntax has no such paths.
+fn in_our_way(path: &str, segment: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+    let (plain, is_beginning) = without_anchors(path)?;
+    let mut ours = Vec::new();
+    for plain in alternatives(&plain)? {
+        let path = translated(&plain, &segment)?;
+        if !is_beginning || path.ends_with("{*rest}") {
+            ours.push(path);
+        } else if path.ends_with('/') {
+            ours.push(path + "{*rest}");
+        } else {
+            let below = format!("{path}/{{*rest}}");
+            ours.extend([path, below]);
+        }
+    }
+    let is_right = |path: &String| path.parse::<Pattern>().is_ok() && is_our_way(path);
+    (ours.iter().all(is_right) && ours != [path]).then_some(ours)
+}
+
+/// The path without the anchors of a regular expression and without nginx's modifiers, and whether other paths may
+/// begin with it. tidegate's patterns always match the whole path.
+fn without_anchors(path: &str) -> Option<(String, bool)> {
+    let (modifier, text) = MODIFIERS
+        .iter()
+        .find_map(|modifier| Some((*modifier, path.strip_prefix(modifier)?)))
+        .unwrap_or(("", path));
+    // Such an expression matches anywhere in a path.
+    if text.contains(' ') || (modifier.starts_with('~') && !text.starts_with('^')) {
+        return None;
+    }
+    let from_start = text.trim_start_matches('^');
+    let plain = from_start.trim_end_matches('$');
+    let is_open = plain.len() == from_start.len() && from_start.len() < text.len();
+    // `[^/]` becomes `\w`, because its slash would split the segment.
+    let spelled = plain.replace("[^/]", "\\w").replace("\\/", "/").replace("\\.", ".");
+    Some(match spelled.strip_suffix("(/.*)?") {
+        Some(before) => (before.to_owned(), true),
+        None => (spelled, is_open || modifier == "^~ "),
+    })
+}
+
+/// nginx's modifiers in front of a path, and the space behind them.
+const MODIFIERS: [&str; 4] = ["= ", "~ ", "~* ", "^~ "];
+
+/// The path for each word of its first `(one|other)`. Without such words, the path itself.
+fn alternatives(path: &str) -> Option<Vec<String>> {
+    const MOST: usize = 4;
+    let group = || {
+        let (before, rest) = path.split_once('(')?;
+        let (words, after) = rest.split_once(')')?;
+        words.contains('|').then_some((before, words.trim_start_matches("?:"), after))
+    };
+    let Some((before, words, after)) = group() else { return Some(vec![path.to_owned()]) };
+    let words: Vec<_> = words.split('|').collect();
+    let is_counted = after.starts_with(['?', '*', '+', '{']);
+    let is_few = words.len() <= MOST && !words.contains(&"") && !is_counted;
+    is_few.then(|| words.iter().map(|word| format!("{before}{word}{after}")).collect())
+}
+
+/// The path with each segment translated. Parameters of one name get a number.
+fn translated(path: &str, segment: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let (mut ours, mut ids) = (Vec::new(), 0);
+    for text in path.split('/') {
+        let segment = segment(text)?;
+        ids += u32::from(segment == "{id}");
+        ours.push(if segment == "{id}" && ids > 1 { format!("{{id{ids}}}") } else { segment });
+    }
+    let ours = ours.join("/");
+    Some(if ours.starts_with('/') { ours } else { format!("/{ours}") })
 }
 
 fn is_our_way(path: &str) -> bool {
     let is_plain = |text| segment(text).is_some_and(|ours| ours == text);
-    !path.starts_with('^') && !path.ends_with('$') && path.split('/').all(is_plain)
+    let has_modifier = MODIFIERS.iter().any(|modifier| path.starts_with(modifier));
+    !has_modifier && !path.starts_with('^') && !path.ends_with('$') && path.split('/').all(is_plain)
 }
 
 /// The segment in tidegate's syntax. `None` where another proxy's syntax says what tidegate's cannot say.
@@ -111,9 +193,27 @@ fn is_class(text: &str) -> bool {
     matches!(class, "\\d" | "\\w") || set.is_some_and(|set| !set.contains(['[', ']']))
 }
 
+/// Whether a regular expression has classes of characters between plain letters, as in `v[0-9]+`, and surely no
+/// slash.
+fn is_mixed(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let class = match first {
+            '[' => rest.split_once(']').map(|(_, behind)| behind),
+            '\\' => rest.strip_prefix("\\d").or_else(|| rest.strip_prefix("\\w")),
+            '(' | ')' | '+' | '?' | '{' | '}' | ',' | '.' | '_' | '-' => rest.get(1..),
+            _ => rest.strip_prefix(|c: char| c.is_ascii_alphanumeric()),
+        };
+        let Some(behind) = class else { return false };
+        rest = behind;
+    }
+    !text.contains(".+")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_path_of_another_proxy_is_shown_in_our_way() {
@@ -130,14 +230,41 @@ mod tests {
             ("/users/{id:[0-9]+}", "/users/{id}"),
             ("/users/[^/]+/orders", "/users/{id}/orders"),
             ("/files/[a-f0-9]{32}", "/files/{id}"),
+            ("/a/[0-9]+/b/[0-9]+", "/a/{id}/b/{id2}"),
             ("/api/*path", "/api/{*path}"),
             ("/api/{path:.*}", "/api/{*path}"),
             ("/api/<path:rest>", "/api/{*rest}"),
             ("/api$", "/api"),
+            ("/x/\\d+$", "/x/{id}"),
+            ("^\\/api\\/img\\.png$", "/api/img.png"),
             ("*", "/{*rest}"),
             ("api/:id", "/api/{id}"),
+            ("= /exact", "/exact"),
+            ("^~ /static/", "/static/{*rest}"),
+            ("~ ^/x/", "/x/{*rest}"),
+            ("~ ^/x/.*$", "/x/{*rest}"),
         ] {
-            assert_eq!(in_our_way(theirs).as_deref(), Some(ours), "{theirs}");
+            let expected = format!("did you mean \"{ours}\"?");
+            assert_eq!(meant(theirs), Some(expected), "{theirs}");
+            assert!(!is_our_way(theirs), "{theirs}");
+        }
+        for (theirs, several) in [
+            ("/x/(a|b)", "\"/x/a\" and \"/x/b\""),
+            ("^/(?:v1|v2)/.*$", "\"/v1/{*rest}\" and \"/v2/{*rest}\""),
+            ("~* ^/x", "\"/x\" and \"/x/{*rest}\""),
+            ("/api(/.*)?", "\"/api\" and \"/api/{*rest}\""),
+        ] {
+            let expected = format!("did you mean {several}, each by itself?");
+            assert_eq!(meant(theirs), Some(expected), "{theirs}");
+            assert!(!is_our_way(theirs), "{theirs}");
+        }
+        for (theirs, near) in [
+            ("^/v[0-9]+/.*$", "/{id}/{*rest}"),
+            ("/v\\d+/users/:user", "/{id}/users/{user}"),
+            ("/[a-z]+\\.html", "/{id}"),
+        ] {
+            let expected = format!("the nearest is \"{near}\", which matches more");
+            assert_eq!(meant(theirs), Some(expected), "{theirs}");
             assert!(!is_our_way(theirs), "{theirs}");
         }
         for theirs in [
@@ -149,18 +276,29 @@ mod tests {
             "/a/:id.json",
             "/a/:id?",
             "/^a$",
-            "/(a|b)/x",
             "/img/(.*)\\.png",
-            "/a/[0-9]+/b/[0-9]+",
-            "/api(/.*)?",
+            "/(a|b|)/x",
+            "/(a|b)+/x",
+            "~ \\.php$",
+            "~ /x$",
+            "PathPrefix(`/api`)",
+            "/a//*",
         ] {
-            assert_eq!((in_our_way(theirs), is_our_way(theirs)), (None, false), "{theirs}");
-        }
-        for no_path in ["^~ /static/", "= /exact", "~* ^/x$", "PathPrefix(`/api`)", "/a//*"] {
-            assert_eq!(in_our_way(no_path), None, "{no_path}");
+            assert_eq!((meant(theirs), is_our_way(theirs)), (None, false), "{theirs}");
         }
         for ours in ["/", "/a/b", "/users/{id}", "/{*rest}", "/a.b/c-d_e", "/a:b", "/x;y", "/~me"] {
-            assert_eq!((in_our_way(ours), is_our_way(ours)), (None, true), "{ours}");
+            assert_eq!((meant(ours), is_our_way(ours)), (None, true), "{ours}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_meant_is_a_pattern(path in "[~=]?[*]?[ ]?[\\^]?(/?[a|:*(){}<>.+?$\\[\\]\\\\0-9d]{0,6}){0,4}") {
+            let each = in_our_way(&path, segment).unwrap_or_default();
+            for ours in each {
+                prop_assert!(ours.parse::<Pattern>().is_ok(), "{path} {ours}");
+            }
+            let _ = meant(&path);
         }
     }
 }

@@ -70,6 +70,11 @@ impl Pattern {
     /// The most segments of a pattern.
     pub(crate) const MAX_SEGMENTS: usize = 128;
 
+    /// A pattern with this text that no path matches: no path that is routed has a backslash.
+    pub(crate) fn of_no_path(text: &str) -> Self {
+        Self { text: text.to_owned(), segments: vec![Segment::Literal(format!("\\{text}"))] }
+    }
+
     /// The pattern as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
@@ -185,6 +190,18 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         self::pattern(pattern).matches(&NormalPath::parse(path, false).expect(path))
+    }
+
+    #[test]
+    fn no_path_matches_a_text_that_is_no_path() {
+        for text in ["^/a$", "a", "/a\\d+", "/{id:[0-9]+}"] {
+            let pattern = Pattern::of_no_path(text);
+            assert_eq!((pattern.as_str(), pattern.params().count()), (text, 0));
+            for path in ["/", "/a", "/^/a$", "/{id:[0-9]+}", text] {
+                let path = NormalPath::parse(path, true);
+                assert!(!path.is_ok_and(|path| pattern.matches(&path)), "{text}");
+            }
+        }
     }
 
     #[test]

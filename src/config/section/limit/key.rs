@@ -13,7 +13,7 @@ pub(super) fn sources(
 ) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {
         Some(item) => item.list()?,
-        None if is_redisson => Vec::new(),
+        None if is_redisson || section.is_misspelt("key") => Vec::new(),
         None => {
             section.cx.warning(
                 &section.span,

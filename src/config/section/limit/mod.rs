@@ -46,7 +46,8 @@ use crate::request::route::Pattern;
 
 type Spec = LimitSpec;
 
-pub(crate) static LIMIT: Shape = Shape::new("[limits.NAME]", || fields(SETTINGS));
+pub(crate) static LIMIT: Shape =
+    Shape::new("[limits.NAME]", || fields(SETTINGS)).called_elsewhere(rate::ELSEWHERE);
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[

@@ -5,6 +5,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::super::values::all;
 use super::algorithm::Counting;
 use super::figures;
+use super::rate::ELSEWHERE;
 use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
@@ -15,7 +16,8 @@ use crate::request::key::KeySource;
 use crate::request::overrides::{Part, of_alternative};
 
 /// One of a limit's `overrides`.
-pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRIDE));
+pub(crate) static OVERRIDE: Shape =
+    Shape::new("overrides", || fields(OF_OVERRIDE)).called_elsewhere(ELSEWHERE);
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[

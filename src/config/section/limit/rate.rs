@@ -1,6 +1,7 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
 use crate::config::reader::{Item, NotedProblem, Section, Text};
+use crate::config::shape::Elsewhere;
 use crate::limit::rate::{RateError, gcd};
 use crate::plan::window_rate;
 
@@ -27,8 +28,31 @@ pub(super) fn check(section: &mut Section<'_>) {
     }
 }
 
+/// What other limiters call a limit's figures.
+pub(super) static ELSEWHERE: &[Elsewhere] = &[
+    Elsewhere { name: "capacity", ours: "burst", help: None },
+    Elsewhere { name: "bucketsize", ours: "burst", help: None },
+    Elsewhere { name: "maxburst", ours: "burst", help: None },
+    Elsewhere { name: "burstcapacity", ours: "burst", help: None },
+    Elsewhere { name: "window", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "interval", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "period", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "limitrefreshperiod", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "limitforperiod", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "refillrate", ours: "rate", help: INTERVAL },
+    Elsewhere { name: "replenishrate", ours: "rate", help: INTERVAL },
+];
+
+const INTERVAL: Option<&str> = Some("the interval is part of the rate, as in `rate = \"100/m\"`");
+
 /// The text of a rate. Of a number alone, the problem says which rate was perhaps meant.
 pub(super) fn rate_text<'c>(item: &Item<'c>) -> Option<Text<'c>> {
+    if item.is_list() {
+        item.reject(RATE).help(
+            "a limit has one rate, and a route may have several limits: write a limit for each rate",
+        );
+        return None;
+    }
     let near = item.number().map(each_second).filter(|near| window_rate(near).is_ok());
     match near {
         Some(near) => {

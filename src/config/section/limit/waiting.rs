@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::algorithm::{Counting, Family};
 use super::figures;
+use super::rate::ELSEWHERE;
 use crate::config::reader::{Section, Span};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
@@ -17,7 +18,8 @@ use crate::request::exempt::Exempt;
 use crate::request::overrides::KeyOverrides;
 
 /// A limit's `candidate`.
-pub(crate) static CANDIDATE: Shape = Shape::new("candidate", || fields(OF_CANDIDATE));
+pub(crate) static CANDIDATE: Shape =
+    Shape::new("candidate", || fields(OF_CANDIDATE)).called_elsewhere(ELSEWHERE);
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[

@@ -27,7 +27,7 @@ pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
+    &field("name", Kind::Text, Words("the path, with methods and host where that repeats, and then headers"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
     &field("methods", Kind::TEXT_LIST, Words("any"), "one of these"),
@@ -93,6 +93,10 @@ pub(crate) struct RouteDraft {
     pub(crate) action: Option<Action>,
     /// The route's limits: the index in the file's limits, and the place where the route names the limit.
     pub(crate) limits: Vec<(usize, Span)>,
+    /// Whether `limits` are all that the route was meant to have.
+    pub(crate) has_all_limits: bool,
+    /// Whether the route has no unknown field, which may be a misspelt one, and no error in its options.
+    pub(crate) is_whole: bool,
     options: RouteOptions,
 }
 
@@ -123,6 +127,7 @@ pub(crate) fn in_plan<'l>(
 }
 
 pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
+    let cx = section.cx;
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -138,14 +143,24 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     };
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
-    let limits = used_limits(limits.as_ref(), known);
+    let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known));
     let options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
         ..RouteOptions::default()
     };
-    let options = read(SETTINGS, section, options);
-    RouteDraft { path_span, pattern, conditions, name, action, limits, options }
+    let (options, is_whole) = cx.watched(|| read(SETTINGS, section, options));
+    RouteDraft {
+        path_span,
+        pattern,
+        conditions,
+        name,
+        action,
+        limits,
+        has_all_limits,
+        is_whole,
+        options,
+    }
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {

@@ -3,34 +3,26 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderName, HeaderValue, Method};
 
 use super::RouteDraft;
 use crate::config::reader::{Context, Span};
+use crate::request::key::hash;
 use crate::request::route::{Conditions, Pattern};
 
 /// A name for each route: the route's `name`, or a name made from the requests that the route matches.
 ///
 /// A route without a `name` is called by its path. Where several of these routes have the same path, the
-/// name has methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not
-/// matter.
+/// name has methods, host and path: `GET,POST api.example.com/users/{id}`. Where these are the same too, the names of
+/// the headers follow, and at last their values. The file's order does not matter.
 pub(crate) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
-    let mut by_path: HashMap<&str, usize> = HashMap::new();
-    for route in routes.iter().filter(|route| route.name.is_none()) {
-        if let Some(pattern) = &route.pattern {
-            *by_path.entry(pattern.as_str()).or_default() += 1;
-        }
-    }
+    let default = default_names(routes);
     let mut taken: HashMap<Arc<str>, &RouteDraft> = HashMap::new();
     let mut names = Vec::with_capacity(routes.len());
-    for route in routes {
-        let name = match (&route.name, &route.pattern) {
-            (Some((name, _)), _) => name.clone(),
-            (None, Some(pattern)) if by_path.get(pattern.as_str()) > Some(&1) => {
-                full_name(pattern, &route.conditions)
-            }
-            (None, Some(pattern)) => pattern.as_str().into(),
-            (None, None) => "".into(),
+    for (route, default) in routes.iter().zip(default) {
+        let name = match &route.name {
+            Some((name, _)) => name.clone(),
+            None => default.into(),
         };
         if route.pattern.is_some() {
             match taken.get(&name) {
@@ -68,7 +60,32 @@ fn same_name(cx: &Context<'_>, name: &str, route: &RouteDraft, other: &RouteDraf
         .related(place(other), "the other one");
 }
 
-fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {
+/// For each route, the shortest name that no other route without a `name` has. The longest one where all of them
+/// repeat.
+fn default_names(routes: &[RouteDraft]) -> Vec<String> {
+    let mut names = vec![String::new(); routes.len()];
+    let mut rest: Vec<_> = routes
+        .iter()
+        .zip(&mut names)
+        .filter(|(route, _)| route.name.is_none())
+        .filter_map(|(route, name)| Some((route.pattern.as_ref()?, &route.conditions, name)))
+        .collect();
+    for make in [by_path, by_host, by_headers, by_values] {
+        let mut count: HashMap<String, usize> = HashMap::new();
+        for (pattern, conditions, name) in &mut rest {
+            **name = make(pattern, conditions);
+            *count.entry(name.clone()).or_default() += 1;
+        }
+        rest.retain(|(.., name)| count.get(*name) > Some(&1));
+    }
+    names
+}
+
+fn by_path(pattern: &Pattern, _: &Conditions) -> String {
+    pattern.as_str().to_owned()
+}
+
+fn by_host(pattern: &Pattern, conditions: &Conditions) -> String {
     let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
     let mut name = methods.join(",");
     if !name.is_empty() {
@@ -78,5 +95,80 @@ fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {
         name.push_str(&host.to_string());
     }
     name.push_str(pattern.as_str());
-    name.into()
+    name
+}
+
+fn by_headers(pattern: &Pattern, conditions: &Conditions) -> String {
+    with_headers(pattern, conditions, |name, _| name.to_string())
+}
+
+/// A value may be a secret, and the name stands in logs and metrics. Therefore the name has a few letters of its hash.
+fn by_values(pattern: &Pattern, conditions: &Conditions) -> String {
+    const LETTERS: usize = 8;
+    with_headers(pattern, conditions, |name, value| {
+        let hash = hash(value.as_bytes());
+        format!("{name}={}", hash.get(..LETTERS).unwrap_or_default())
+    })
+}
+
+fn with_headers(
+    pattern: &Pattern,
+    conditions: &Conditions,
+    shown: impl Fn(&HeaderName, &HeaderValue) -> String,
+) -> String {
+    let mut headers: Vec<_> =
+        conditions.headers.iter().map(|(name, value)| shown(name, value)).collect();
+    headers.sort();
+    let name = by_host(pattern, conditions);
+    if headers.is_empty() { name } else { format!("{name} {}", headers.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Overrides, parse};
+
+    /// The names of routes with these lines, or the errors.
+    fn names(routes: &[&str]) -> Result<Vec<String>, String> {
+        let mut text = "[upstreams.api]\nservers = [\"http://a\"]\n".to_owned();
+        for lines in routes {
+            text += &format!("[[routes]]\n{lines}\nupstream = \"api\"\n");
+        }
+        let env = |name: &str| (name == "SECRET").then(|| "hunter2".to_owned());
+        let loaded = parse("proxy.toml", &text, &env, &Overrides::default());
+        let plan = loaded.map_err(|problems| problems.to_string())?.plan;
+        Ok(plan.routes.iter().map(|route| route.name.to_string()).collect())
+    }
+
+    /// Two routes that differ in their headers alone were called the same, which was an error.
+    #[test]
+    fn headers_are_in_the_name_where_the_rest_repeats() {
+        let routes = [
+            "path = \"/a\"\nmethods = [\"GET\"]",
+            "path = \"/a\"",
+            "path = \"/a\"\nheaders = { X-Plan = \"free\", accept = \"*/*\" }",
+            "path = \"/a\"\nheaders = { x-plan = \"pro\" }",
+            "path = \"/a\"\nheaders = { x-plan = \"${SECRET}\" }",
+            "path = \"/b\"\nheaders = { x-plan = \"free\" }",
+        ];
+        let expected = ["GET /a", "/a", "/a accept,x-plan", "/a x-plan=", "/a x-plan=", "/b"];
+        let found = names(&routes).unwrap();
+        for (found, expected) in found.iter().zip(expected) {
+            let (plain, hash) = found.split_at(found.find('=').map_or(found.len(), |at| at + 1));
+            assert_eq!(plain, expected);
+            assert!(hash.is_empty() || hash.len() == 8, "{found}");
+        }
+        assert_ne!(found[3], found[4]);
+
+        let reversed: Vec<_> = routes.iter().rev().copied().collect();
+        let again: Vec<_> = names(&reversed).unwrap().into_iter().rev().collect();
+        assert_eq!(again, found, "the order of the file does not matter");
+    }
+
+    #[test]
+    fn two_routes_with_the_same_conditions_are_an_error() {
+        let one = "path = \"/a\"\nheaders = { x-plan = \"free\" }";
+        let error = names(&[one, one]).unwrap_err();
+        assert!(error.contains("this route never matches"), "{error}");
+        assert!(!error.contains("two routes are called"), "{error}");
+    }
 }

@@ -1,7 +1,10 @@
 //! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
 //! used, every route can match, and no upstream is tidegate itself.
 
-use std::collections::{BTreeSet, HashSet};
+mod keys;
+pub(super) mod lines;
+
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -11,7 +14,6 @@ use super::section::route::RouteDraft;
 use super::section::values::{Named, one_of};
 use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
-use crate::request::network::private_network;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, Table};
 
@@ -26,6 +28,12 @@ pub(super) struct Whole<'w> {
     pub(super) routes: &'w [RouteDraft],
     /// The names of the routes, in the same order.
     pub(super) names: &'w [Arc<str>],
+    /// Whether `server` is what was meant: `[server]` has no errors.
+    pub(super) is_server_right: bool,
+    /// Whether `everywhere` has all limits that were meant.
+    pub(super) has_everywhere: bool,
+    /// Whether `routes` has all routes that were meant.
+    pub(super) has_all_routes: bool,
 }
 
 impl Whole<'_> {
@@ -35,15 +43,23 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
-        // A setting with an error is not in the plan. Without this setting these warnings could be false.
-        if !self.cx.has_errors() {
-            self.unused();
+        // What has an error is not here. Without it these warnings could be false.
+        let (routes, all_here) = (self.routes, self.has_all_routes);
+        let has_all = |route: &RouteDraft| route.is_whole && route.has_all_limits;
+        if all_here && self.is_server_right && self.has_everywhere && routes.iter().all(has_all) {
+            self.unused_limits();
+        }
+        if all_here && routes.iter().all(|route| route.is_whole && route.action.is_some()) {
+            self.unused_upstreams();
+        }
+        if self.is_server_right {
             self.sources_without_values();
             self.hidden_alternatives();
+            self.forged_addresses();
         }
     }
 
-    fn unused(&self) {
+    fn unused_limits(&self) {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(self.everywhere);
         let used: HashSet<usize> = used.map(|(limit, _)| *limit).collect();
         for (place, Named { name, span, value }) in self.limits.iter().enumerate() {
@@ -54,6 +70,9 @@ impl Whole<'_> {
                 );
             }
         }
+    }
+
+    fn unused_upstreams(&self) {
         for (place, Named { name, span, .. }) in self.upstreams.iter().enumerate() {
             let used = self.routes.iter().any(|route| match &route.action {
                 Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
@@ -118,74 +137,6 @@ impl Whole<'_> {
                     );
                     let expected = format!("expected `{{{param}}}` in the path of one of them");
                     self.cx.error(span, title, expected);
-                }
-            }
-        }
-    }
-
-    /// Alternatives of a key that stand behind an alternative which every request has.
-    fn hidden_alternatives(&self) {
-        // A client at a Unix socket may have no address.
-        let by_socket = self.server.listen.iter().any(|listen| listen.tcp().is_none());
-        let is_always_there = |source: &KeySource| match source {
-            KeySource::Ip => !by_socket,
-            KeySource::Path | KeySource::Method => true,
-            _ => false,
-        };
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-            for (part, span) in &limit.sources {
-                let alternatives = part.alternatives();
-                let Some(first) = alternatives.iter().position(is_always_there) else { continue };
-                if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {
-                    let title = format!("`{next}` is never reached: every request has `{always}`");
-                    let expected = format!("expected `{always}` as the last alternative");
-                    self.cx.warning(span, title, expected);
-                }
-            }
-        }
-    }
-
-    /// Limits by address where all clients may have the load balancer's address, and limits by certificate
-    /// where clients are not asked for one.
-    fn sources_without_values(&self) {
-        let networks: Option<BTreeSet<_>> =
-            self.listened().map(|address| private_network(address.ip())).collect();
-        // `None` where an address is not in a private network.
-        let networks = networks.filter(|networks| !networks.is_empty());
-        let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
-        let tls = self.server.tls.as_ref();
-        let asks_clients = tls.is_some_and(|tls| tls.files.client_ca.is_some());
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-            for (source, span) in limit.alternatives() {
-                if *source == KeySource::Ip
-                    && let Some(networks) = &hidden
-                {
-                    self.cx
-                        .warning(
-                            span,
-                            "the limit counts by address, and `server.listen` is in a private network",
-                            "behind a load balancer all clients would share one bucket",
-                        )
-                        .help(format!(
-                            "name it: `trusted_proxies = [{}]` in [server]",
-                            networks.iter().copied().collect::<Vec<_>>().join(", ")
-                        ));
-                }
-                if *source == KeySource::Cert && !asks_clients {
-                    let what = match limit.override_spans.is_empty() {
-                        true => "the limit goes",
-                        false => "the limit and its overrides go",
-                    };
-                    let title = format!(
-                        "{what} by a client certificate, and clients are not asked for one"
-                    );
-                    self.cx
-                        .warning(
-                            span,
-                            title,
-                            "no request has it: `missing` decides about all of them",
-                        )
-                        .help("add `client_ca = \"ca.pem\"` to the `tls` of [server]");
                 }
             }
         }
