@@ -95,6 +95,7 @@ impl Redis {
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
             Err(StoreError::Unset) => self.shared.notices.unset(ask.spec),
+            Err(StoreError::Older) => self.shared.notices.older(ask.spec),
             Err(_) => self.shared.notices.other_type(ask.spec, || shown(ask.spec)),
         }
         reply
@@ -249,6 +250,7 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     match numbers?.as_slice() {
         [1] => Some(Err(StoreError::Unset)),
         [2] => Some(Err(StoreError::WrongType)),
+        [3] => Some(Err(StoreError::Older)),
         [0, wait, waits, left, rate, interval_ms, kind, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {
@@ -285,7 +287,7 @@ mod tests {
             ("nothing", answer(&[])),
             ("too short", answer(&[0, 0, 0, 5, 10, 1_000, 0])),
             ("too long", answer(&[0, 0, 0, 5, 10, 1_000, 0, 0, 0])),
-            ("another end", answer(&[3])),
+            ("another end", answer(&[4])),
             ("a rate below zero", answer(&[0, 0, 0, 5, -1, 1_000, 0, 0])),
             ("a text", Value::Array(vec![Value::SimpleString("0".into())])),
         ] {

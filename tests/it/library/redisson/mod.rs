@@ -6,6 +6,7 @@ mod cluster;
 mod figures;
 mod held;
 mod moved_clock;
+mod older;
 mod requests;
 
 use std::sync::Arc;
