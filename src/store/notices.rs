@@ -82,19 +82,20 @@ impl Notices {
         }
     }
 
-    /// Redis has this rate and type for the limiter, and they count.
+    /// Redis has this rate, type and keep-alive time for the limiter, and they count.
     pub(super) fn other_figures(
         &self,
         limit: &LimitSpec,
-        told: impl FnOnce() -> (String, &'static str),
+        told: impl FnOnce() -> (String, &'static str, u64),
     ) {
         if self.is_news(limit, NoticeKind::OtherFigures) {
-            let (rate, kind) = told();
+            let (rate, kind, keep_alive_ms) = told();
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
                 in_force = rate,
                 "type" = kind,
+                keep_alive_ms,
                 "help" = "the figures in redis are in force; `tidegate redisson set` changes them",
                 "limiter has other figures in redis"
             );

@@ -180,7 +180,7 @@ impl Limiters {
             return Err(LimiterError::Unset);
         };
         let sharing = if kind == 1 { Sharing::PerClient } else { Sharing::Overall };
-        let check = ["check", "0", "", "", "", "", "0"];
+        let check = ["check", "0", "", "", "", "", "", "0"];
         let found: Vec<i64> = self.run(&SCRIPT, name, &check)?;
         Ok(LimiterConfig {
             is_of_older: found == [3],
@@ -239,7 +239,8 @@ impl Limiters {
     }
 }
 
-fn figures(config: &LimiterConfig) -> [u64; 4] {
+/// Rate, interval, type and keep-alive time, as Redisson writes them.
+pub(super) fn figures(config: &LimiterConfig) -> [u64; 4] {
     let kind = u64::from(type_number(config.sharing));
     [config.rate, config.interval_ms, kind, config.keep_alive_ms.unwrap_or(0)]
 }

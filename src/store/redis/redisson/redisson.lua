@@ -23,11 +23,12 @@
 --   check   only says whether this script can use what the keys hold
 -- ARGV[2]: how many permits.
 -- ARGV[3]: the id of a new entry, or of the entry to give back.
--- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where the file has none.
--- ARGV[7]: how many microseconds the request may wait.
+-- ARGV[4], [5], [6], [7]: rate, interval, type and keep-alive time for a limiter that has none; empty where the file
+-- has none.
+-- ARGV[8]: how many microseconds the request may wait.
 --
 -- The answer: { 0 } to `return`, and to `check` of what can be used; { 1 } where the limiter has no figures; { 2 }
--- where a key holds a value of another type; { 3 } where an older Redisson uses the keys. Else eight numbers:
+-- where a key holds a value of another type; { 3 } where an older Redisson uses the keys. Else nine numbers:
 --   1  0
 --   2  microseconds until the request may go; 0: now; -1: never
 --   3  1 where the request waits; 2 where it does not, because the keys might expire before its permits are
@@ -36,7 +37,8 @@
 --   5  rate
 --   6  interval in milliseconds
 --   7  type
---   8  by how many milliseconds an entry is ahead of Redis's clock
+--   8  the keep-alive time in milliseconds; 0: none
+--   9  by how many milliseconds an entry is ahead of Redis's clock
 
 local UNSET, WRONG_TYPE, OLDER = { 1 }, { 2 }, { 3 }
 local EXACT = 9007199254740992
@@ -57,7 +59,7 @@ local NEWEST = 10
 local WAITS = 'wait'
 
 local call = redis.call
-local verb, wanted, id, max_wait = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[7])
+local verb, wanted, id, max_wait = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[8])
 local waiting_id = WAITS .. string.sub(id, #WAITS + 1)
 
 local function whole(text)
@@ -113,10 +115,9 @@ if figures.err then
 end
 local lacking = {}
 if ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
-  local of_file = { ARGV[4], ARGV[5], ARGV[6], '0' }
   for place, field in ipairs({ 'rate', 'interval', 'type', 'keepAliveTime' }) do
     if not figures[place] then
-      figures[place] = of_file[place]
+      figures[place] = ARGV[3 + place]
       lacking[#lacking + 1] = field
       lacking[#lacking + 1] = figures[place]
     end
@@ -316,4 +317,4 @@ end
 if turn > now_ms or waits == 1 then
   left = math.min(left, 0)
 end
-return { 0, wait, waits, left, rate, interval, kind, ahead }
+return { 0, wait, waits, left, rate, interval, kind, math.max(keep, 0), ahead }

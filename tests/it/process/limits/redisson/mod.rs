@@ -186,6 +186,22 @@ fn a_clock_that_is_ahead_and_other_figures_are_told() {
     assert_eq!(proxy.log.count("limiter has other figures in redis"), 1);
 }
 
+/// The figures in Redis count, so keys that were made without it would stay, and nobody would know.
+#[test]
+fn a_keep_alive_time_that_redis_does_not_have_is_told() {
+    let server = RedisServer::start();
+    Java::new(&server, "orders").try_set_rate(5, HOUR_MS);
+    let limit = "name = \"orders\"\nrate = \"5/h\"";
+    let (without, with) =
+        (proxy(&server, limit), proxy(&server, &format!("{limit}\nkeep_alive = \"2h\"")));
+    for proxy in [&without, &with] {
+        assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 200);
+    }
+    let line = with.log.wait("limiter has other figures in redis", |_| true);
+    assert_eq!((&line["in_force"], &line["keep_alive_ms"]), (&"5/h".into(), &0.into()));
+    assert_eq!(without.log.count("limiter has other figures in redis"), 0);
+}
+
 #[test]
 fn without_redis_the_file_or_on_store_error_decides() {
     for (limit, expected) in [
