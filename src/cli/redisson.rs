@@ -207,6 +207,8 @@ fn milliseconds(text: &str) -> Result<u64, Failure> {
     })
 }
 
+const OLDER: &str = "a Redisson before 3.17: no newer one and no proxy can use it meanwhile";
+
 fn plain(config: &LimiterConfig) -> String {
     let time = |ms: Option<u64>, none: &str| match ms {
         Some(ms) => config::duration_text(Duration::from_millis(ms)),
@@ -218,7 +220,9 @@ fn plain(config: &LimiterConfig) -> String {
         ("keep-alive", time(config.keep_alive_ms, "none")),
         ("expires in", time(config.expires_in_ms, "never")),
     ];
-    lines.map(|(title, value)| format!("{title:<11} {value}")).join("\n")
+    let older = config.is_of_older.then(|| ("used by", OLDER.to_owned()));
+    let lines = lines.into_iter().chain(older);
+    lines.map(|(title, value)| format!("{title:<11} {value}")).collect::<Vec<_>>().join("\n")
 }
 
 fn json(config: &LimiterConfig) -> String {
@@ -228,6 +232,7 @@ fn json(config: &LimiterConfig) -> String {
         "type": config.type_text(),
         "keepAliveTime": config.keep_alive_ms.unwrap_or(0),
         "expiresIn": config.expires_in_ms,
+        "older": config.is_of_older,
     })
     .to_string()
 }

@@ -23,6 +23,7 @@ impl Default for Notices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum NoticeKind {
     Unset,
+    Older,
     Ahead,
     EndsTooSoon,
     OtherFigures,
@@ -38,6 +39,20 @@ impl Notices {
                 limiter = shown(limit),
                 "help" = "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit",
                 "limiter not configured"
+            );
+        }
+    }
+
+    /// A Redisson before 3.17 uses the keys of the limiter.
+    pub(super) fn older(&self, limit: &LimitSpec) {
+        if self.is_news(limit, NoticeKind::Older) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                "help" = "bring its Java services to Redisson 3.17 or later, then forget what the old one wrote \
+                          with `tidegate redisson set`; or give the limit another name; until then \
+                          on_store_error decides for this key",
+                "limiter used by a redisson before 3.17"
             );
         }
     }
@@ -67,19 +82,20 @@ impl Notices {
         }
     }
 
-    /// Redis has this rate and type for the limiter, and they count.
+    /// Redis has this rate, type and keep-alive time for the limiter, and they count.
     pub(super) fn other_figures(
         &self,
         limit: &LimitSpec,
-        told: impl FnOnce() -> (String, &'static str),
+        told: impl FnOnce() -> (String, &'static str, u64),
     ) {
         if self.is_news(limit, NoticeKind::OtherFigures) {
-            let (rate, kind) = told();
+            let (rate, kind, keep_alive_ms) = told();
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
                 in_force = rate,
                 "type" = kind,
+                keep_alive_ms,
                 "help" = "the figures in redis are in force; `tidegate redisson set` changes them",
                 "limiter has other figures in redis"
             );

@@ -58,7 +58,7 @@ impl ApiProblem {
 impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         let status = match error {
-            StoreError::WrongType | StoreError::Unset => StatusCode::CONFLICT,
+            StoreError::WrongType | StoreError::Unset | StoreError::Older => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let is_lost = match &error {

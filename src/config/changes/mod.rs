@@ -287,6 +287,9 @@ fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
     if let Figures::Limited(Algorithm::Concurrency(params)) = limit.figures.of_file() {
         facts.push(("lease", duration_text(params.lease())));
     }
+    if let Figures::Limited(Algorithm::Redisson(params)) = limit.figures.of_file() {
+        facts.extend(params.keep_alive.map(|keep| ("keep_alive", duration_text(keep))));
+    }
     facts.extend(figures(&limit.figures));
     facts
 }

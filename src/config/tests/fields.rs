@@ -68,7 +68,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         _ => Vec::new(),
     };
     fields.retain(|field| line.is_empty() || !field.starts_with(name));
-    let limiter = shape.title == "[limits.NAME]" && matches!(name, "name" | "type");
+    let limiter = shape.title == "[limits.NAME]" && matches!(name, "name" | "type" | "keep_alive");
     if limiter {
         fields.push("algorithm = \"redisson\"".to_owned());
         fields.extend((name != "name").then(|| "name = \"orders\"".to_owned()));

@@ -5,6 +5,7 @@
 //! by which a process decides alone while Redis is out of reach.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::token_bucket::{self, State};
 use super::{Step, Want};
@@ -20,6 +21,9 @@ pub struct Params {
     rate: Option<Rate>,
     /// Who shares the permits, while Redis has no figures yet.
     pub(crate) sharing: Sharing,
+    /// How long the limiter's keys stay after each use, while Redis has no figures yet. `None` is for ever. It is at
+    /// least the rate's interval, because otherwise permits in use would be forgotten.
+    pub(crate) keep_alive: Option<Duration>,
     /// The token bucket of a process that decides alone. `None` without a rate.
     stand_in: Option<token_bucket::Params>,
 }
@@ -43,7 +47,13 @@ impl Params {
             Some(rate) => Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? }),
             None => None,
         };
-        Some(Self { rate, sharing, stand_in })
+        Some(Self { rate, sharing, keep_alive: None, stand_in })
+    }
+
+    /// The same, with keys that stay for this time after each use.
+    #[must_use]
+    pub fn with_keep_alive(self, keep_alive: Duration) -> Self {
+        Self { keep_alive: Some(keep_alive), ..self }
     }
 
     /// The rate while Redis has no figures yet.
@@ -87,8 +97,6 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::rate::Cost;

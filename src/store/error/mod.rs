@@ -57,15 +57,18 @@ pub enum StoreError {
     /// Neither Redis nor `proxy.toml` has figures for the Redisson limiter.
     #[error("the limiter has no figures")]
     Unset,
+    /// A Redisson before 3.17 uses the limiter's keys, in a form that newer ones cannot use.
+    #[error("a Redisson before 3.17 uses the limiter")]
+    Older,
 }
 
 impl StoreError {
     /// Whether the server works and refuses this key alone: the user has no right to the key or to what its
-    /// algorithm does, the keys of one call lie in different slots, the value has another type, or the limiter has no
-    /// figures. Other keys still work.
+    /// algorithm does, the keys of one call lie in different slots, the value has another type, the limiter has no
+    /// figures, or an older Redisson uses it. Other keys still work.
     pub(super) fn is_of_one_key(&self) -> bool {
         let Self::Redis(error) = self else {
-            return matches!(self, Self::WrongType | Self::Unset);
+            return matches!(self, Self::WrongType | Self::Unset | Self::Older);
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
@@ -132,6 +135,7 @@ impl StoreError {
             Self::Nonsense => "nonsense",
             Self::WrongType => "type",
             Self::Unset => "unset",
+            Self::Older => "older",
         })
     }
 }

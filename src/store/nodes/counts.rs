@@ -28,7 +28,7 @@ impl CallCounts {
         let mut errors = self.errors.lock();
         *errors.by_kind.entry(kind).or_default() += 1;
         // These are told of their limit, and say nothing about other requests.
-        if !matches!(error, StoreError::WrongType | StoreError::Unset) {
+        if !matches!(error, StoreError::WrongType | StoreError::Unset | StoreError::Older) {
             errors.last = Some(error.clone());
         }
     }

@@ -90,6 +90,14 @@ fn says_what_changed() {
              limiter, 1000/s where Redis has no figures|limits.total burst 1000 -> none|\
              limits.total name none -> orders|limits.total begins anew",
         ),
+        (
+            "1000/s\"",
+            "1000/s\"\nalgorithm = \"redisson\"\nname = \"orders\"\nkeep_alive = \"1h\"",
+            "limits.total algorithm token-bucket -> redisson|limits.total rate 1000/s -> a Redisson \
+             limiter, 1000/s where Redis has no figures|limits.total burst 1000 -> none|\
+             limits.total name none -> orders|limits.total keep_alive none -> 1h|\
+             limits.total begins anew",
+        ),
         ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
         (
             "1000/s\"",

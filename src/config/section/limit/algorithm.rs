@@ -63,11 +63,12 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("ramp",        HERE,           "remove it: the figures in Redis stay as they are"),
     ("name",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
     ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
+    ("keep_alive",  &[Redisson],    "remove it: only the keys of a Redisson limiter need it, and others expire by themselves"),
 ];
 
 /// The fields that cannot be read where the algorithm is wrong.
-const FIGURES: [&str; 9] =
-    ["rate", "burst", "queue", "limit", "lease", "align", "timezone", "name", "type"];
+const FIGURES: [&str; 10] =
+    ["rate", "burst", "queue", "limit", "lease", "align", "timezone", "name", "type", "keep_alive"];
 
 /// How a limit counts, without its figures. The limit's overrides and its candidate count in the same way.
 pub(super) struct Counting {

@@ -99,6 +99,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
     &field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
         "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
+    &field("keep_alive", Kind::Duration(Zero::Refused), Words("none"),
+        "beside `rate`: the limiter's keys expire this long after each use, as with Redisson's `keepAliveTime`, and otherwise never; at least the rate's interval; where Redis has no figures yet"),
 ];
 
 words!(Missing { "shared" => Shared, "skip" => Skip, "reject" => Reject });
@@ -176,6 +178,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     };
     if let (true, Some(sources)) = (is_redisson, &sources) {
         redisson::refuse_alternatives(&section, sources);
+        redisson::warn_of_lasting_keys(&section, figures.as_ref(), sources);
     }
     let overrides = overrides::build(
         &mut section,

@@ -1,8 +1,11 @@
 //! `algorithm = "redisson"`: the settings of a limiter that is shared with Java services.
 
+use std::time::Duration;
+
 use super::rate::{problem, rate_text};
 use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{one_word, words};
+use crate::config::shape::Zero;
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
@@ -36,19 +39,37 @@ pub(super) fn build(
             "remove it, or write `rate` beside it",
         );
     }
+    let keep_item = section.take("keep_alive");
+    if let (Some(item), None) = (&keep_item, &rate_item) {
+        item.fault(
+            "without `rate` the figures in Redis count, and `keep_alive` says nothing",
+            "remove it, or write `rate` beside it",
+        );
+    }
+    // An inner `None` is a value that is there and wrong.
+    let keep_alive = keep_item.as_ref().map(|item| item.duration(Zero::Refused));
     let rate = rate_item.as_ref().map(rate);
-    let figures = match rate {
+    if let (Some(item), Some(Some(keep)), Some(Some(rate))) = (&keep_item, keep_alive, rate)
+        && keep < Duration::from_micros(rate.interval())
+    {
+        item.reject("expected at least the rate's interval: what was used would be forgotten");
+    }
+    let params = match rate {
         Some(None) => None,
-        rate => Params::new(rate.flatten(), sharing.unwrap_or_default())
-            .map(|params| Figures::Limited(Algorithm::Redisson(params))),
+        rate => Params::new(rate.flatten(), sharing.unwrap_or_default()),
     };
-    if let (Some(item), Some(Some(_)), None) = (&rate_item, rate, &figures) {
+    if let (Some(item), Some(Some(_)), None) = (&rate_item, rate, &params) {
         item.reject(format!(
             "Redisson counts in whole milliseconds: expected such an interval and a count of at most \
              {MAX_TOKENS}"
         ));
     }
-    (name, figures)
+    let params = match keep_alive {
+        Some(None) => None,
+        Some(Some(keep_alive)) => params.map(|params| params.with_keep_alive(keep_alive)),
+        None => params,
+    };
+    (name, params.map(|params| Figures::Limited(Algorithm::Redisson(params))))
 }
 
 /// Checks `scope` and `on_store_error`: a Redisson limiter cannot have all of their values. The items are
@@ -84,6 +105,32 @@ pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, 
             format!("`{source}` names no Redisson limiter: values of both could be the same"),
             "expected one of them",
         );
+    }
+}
+
+/// Warns where clients make up the names of limiters whose keys never expire.
+pub(super) fn warn_of_lasting_keys(
+    section: &Section<'_>,
+    figures: Option<&Figures>,
+    sources: &[(KeySource, Span)],
+) {
+    let Some(Figures::Limited(Algorithm::Redisson(params))) = figures else { return };
+    // Without a rate the proxy makes no limiter.
+    if params.rate().is_none() || params.keep_alive.is_some() {
+        return;
+    }
+    let is_of_clients = |source: &KeySource| {
+        !matches!(source, KeySource::Route | KeySource::Method | KeySource::Cert)
+    };
+    if let Some((source, span)) = sources.iter().find(|(source, _)| is_of_clients(source)) {
+        section
+            .cx
+            .warning(
+                span,
+                format!("clients choose `{source}`, and keys of a Redisson limiter never expire"),
+                "each new value writes three keys into Redis for ever",
+            )
+            .help("add `keep_alive`, as in \"1h\": at least the rate's interval");
     }
 }
 

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, RedisError, Script};
+use redis::{FromRedisValue, RedisError, Script, ToRedisArgs};
 use tokio::runtime::{self, Runtime};
 use tokio::time::timeout;
 
-use super::{limiter_keys, type_number};
+use super::{SCRIPT, limiter_keys, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 use crate::plan::{RedisLocation, RedisTopology};
@@ -32,12 +32,21 @@ pub(crate) struct LimiterConfig {
     pub(crate) keep_alive_ms: Option<u64>,
     /// When the limiter's hash expires, in milliseconds from now. `None` is never.
     pub(crate) expires_in_ms: Option<u64>,
+    /// Whether a Redisson before 3.17 uses the limiter, beside which nobody else can use it.
+    pub(crate) is_of_older: bool,
 }
 
 impl LimiterConfig {
     /// Figures of a limiter whose keys stay for ever.
     pub(crate) fn new(rate: u64, interval_ms: u64, sharing: Sharing) -> Self {
-        Self { rate, interval_ms, sharing, keep_alive_ms: None, expires_in_ms: None }
+        Self {
+            rate,
+            interval_ms,
+            sharing,
+            keep_alive_ms: None,
+            expires_in_ms: None,
+            is_of_older: false,
+        }
     }
 
     /// The rate as `proxy.toml` spells it.
@@ -171,7 +180,10 @@ impl Limiters {
             return Err(LimiterError::Unset);
         };
         let sharing = if kind == 1 { Sharing::PerClient } else { Sharing::Overall };
+        let check = ["check", "0", "", "", "", "", "", "0"];
+        let found: Vec<i64> = self.run(&SCRIPT, name, &check)?;
         Ok(LimiterConfig {
+            is_of_older: found == [3],
             keep_alive_ms: number(3).filter(|keep| *keep > 0),
             expires_in_ms: u64::try_from(expires).ok(),
             ..LimiterConfig::new(rate, interval_ms, sharing)
@@ -184,7 +196,7 @@ impl Limiters {
     /// # Errors
     /// Where the limiter's key holds another type, or Redis does not answer.
     pub(crate) fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
-        self.run::<i64>(SET, name, &figures(config)).map(|_| ())
+        self.run::<i64>(&Script::new(SET), name, &figures(config)).map(|_| ())
     }
 
     /// Gives a limiter these figures if it has none. Returns whether it had none.
@@ -196,7 +208,7 @@ impl Limiters {
         name: &str,
         config: &LimiterConfig,
     ) -> Result<bool, LimiterError> {
-        self.run::<i64>(TRY_SET, name, &figures(config)).map(|new| new == 1)
+        self.run::<i64>(&Script::new(TRY_SET), name, &figures(config)).map(|new| new == 1)
     }
 
     /// Lets a limiter's keys expire after this time, in milliseconds.
@@ -204,7 +216,7 @@ impl Limiters {
     /// # Errors
     /// Where there is no such limiter, its key holds another type, or Redis does not answer.
     pub(crate) fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
-        match self.run::<i64>(EXPIRE, name, &[after_ms])? {
+        match self.run::<i64>(&Script::new(EXPIRE), name, &[after_ms])? {
             0 => Err(LimiterError::Unset),
             _ => Ok(()),
         }
@@ -212,23 +224,23 @@ impl Limiters {
 
     fn run<T: FromRedisValue>(
         &mut self,
-        script: &str,
+        script: &Script,
         name: &str,
-        arguments: &[u64],
+        arguments: &[impl ToRedisArgs],
     ) -> Result<T, LimiterError> {
-        let script = Script::new(script);
         let mut call = script.prepare_invoke();
         for key in limiter_keys(name.as_bytes(), &self.client) {
             call.key(key);
         }
         for argument in arguments {
-            call.arg(*argument);
+            call.arg(argument);
         }
         Self::answer(&self.runtime, call.invoke_async(&mut self.connection))
     }
 }
 
-fn figures(config: &LimiterConfig) -> [u64; 4] {
+/// Rate, interval, type and keep-alive time, as Redisson writes them.
+pub(super) fn figures(config: &LimiterConfig) -> [u64; 4] {
     let kind = u64::from(type_number(config.sharing));
     [config.rate, config.interval_ms, kind, config.keep_alive_ms.unwrap_or(0)]
 }

@@ -95,6 +95,7 @@ impl Redis {
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
             Err(StoreError::Unset) => self.shared.notices.unset(ask.spec),
+            Err(StoreError::Older) => self.shared.notices.older(ask.spec),
             Err(_) => self.shared.notices.other_type(ask.spec, || shown(ask.spec)),
         }
         reply
@@ -163,10 +164,8 @@ impl Redis {
         call.arg(SCRIPT.get_hash()).arg(keys.len()).arg(&keys);
         call.arg(verb).arg(permits).arg(&id[..]);
         match written(ask) {
-            Some(LimiterConfig { rate, interval_ms, sharing, .. }) => {
-                call.arg(rate).arg(interval_ms).arg(type_number(sharing))
-            }
-            None => call.arg("").arg("").arg(""),
+            Some(figures) => call.arg(&command::figures(&figures)),
+            None => call.arg(&[""; 4]),
         };
         call.arg(max_wait.as_micros());
         call
@@ -181,8 +180,14 @@ impl Redis {
             self.shared.notices.ends_too_soon(ask.spec);
         }
         let LimiterHash { config, .. } = figures;
-        if written(ask).is_some_and(|written| written != *config) {
-            let told = || (config.rate_text(), config.type_text());
+        // Where the file has no keep-alive time, any is right.
+        let written = written(ask).map(|written| LimiterConfig {
+            keep_alive_ms: written.keep_alive_ms.or(config.keep_alive_ms),
+            ..written
+        });
+        if written.is_some_and(|written| written != *config) {
+            let keep_alive_ms = config.keep_alive_ms.unwrap_or(0);
+            let told = || (config.rate_text(), config.type_text(), keep_alive_ms);
             self.shared.notices.other_figures(ask.spec, told);
         }
     }
@@ -216,7 +221,9 @@ pub(super) fn new_id() -> [u8; 16] {
 fn written(ask: &BucketAsk<'_>) -> Option<LimiterConfig> {
     let Algorithm::Redisson(params) = ask.ask.algorithm else { return None };
     let rate = params.rate()?;
-    Some(LimiterConfig::new(rate.count(), rate.interval() / 1_000, params.sharing))
+    let config = LimiterConfig::new(rate.count(), rate.interval() / 1_000, params.sharing);
+    let keep_alive_ms = params.keep_alive.and_then(|keep| u64::try_from(keep.as_millis()).ok());
+    Some(LimiterConfig { keep_alive_ms, ..config })
 }
 
 /// The number of Redisson's `RateType`: its place in that enum.
@@ -249,7 +256,8 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     match numbers?.as_slice() {
         [1] => Some(Err(StoreError::Unset)),
         [2] => Some(Err(StoreError::WrongType)),
-        [0, wait, waits, left, rate, interval_ms, kind, ahead] => {
+        [3] => Some(Err(StoreError::Older)),
+        [0, wait, waits, left, rate, interval_ms, kind, keep, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {
                 (Some(Duration::ZERO), _) => Outcome::Allow,
@@ -259,8 +267,10 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
             let remaining = u64::try_from(*left).unwrap_or(0);
             let sharing = if *kind == 0 { Sharing::Overall } else { Sharing::PerClient };
             let (rate, interval_ms) = (u64::try_from(*rate), u64::try_from(*interval_ms));
+            let config = LimiterConfig::new(rate.ok()?, interval_ms.ok()?, sharing);
+            let keep_alive_ms = u64::try_from(*keep).ok().filter(|keep| *keep > 0);
             let figures = LimiterHash {
-                config: LimiterConfig::new(rate.ok()?, interval_ms.ok()?, sharing),
+                config: LimiterConfig { keep_alive_ms, ..config },
                 ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
                 ends_too_soon: *waits == 2,
             };
@@ -283,10 +293,10 @@ mod tests {
         for (name, answer) in [
             ("no list", Value::Okay),
             ("nothing", answer(&[])),
-            ("too short", answer(&[0, 0, 0, 5, 10, 1_000, 0])),
-            ("too long", answer(&[0, 0, 0, 5, 10, 1_000, 0, 0, 0])),
-            ("another end", answer(&[3])),
-            ("a rate below zero", answer(&[0, 0, 0, 5, -1, 1_000, 0, 0])),
+            ("too short", answer(&[0, 0, 0, 5, 10, 1_000, 0, 0])),
+            ("too long", answer(&[0, 0, 0, 5, 10, 1_000, 0, 0, 0, 0])),
+            ("another end", answer(&[4])),
+            ("a rate below zero", answer(&[0, 0, 0, 5, -1, 1_000, 0, 0, 0])),
             ("a text", Value::Array(vec![Value::SimpleString("0".into())])),
         ] {
             assert!(read(answer).is_none(), "{name}");
@@ -301,7 +311,7 @@ mod tests {
             (1, Outcome::Delay(seven)),
             (2, Outcome::Reject { retry_after: Some(seven) }),
         ] {
-            let said = read(answer(&[0, 7, waits, -3, 10, 1_000, 0, 0]));
+            let said = read(answer(&[0, 7, waits, -3, 10, 1_000, 0, 0, 0]));
             let (decision, figures) = said.unwrap().unwrap();
             assert_eq!((decision.outcome, decision.remaining), (outcome, 0));
             assert_eq!(figures.ends_too_soon, waits == 2);

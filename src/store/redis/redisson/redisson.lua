@@ -11,19 +11,24 @@
 -- is below zero while a request waits, or after the figures were lowered below the permits in use. Redisson
 -- reads a negative value correctly.
 --
+-- Older versions of Redisson keep something else under the same keys. To write beside them would let pass up to
+-- twice the rate, so nothing is written then.
+--
 -- KEYS: the hash; value and permits of all clients together; value and permits of this client alone.
 -- ARGV[1]: the verb:
 --   take    takes the permits, now or at a later time, if the request may wait until then
 --   look    answers like `take`, but takes nothing
 --   settle  takes further permits in any case; below zero gives permits back
 --   return  gives back the entry with this id
+--   check   only says whether this script can use what the keys hold
 -- ARGV[2]: how many permits.
 -- ARGV[3]: the id of a new entry, or of the entry to give back.
--- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where the file has none.
--- ARGV[7]: how many microseconds the request may wait.
+-- ARGV[4], [5], [6], [7]: rate, interval, type and keep-alive time for a limiter that has none; empty where the file
+-- has none.
+-- ARGV[8]: how many microseconds the request may wait.
 --
--- The answer: { 0 } to `return`; { 1 } where the limiter has no figures; { 2 } where a key holds a value of
--- another type. Else eight numbers:
+-- The answer: { 0 } to `return`, and to `check` of what can be used; { 1 } where the limiter has no figures; { 2 }
+-- where a key holds a value of another type; { 3 } where an older Redisson uses the keys. Else nine numbers:
 --   1  0
 --   2  microseconds until the request may go; 0: now; -1: never
 --   3  1 where the request waits; 2 where it does not, because the keys might expire before its permits are
@@ -32,15 +37,21 @@
 --   5  rate
 --   6  interval in milliseconds
 --   7  type
---   8  by how many milliseconds an entry is ahead of Redis's clock
+--   8  the keep-alive time in milliseconds; 0: none
+--   9  by how many milliseconds an entry is ahead of Redis's clock
 
-local UNSET, WRONG_TYPE = { 1 }, { 2 }
+local UNSET, WRONG_TYPE, OLDER = { 1 }, { 2 }, { 3 }
 local EXACT = 9007199254740992
 -- With Long.MAX_VALUE Java says that there is no limit. This is the highest rate that a client can be told.
 local MOST_RATE = 999999999999999
 -- Up to this many entries are added up and compared with the value at every call.
 local SMALL = 50
 local PAGE = 100
+-- Members of older versions: of 3.13.3 to 3.16.3 a random float and the permits, of 3.16.4 to 3.16.8 a length of
+-- eight bytes, the id and the permits. No newer version writes members of these lengths.
+local OLDER_LENGTHS = { [8] = true, [20] = true }
+-- Two keys that are set to expire together differ by less than this many milliseconds.
+local TOGETHER = 1000
 -- Among this many of the newest entries, those of waiting requests are looked for.
 local NEWEST = 10
 -- The id of a waiting request's entry begins with this text. An entry that a wrong clock has dated into the
@@ -48,7 +59,7 @@ local NEWEST = 10
 local WAITS = 'wait'
 
 local call = redis.call
-local verb, wanted, id, max_wait = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[7])
+local verb, wanted, id, max_wait = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[8])
 local waiting_id = WAITS .. string.sub(id, #WAITS + 1)
 
 local function whole(text)
@@ -75,9 +86,12 @@ local function permits_of(member)
   return 1
 end
 
+local is_older = false
+
 local function sum(members)
   local permits = 0
   for _, member in ipairs(members) do
+    is_older = is_older or OLDER_LENGTHS[#member]
     permits = permits + permits_of(member)
   end
   return permits
@@ -99,17 +113,14 @@ local figures = redis.pcall('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepA
 if figures.err then
   return WRONG_TYPE
 end
+local lacking = {}
 if ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
-  for place, field in ipairs({ 'rate', 'interval', 'type' }) do
+  for place, field in ipairs({ 'rate', 'interval', 'type', 'keepAliveTime' }) do
     if not figures[place] then
       figures[place] = ARGV[3 + place]
-      if verb == 'take' then
-        call('HSET', KEYS[1], field, figures[place])
-      end
+      lacking[#lacking + 1] = field
+      lacking[#lacking + 1] = figures[place]
     end
-  end
-  if verb == 'take' then
-    call('HSETNX', KEYS[1], 'keepAliveTime', '0')
   end
 end
 local rate, interval = tonumber(figures[1] or nil), whole(figures[2])
@@ -135,17 +146,29 @@ end
 local known = whole(written)
 local left = known
 
+-- Only the oldest versions let the value expire by itself: it is all that they have, and a window ends with it.
+-- A newer version writes a value that differs from the rate only beside entries.
+local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
+if newest[1] then
+  is_older = OLDER_LENGTHS[#newest[1]]
+elseif known and known ~= rate and keep == 0 then
+  local ends, hash_ends = call('PTTL', value_key), call('PTTL', KEYS[1])
+  is_older = ends > 0 and (hash_ends < 0 or hash_ends > ends + TOGETHER)
+end
+
 -- The permits of entries that have left the interval are free again.
-local ended = text(now_ms - interval)
-local gone = entries > 0 and call('ZCOUNT', permits_key, '-inf', ended) or 0
+local ended = now_ms - interval
+local gone = 0
+if newest[2] then
+  gone = tonumber(newest[2]) <= ended and entries or call('ZCOUNT', permits_key, '-inf', text(ended))
+end
 if gone > 0 then
   -- Where more entries have left than stay, adding up the staying entries below is less work.
   if left and gone <= entries - gone then
-    left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', ended))
+    left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', text(ended)))
   else
     left = nil
   end
-  call('ZREMRANGEBYSCORE', permits_key, '-inf', ended)
   entries = entries - gone
 end
 
@@ -160,7 +183,20 @@ elseif
   or left + entries > rate
   or (left + entries < rate and time[2] % math.ceil(entries / SMALL) == 0)
 then
-  left = rate - sum(call('ZRANGE', permits_key, 0, -1))
+  left = rate - sum(call('ZRANGE', permits_key, gone, -1))
+end
+
+if is_older then
+  return OLDER
+end
+if verb == 'check' then
+  return { 0 }
+end
+if verb == 'take' and #lacking > 0 then
+  call('HSET', KEYS[1], unpack(lacking))
+end
+if gone > 0 then
+  call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ended))
 end
 
 local function is_of_one_who_waits(member, score)
@@ -170,8 +206,7 @@ end
 -- Entries in the future show the last waiting request's turn, before which no request goes, and how far a
 -- wrong clock is ahead. Mostly there are none. Of many, only the newest are read.
 local turn, ahead = now_ms, 0
-local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
-if #newest > 0 and tonumber(newest[2]) > now_ms then
+if newest[2] and tonumber(newest[2]) > now_ms then
   newest = call('ZRANGE', permits_key, -NEWEST, -1, 'WITHSCORES')
   for place = 1, #newest, 2 do
     local member, score = newest[place], newest[place + 1]
@@ -282,4 +317,4 @@ end
 if turn > now_ms or waits == 1 then
   left = math.min(left, 0)
 end
-return { 0, wait, waits, left, rate, interval, kind, ahead }
+return { 0, wait, waits, left, rate, interval, kind, math.max(keep, 0), ahead }

@@ -247,7 +247,7 @@ pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> 
         .arg("take")
         .arg(cost)
         .arg(&(now ^ entries).to_be_bytes()[..])
-        .arg(&[rate.count(), rate.interval() / 1_000, 0, ask.max_wait.as_micros()])
+        .arg(&[rate.count(), rate.interval() / 1_000, 0, 0, ask.max_wait.as_micros()])
         .query(connection)
         .unwrap();
     let [0, wait, waits, left, ..] = said[..] else { panic!("{said:?}") };

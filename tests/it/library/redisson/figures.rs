@@ -1,5 +1,7 @@
 //! Whose figures count, for how long, and under which name.
 
+use std::time::Duration;
+
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
@@ -48,6 +50,28 @@ async fn with_a_rate_figures_are_set_only_where_there_are_none() {
         [("interval", "600000"), ("keepAliveTime", "0"), ("rate", "7"), ("type", "0")]
     );
     assert_eq!(bench.value("orders"), Some(5));
+}
+
+/// Each name that a stranger made up left three keys for ever.
+#[tokio::test]
+async fn a_limiter_that_the_proxy_makes_has_the_keep_alive_time_of_the_file() {
+    let bench = Bench::start();
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let params = Params::new(Some("7/10m".parse().unwrap()), Sharing::Overall).unwrap();
+    let kept = params.with_keep_alive(Duration::from_secs(900));
+    let keep = || bench.server.run::<String>(&["HGET", "orders", "keepAliveTime"]);
+    // A request that finds no permit makes the limiter too.
+    assert!(!bench.decide(&[ask_with(&spec, &none, 8, kept)]).await.verdict.passes());
+    bench.decide(&[ask_with(&spec, &none, 1, kept)]).await.keep();
+    assert_eq!(keep(), "900000");
+    for key in ["orders", "{orders}:value", "{orders}:permits"] {
+        let ttl: i64 = bench.server.run(&["PTTL", key]);
+        assert!((850_000..=900_000).contains(&ttl), "{key}: {ttl}");
+    }
+    // Where Redis has figures, they count.
+    Java::new(&bench.server, "orders").set_rate(7, 600_000);
+    bench.decide(&[ask_with(&spec, &none, 1, kept)]).await.keep();
+    assert_eq!(keep(), "0");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod cluster;
 mod figures;
 mod held;
 mod moved_clock;
+mod older;
 mod requests;
 
 use std::sync::Arc;
@@ -301,6 +302,21 @@ async fn value_and_entries_that_disagree_are_repaired() {
         let used: u64 = bench.entries("orders").iter().map(|(member, _)| permits(member)).sum();
         assert_eq!(bench.value("orders"), Some((rate - used).cast_signed()), "{name}");
     }
+}
+
+/// After 4.7.0 it removes the oldest entries. Before, what it gave was taken back, because the entries stayed.
+#[tokio::test]
+async fn what_a_newer_release_gives_stays_given() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let now = java.redis_ms();
+    for (permits, at_ms) in [(2, now - 1_000), (5, now)] {
+        java.try_acquire_at(permits, at_ms);
+    }
+    bench.server.run::<u64>(&["ZREMRANGEBYRANK", "{orders}:permits", "0", "0"]);
+    bench.server.run::<i64>(&["INCRBY", "{orders}:value", "2"]);
+    assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(4));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ fn script() -> Script {
     let text = include_str!("../../../../src/store/redis/redisson/redisson.lua");
     let (from, to) = (
         "call('TIME')",
-        "{ math.floor(ARGV[8] / 1000000), string.format('%.0f', ARGV[8] % 1000000) }",
+        "{ math.floor(ARGV[9] / 1000000), string.format('%.0f', ARGV[9] % 1000000) }",
     );
     assert_eq!(text.matches(from).count(), 1);
     Script::new(&text.replace(from, to))
@@ -67,7 +67,7 @@ impl Scene {
         for key in ["orders", "{orders}:value", "{orders}:permits", "own-value", "own-permits"] {
             call.key(key);
         }
-        call.arg(verb).arg(permits).arg(id).arg("").arg("").arg("").arg(max_wait).arg(self.now);
+        call.arg(verb).arg(permits).arg(id).arg(&[""; 4]).arg(max_wait).arg(self.now);
         call.invoke(&mut self.connection).unwrap()
     }
 
@@ -78,7 +78,7 @@ impl Scene {
         id[12..].copy_from_slice(&self.ids.to_be_bytes());
         let expected = self.expected(cost, max_wait);
         let answer = self.call("take", cost, &id, max_wait);
-        let [0, wait, waits, remaining, rate, interval_ms, 0, 0] = answer[..] else {
+        let [0, wait, waits, remaining, rate, interval_ms, 0, 0, 0] = answer[..] else {
             panic!("{answer:?}")
         };
         assert_eq!((rate, interval_ms), (self.rate as i64, self.interval_ms as i64));

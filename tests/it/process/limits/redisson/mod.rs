@@ -135,6 +135,37 @@ fn a_limiter_without_figures_follows_on_store_error() {
     }
 }
 
+/// Five requests passed although Java had used up the budget, and no line said why.
+#[test]
+fn an_older_redisson_follows_on_store_error_and_is_told_once() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let get = |more: &[&str]| told(&[&["redisson", "get", "old", "--url", &url], more].concat()).1;
+    server.run::<u64>(&["HSET", "old", "rate", "5", "interval", "3600000", "type", "0"]);
+    assert!(get(&["--json"]).contains("\"older\":false"), "{}", get(&["--json"]));
+    server.run::<()>(&["SET", "{old}:value", "0", "PX", "3600000"]);
+    let proxies = [("allow", 200), ("reject", 503)].map(|(word, status)| {
+        (proxy(&server, &format!("name = \"old\"\non_store_error = \"{word}\"")), status)
+    });
+    for (proxy, status) in &proxies {
+        let mut client = Connection::open(proxy.address);
+        for _ in 0..6 {
+            assert_eq!(client.get("/", &[]).status, *status);
+        }
+        let line = proxy.log.wait("limiter used by a redisson before 3.17", |_| true);
+        assert_eq!((&line["level"], &line["limiter"]), (&"WARN".into(), &"old".into()));
+        assert!(line["help"].as_str().unwrap().contains("3.17 or later"), "{line}");
+        assert_eq!(proxy.log.count("limiter used by a redisson before 3.17"), 1);
+        assert_eq!(proxy.log.count("store unavailable"), 0);
+    }
+    assert_eq!(server.run::<u64>(&["EXISTS", "{old}:permits"]), 0);
+    assert!(get(&[]).contains("used by     a Redisson before 3.17"), "{}", get(&[]));
+    assert!(get(&["--json"]).contains("\"older\":true"), "{}", get(&["--json"]));
+    assert_eq!(told(&["redisson", "set", "old", "5/h", "--url", &url]).0, 0);
+    let mut client = Connection::open(proxies[1].0.address);
+    assert_eq!(client.get("/", &[]).status, 200, "what the old one wrote is forgotten");
+}
+
 #[test]
 fn a_clock_that_is_ahead_and_other_figures_are_told() {
     let server = RedisServer::start();
@@ -153,6 +184,22 @@ fn a_clock_that_is_ahead_and_other_figures_are_told() {
     let line = proxy.log.wait("limiter has other figures in redis", |_| true);
     assert_eq!((&line["in_force"], &line["type"]), (&"10/m".into(), &"overall".into()));
     assert_eq!(proxy.log.count("limiter has other figures in redis"), 1);
+}
+
+/// The figures in Redis count, so keys that were made without it would stay, and nobody would know.
+#[test]
+fn a_keep_alive_time_that_redis_does_not_have_is_told() {
+    let server = RedisServer::start();
+    Java::new(&server, "orders").try_set_rate(5, HOUR_MS);
+    let limit = "name = \"orders\"\nrate = \"5/h\"";
+    let (without, with) =
+        (proxy(&server, limit), proxy(&server, &format!("{limit}\nkeep_alive = \"2h\"")));
+    for proxy in [&without, &with] {
+        assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 200);
+    }
+    let line = with.log.wait("limiter has other figures in redis", |_| true);
+    assert_eq!((&line["in_force"], &line["keep_alive_ms"]), (&"5/h".into(), &0.into()));
+    assert_eq!(without.log.count("limiter has other figures in redis"), 0);
 }
 
 #[test]
