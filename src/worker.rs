@@ -167,7 +167,6 @@ pub async fn run(
         waiting: process.waiting.clone(),
         log: process.throttled.clone(),
         metrics: metrics.clone(),
-        keys: process.keys,
     };
     let first = Arc::new(activate(&published, None, &process, &metrics));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));

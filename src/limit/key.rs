@@ -2,6 +2,7 @@
 //!
 //! `request::key` builds keys from requests; stores use them to name buckets.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use smallvec::SmallVec;
@@ -69,19 +70,19 @@ impl Key {
 
     /// The decoded values, as [`Key::of`] got them. An empty key reads as one empty value. Whether a limit
     /// has values at all is known from its sources.
-    pub fn values(&self) -> impl Iterator<Item = Option<Vec<u8>>> + '_ {
+    pub fn values(&self) -> impl Iterator<Item = Option<Cow<'_, [u8]>>> {
         self.parts().map(|(_, value)| value)
     }
 
     /// The decoded values, each with the place of its alternative, from 0. An absent value has place 0.
-    pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Vec<u8>>)> + '_ {
+    pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Cow<'_, [u8]>>)> {
         self.as_str().split(char::from(SEPARATOR)).map(|part| match part.as_bytes() {
             ABSENT => (0, None),
             [b'%', digit @ b'2'..=b'9', b'=', ..] => {
                 let value = part.get(3..).unwrap_or_default();
-                (usize::from(digit - b'1'), Some(decode(value).into_owned()))
+                (usize::from(digit - b'1'), Some(decode(value)))
             }
-            _ => (0, Some(decode(part).into_owned())),
+            _ => (0, Some(decode(part))),
         })
     }
 }
@@ -228,7 +229,7 @@ mod tests {
         for place in 0..MOST_ALTERNATIVES {
             for value in [&b""[..], b"a|b", b"%3=x"] {
                 let key = of(place, value);
-                assert_eq!(key.parts().collect::<Vec<_>>(), [(place, Some(value.to_vec()))]);
+                assert_eq!(key.parts().collect::<Vec<_>>(), [(place, Some(value.into()))]);
             }
         }
     }
@@ -239,7 +240,8 @@ mod tests {
             values in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 0..6)), 1..4)
         ) {
             let key = Key::of(values.iter().map(Option::as_deref));
-            let again: Vec<_> = key.values().collect();
+            let again: Vec<_> =
+                key.values().map(|value| value.map(Cow::into_owned)).collect();
             prop_assert_eq!(again, values);
             prop_assert!(std::str::from_utf8(key.as_bytes()).is_ok());
             prop_assert_eq!(Key::parse(key.as_str()), Some(key));

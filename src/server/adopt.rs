@@ -97,7 +97,8 @@ impl Supervisor {
     /// Logs how many keys have used more than a lowered limit allows. The requests go on meanwhile.
     fn tell_lowered(&self, mut lowered: Vec<LoweredLimit>) {
         lowered.truncate(MOST_LOWERED);
-        for (limit, count) in self.process.store.count_over(lowered, self.process.clock.now()) {
+        let (store, keys, now) = (&self.process.store, self.process.keys, self.process.clock.now());
+        for (limit, count) in store.count_over(lowered, keys, now) {
             let (over, keys) = (count.map(|it| it.over), count.map(|it| it.keys));
             events::limit_lowered(&limit.spec.name, over, keys);
         }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Store;
+use super::name::BucketKey;
 use super::nodes::HashSlot;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, LimitSpec};
@@ -27,8 +27,8 @@ use crate::plan::{CostSpec, LimitSpec};
 pub struct BucketAsk<'r> {
     /// The limit that the bucket belongs to.
     pub spec: &'r LimitSpec,
-    /// The request's key, not hashed.
-    pub key: &'r Key,
+    /// The request's key.
+    pub key: &'r BucketKey,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
 }
@@ -37,8 +37,8 @@ pub struct BucketAsk<'r> {
 #[derive(Debug)]
 pub struct Claim<'p> {
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// The request's key, not hashed.
-    pub(crate) key: Key,
+    /// The request's key.
+    pub(crate) key: BucketKey,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
     /// The limit's decision. `None` before a party has decided. It stays `None` where Redis does not decide
@@ -139,12 +139,13 @@ impl Moment {
 
 impl<'p> Claim<'p> {
     /// A claim on which no party has decided. A closed limit needs no party: its decision is known.
-    pub fn new(spec: &'p Arc<LimitSpec>, key: Key, ask: Ask) -> Self {
+    pub fn new(spec: &'p Arc<LimitSpec>, key: impl Into<BucketKey>, ask: Ask) -> Self {
         let (party, decision) = match ask.algorithm {
             Algorithm::Closed => (Party::Nobody, Some(Decision::NEVER)),
             _ => (Party::Process, None),
         };
         let place = RedisPlace::default();
+        let key = key.into();
         Self { spec, key, ask, decision, figures: None, party, place, taken: None, grant: None }
     }
 
@@ -271,7 +272,7 @@ pub fn verdict<'c, 'p: 'c>(claims: impl IntoIterator<Item = &'c Claim<'p>>) -> V
 pub struct Grant {
     store: Arc<Store>,
     spec: Arc<LimitSpec>,
-    key: Key,
+    key: BucketKey,
     ask: Ask,
     moment: Moment,
     source: Source,

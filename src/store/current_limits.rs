@@ -45,7 +45,7 @@ impl CurrentLimits {
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let figures = running.or_else(|| spec.overrides.find(key)).unwrap_or(&spec.figures);
+        let figures = running.or_else(|| spec.overrides.find(key.plain())).unwrap_or(&spec.figures);
         match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, max_wait: spec.wait, ..ask }
@@ -65,7 +65,7 @@ mod tests {
     use crate::limit::time::Timestamp;
 
     use crate::plan::{KeyDisplay, StoreSpec, WantedFigures};
-    use crate::store::{Claim, Moment, ProcessStore, Store};
+    use crate::store::{BucketKey, Claim, Moment, ProcessStore, Store};
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
         let text = format!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     /// The ask of this limit with the figures in force, as a text.
-    fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
+    fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &BucketKey) -> String {
         let ask = Ask::for_one(algorithm(spec));
         let Ask { algorithm, max_wait, .. } =
             current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN.into(), None, false);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_bucket_has_the_figures_of_an_override_that_runs() {
         let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
-        let key = Key::of([Some(&b"partner"[..])]);
+        let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
         let ask = Ask::for_one(algorithm(spec));
         let current = CurrentLimits::default();
         let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
@@ -114,7 +114,7 @@ mod tests {
         let limit = |lines: &str| limits(&format!("{LIMIT}{lines}"));
         let before = limit("rate = \"1/s\"\ncandidate = { rate = \"2/s\" }");
         let (spec, candidate) = (&before[0], before[0].candidate.as_ref().unwrap());
-        let key = Key::of([Some(&b"partner"[..])]);
+        let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
         let current = CurrentLimits::default();
         assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "before the first reload");
         current.put(&before);
@@ -170,7 +170,8 @@ mod tests {
         let [_, spec] = lowered();
         let current = CurrentLimits::default();
         current.put(&[Arc::clone(&spec)]);
-        let (key, asked_at) = (Key::of([Some(&b"a"[..])]), spec.figures.at(BEGIN).unwrap());
+        let (key, asked_at) =
+            (BucketKey::from(Key::of([Some(&b"a"[..])])), spec.figures.at(BEGIN).unwrap());
         let asked = BucketAsk { spec: &spec, key: &key, ask: Ask::for_one(asked_at) };
         for (minutes, expected) in
             [(0, "60/h, burst 10"), (30, "45/h, burst 7"), (60, "30/h, burst 4")]
@@ -186,7 +187,7 @@ mod tests {
         let [old, new] = lowered();
         let spec = StoreSpec { max_keys: 100, ..StoreSpec::default() };
         let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
-        let key = Key::of([Some(&b"a"[..])]);
+        let key = BucketKey::from(Key::of([Some(&b"a"[..])]));
         let passed = |spec: &Arc<LimitSpec>, minutes: u64| {
             let now = after_minutes(minutes);
             let ask = Ask::for_one(spec.figures.at(store.both(now)).unwrap());

@@ -47,7 +47,8 @@ pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::ReceiptUse;
-pub(crate) use self::name::{BucketName, shown_key, stored_key};
+pub use self::name::BucketKey;
+pub(crate) use self::name::{BucketName, stored_text};
 pub(crate) use self::nodes::ClusterServer;
 use self::prefetch::Prefetch;
 pub use self::process::{Counters, ProcessStore};
@@ -83,10 +84,8 @@ impl Store {
     /// Must be called within the worker's runtime, because the connection lives there. The connection ends
     /// when the store is dropped. A server that is away is no error: the store connects once it is back.
     pub fn new(shared: Arc<ProcessStore>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
-        let redis = shared
-            .redis
-            .as_ref()
-            .map(|nodes| Redis::new(nodes, &spec.prefix, display, Arc::clone(&shared)));
+        let redis =
+            shared.redis.as_ref().map(|nodes| Redis::new(nodes, &spec.prefix, Arc::clone(&shared)));
         let (known, prefetch) = (KnownRefusals::default(), Arc::default());
         shared.stores.fetch_add(1, Ordering::Relaxed);
         let running = Mutex::default();
@@ -202,8 +201,13 @@ impl Store {
         BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
     }
 
+    /// A request's key for a limit.
+    pub(crate) fn key(&self, spec: &LimitSpec, key: Key) -> BucketKey {
+        BucketKey::new(spec, key, self.display)
+    }
+
     /// The figures that an operator has set for this key while the process runs. They win over the file's.
-    pub(crate) fn running_figures(&self, spec: &LimitSpec, key: &Key) -> Option<Figures> {
+    pub(crate) fn running_figures(&self, spec: &LimitSpec, key: &BucketKey) -> Option<Figures> {
         let version = self.shared.running.version();
         if version == 0 {
             return None;
@@ -213,7 +217,7 @@ impl Store {
         if known.0 != version {
             *known = self.shared.running.table();
         }
-        known.1.find(spec, key, self.display).cloned()
+        known.1.find(spec, key).cloned()
     }
 
     /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`

@@ -1,4 +1,4 @@
-//! The name of a bucket's key in Redis.
+//! A request's key for one limit, and the name of its bucket in Redis.
 
 use std::borrow::Cow;
 
@@ -11,34 +11,67 @@ use crate::request::key::hash;
 /// memory with names.
 const LONGEST: usize = 256;
 
+/// A request's key for one limit, in its two forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketKey {
+    plain: Key,
+    /// `Some` where the key has secret values, and the operator does not want to see them.
+    hashed: Option<Box<Key>>,
+}
+
+impl BucketKey {
+    /// The key of a request for this limit. `display` says whether logs and stores have its secret values hashed.
+    pub fn new(spec: &LimitSpec, plain: Key, display: KeyDisplay) -> Self {
+        let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
+        let hashed = is_hashed.then(|| Box::new(spec.key.hashed(&plain)));
+        Self { plain, hashed }
+    }
+
+    /// The values that the request has.
+    pub(crate) fn plain(&self) -> &Key {
+        &self.plain
+    }
+
+    /// The key by which logs, stores and the admin endpoint know the bucket.
+    pub fn shown(&self) -> &Key {
+        self.hashed.as_deref().unwrap_or(&self.plain)
+    }
+}
+
+/// A key without secret values.
+impl From<Key> for BucketKey {
+    fn from(plain: Key) -> Self {
+        Self { plain, hashed: None }
+    }
+}
+
 /// The parts of a bucket's key in Redis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketName<'n> {
     /// `store.prefix`.
     pub(crate) prefix: &'n str,
     pub(crate) spec: &'n LimitSpec,
-    /// The request's key, not hashed.
-    pub(crate) key: &'n Key,
+    pub(crate) key: &'n BucketKey,
 }
 
 impl BucketName<'_> {
     /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key. Then follows `:ALGORITHM`,
     /// except for a token bucket, and then `:candidate` for a candidate's bucket.
-    pub(crate) fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
+    pub(crate) fn text(&self, algorithm: &Algorithm) -> String {
         let mut text = Vec::new();
-        self.write(algorithm, display, &mut text);
+        self.write(algorithm, &mut text);
         // All parts are UTF-8, so nothing is replaced.
         String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Appends what [`Self::text`] returns.
-    pub(super) fn write(&self, algorithm: &Algorithm, display: KeyDisplay, into: &mut Vec<u8>) {
+    pub(super) fn write(&self, algorithm: &Algorithm, into: &mut Vec<u8>) {
         let Self { prefix, spec, key } = self;
         into.extend_from_slice(prefix.as_bytes());
         into.push(b':');
         if !spec.key.sources.is_empty() {
             into.push(b'{');
-            into.extend_from_slice(stored_key(spec, key, display).as_bytes());
+            into.extend_from_slice(stored_text(key.shown()).as_bytes());
             into.extend_from_slice(b"}:");
         }
         into.extend_from_slice(spec.name.limit().as_bytes());
@@ -53,24 +86,12 @@ impl BucketName<'_> {
     }
 }
 
-/// The text of a key as it stands between the braces.
-pub(crate) fn stored_key<'k>(spec: &LimitSpec, key: &'k Key, display: KeyDisplay) -> Cow<'k, str> {
-    let text = match shown_key(spec, key, display) {
-        Cow::Borrowed(key) => Cow::Borrowed(key.as_str()),
-        Cow::Owned(key) => Cow::Owned(key.as_str().to_owned()),
-    };
-    match text.len() <= LONGEST {
-        true => text,
+/// The text of a shown key as it stands between the braces.
+pub(crate) fn stored_text(key: &Key) -> Cow<'_, str> {
+    match key.as_str().len() <= LONGEST {
+        true => Cow::Borrowed(key.as_str()),
         // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
-        false => Cow::Owned(format!("%~{}", hash(text.as_bytes()))),
-    }
-}
-
-/// A key for logs and for Redis: with its secret values hashed, unless the operator wants plain keys.
-pub(crate) fn shown_key<'k>(spec: &LimitSpec, key: &'k Key, display: KeyDisplay) -> Cow<'k, Key> {
-    match display {
-        KeyDisplay::Hashed if spec.key.has_secrets() => Cow::Owned(spec.key.hashed(key)),
-        KeyDisplay::Hashed | KeyDisplay::Plain => Cow::Borrowed(key),
+        false => Cow::Owned(format!("%~{}", hash(key.as_bytes()))),
     }
 }
 
@@ -79,8 +100,7 @@ mod tests {
     use super::*;
 
     fn written(value: &str) -> String {
-        let spec = LimitSpec::new(crate::limit::name::Name::new("a").unwrap());
-        stored_key(&spec, &Key::of([Some(value.as_bytes())]), KeyDisplay::Hashed).into_owned()
+        stored_text(&Key::of([Some(value.as_bytes())])).into_owned()
     }
 
     #[test]

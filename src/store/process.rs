@@ -19,7 +19,7 @@ use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
+use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct ProcessStore {
@@ -136,6 +136,7 @@ impl ProcessStore {
     pub(crate) fn count_over(
         &self,
         limits: Vec<LoweredLimit>,
+        display: KeyDisplay,
         now: Timestamp,
     ) -> Vec<(LoweredLimit, Option<OverCount>)> {
         let is_here =
@@ -143,7 +144,7 @@ impl ProcessStore {
         let (here, in_redis): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
         let counts = match here.is_empty() {
             true => Vec::new(),
-            false => self.memory.count_over(&here, self.wall.both(now)),
+            false => self.memory.count_over(&here, display, self.wall.both(now)),
         };
         let counts = counts.into_iter().map(Some);
         here.into_iter()

@@ -52,8 +52,9 @@ fn apply<'p>(
         return Ok(());
     }
     let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
+    let key = store.key(spec, key);
     let running = store.running_figures(spec, &key);
-    let overridden = running.as_ref().or_else(|| spec.overrides.find(&key));
+    let overridden = running.as_ref().or_else(|| spec.overrides.find(key.plain()));
     let algorithm = overridden.unwrap_or(&spec.figures).at(now);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
@@ -73,7 +74,7 @@ fn apply<'p>(
         // An override that was set while running has no ramp.
         let ramp = match running {
             Some(_) => None,
-            None => Some(spec.overrides.find(&key).unwrap_or(&spec.figures)),
+            None => Some(spec.overrides.find(key.plain()).unwrap_or(&spec.figures)),
         };
         let ramp = ramp.filter(|figures| matches!(figures, Figures::Ramp(_)));
         limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None, ramp });

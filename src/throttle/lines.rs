@@ -9,9 +9,8 @@ use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::time::Timestamp;
 use crate::observe::throttled::{Shown, ThrottleEvent};
-use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::View;
-use crate::store::{Claim, shown_key};
+use crate::store::Claim;
 
 impl Throttle {
     pub(super) fn tell_shadows(
@@ -73,10 +72,10 @@ impl Throttle {
         record: impl FnOnce(&ThrottleEvent<'_>),
     ) {
         let Claim { spec, key, .. } = &limit.claim;
-        let shown = ShownKey { spec, key, display: self.keys };
+        let shown = LoggedKey(key.shown());
         let event = ThrottleEvent {
             limit: &spec.name,
-            key: key.as_bytes(),
+            key: key.shown().as_bytes(),
             shown: &shown,
             route: request.route,
             client: request.client,
@@ -89,15 +88,11 @@ impl Throttle {
     }
 }
 
-/// A key as the log may show it: with its secret values hashed, unless the operator wants plain keys.
-struct ShownKey<'r> {
-    spec: &'r LimitSpec,
-    key: &'r Key,
-    display: KeyDisplay,
-}
+/// A key in the log's form.
+struct LoggedKey<'r>(&'r Key);
 
-impl fmt::Display for ShownKey<'_> {
+impl fmt::Display for LoggedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_shown(shown_key(self.spec, self.key, self.display).as_str(), f)
+        write_shown(self.0.as_str(), f)
     }
 }

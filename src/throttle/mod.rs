@@ -35,9 +35,9 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, Throttled};
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
-use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-use crate::store::{self, Claim, Moment, Party, Store, Unavailable, shown_key};
+use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
 
 /// One worker's access to the limits.
 pub(crate) struct Throttle {
@@ -49,8 +49,6 @@ pub(crate) struct Throttle {
     pub(crate) log: Arc<Throttled>,
     /// Counts decisions.
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// How the log shows keys: plain or hashed.
-    pub(crate) keys: KeyDisplay,
 }
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields.
@@ -230,7 +228,7 @@ impl Throttle {
             // The wait for a slot is a guess. The clients are refused at different moments, so they come back at
             // different moments.
             Algorithm::Concurrency(_) => retry_after,
-            _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key)),
+            _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key.plain())),
         };
         Refused::Throttled { limit: &spec.name, retry_after, answer }
     }
@@ -245,8 +243,8 @@ impl Throttle {
             match outcome {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
-                    let write = |text: &mut String| self.write_key(limit, text);
-                    let (keys, key) = (self.metrics.top_keys(), key.as_bytes());
+                    let write = |text: &mut String| text.push_str(key.shown().as_str());
+                    let (keys, key) = (self.metrics.top_keys(), key.shown().as_bytes());
                     keys.near(&spec.name, key, remaining, burst, now, write);
                 }
                 Outcome::Allow | Outcome::Delay(_) => {}
@@ -270,20 +268,14 @@ impl Throttle {
                 candidate: !decision.outcome.passes(),
                 limit: limit.is_some_and(|it| !it.outcome.passes()),
             };
-            self.metrics.candidates().note(spec, key.as_bytes(), by);
+            self.metrics.candidates().note(spec, key.shown().as_bytes(), by);
         }
     }
 
     fn note_rejection(&self, limit: &RequestLimit<'_>, now: Timestamp) {
         let Claim { spec, key, .. } = &limit.claim;
-        let write = |text: &mut String| self.write_key(limit, text);
-        self.metrics.top_keys().rejected(&spec.name, key.as_bytes(), now, write);
-    }
-
-    /// The key's text, with its secret values hashed, unless the operator wants plain keys.
-    fn write_key(&self, limit: &RequestLimit<'_>, text: &mut String) {
-        let Claim { spec, key, .. } = &limit.claim;
-        text.push_str(shown_key(spec, key, self.keys).as_str());
+        let write = |text: &mut String| text.push_str(key.shown().as_str());
+        self.metrics.top_keys().rejected(&spec.name, key.shown().as_bytes(), now, write);
     }
 }
 

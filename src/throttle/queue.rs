@@ -156,7 +156,7 @@ mod tests {
         }
         let held = claims.pop();
         drop(held);
-        let one = BucketAsk { spec, key: &Key::of([None]), ask };
+        let one = BucketAsk { spec, key: &Key::of([None]).into(), ask };
         assert_eq!(store.peek(&one, came.present()).await.unwrap().remaining, 0);
     }
 

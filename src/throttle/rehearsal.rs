@@ -174,7 +174,7 @@ impl<'p> RehearsedRequest<'p> {
     pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
             let Claim { spec, key, decision, .. } = &limit.claim;
-            Some(RehearsedLimit { spec, key, decision: (*decision)? })
+            Some(RehearsedLimit { spec, key: key.plain(), decision: (*decision)? })
         })
     }
 

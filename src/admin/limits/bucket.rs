@@ -9,13 +9,12 @@ use crate::admin::answer::done;
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::events;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::overrides::KeyOverrides;
-use crate::store::{BucketAsk, StoreError};
+use crate::store::{BucketAsk, BucketKey, StoreError};
 
 impl Admin {
     /// What a bucket has left, by which figures, and when it is full again.
@@ -24,7 +23,7 @@ impl Admin {
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = self.key_of(spec, key)?;
+        let bucket = &key_of(spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
         let algorithm = figures.at(self.clocks());
@@ -63,7 +62,7 @@ impl Admin {
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = self.key_of(spec, key)?;
+        let bucket = &key_of(spec, key)?;
         let figures = [&self.figures(spec, key), &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
@@ -72,20 +71,6 @@ impl Admin {
             events::bucket_reset(spec.name.as_str(), &key.text);
         }
         Ok(done())
-    }
-
-    /// The key by which the bucket's place is found.
-    fn key_of<'k>(&self, spec: &LimitSpec, key: &'k AskedKey) -> Result<&'k Key, ApiProblem> {
-        let is_hash_known = self.is_in_redis(spec) && spec.limiter.is_none();
-        let has_overrides = spec.overrides != KeyOverrides::default();
-        match &key.plain {
-            Some(plain) if !is_hash_known => Ok(plain),
-            None if !is_hash_known || has_overrides => Err(ApiProblem::nonsense(
-                "this bucket, or its override in proxy.toml, is found by the plain values of its \
-                 key alone: give them with `?plain`",
-            )),
-            _ => Ok(&key.stored),
-        }
     }
 
     /// The figures that are in force for a key now.
@@ -125,7 +110,22 @@ impl Admin {
     }
 }
 
-fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm) -> BucketAsk<'r> {
+/// The key by which the bucket is found. A Redisson limiter's name has the plain values. So have the overrides in
+/// proxy.toml.
+fn key_of(spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
+    match &key.plain {
+        Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
+        None if spec.limiter.is_some() || spec.overrides != KeyOverrides::default() => {
+            Err(ApiProblem::nonsense(
+                "this bucket, or its override in proxy.toml, is found by the plain values of its \
+                 key alone: give them with `?plain`",
+            ))
+        }
+        _ => Ok(key.shown.clone().into()),
+    }
+}
+
+fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, algorithm: Algorithm) -> BucketAsk<'r> {
     BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
 }
 

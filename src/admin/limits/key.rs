@@ -6,16 +6,16 @@ use crate::percent::decode;
 use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::{KeySource, Missing, is_hash};
 use crate::request::overrides::Part;
-use crate::store::stored_key;
+use crate::store::stored_text;
 
 /// A key of a limit.
 #[derive(Clone, Debug)]
 pub(super) struct AskedKey {
     /// The key with plain values. `None` where the path has hashes of them.
     pub(super) plain: Option<Key>,
-    /// The key as Redis has it: hashed where `log.keys` says so.
-    pub(super) stored: Key,
-    /// The text of `stored`, or its hash where that is long. Overrides are known by it.
+    /// The key by which the stores know the bucket: hashed where `log.keys` says so.
+    pub(super) shown: Key,
+    /// The text of `shown`, or its hash where that is long. Overrides are known by it.
     pub(super) text: String,
 }
 
@@ -76,13 +76,13 @@ impl AskedKey {
             }
         }
         let given = builder.finish();
-        let (plain, stored) = match is_hashed {
+        let (plain, shown) = match is_hashed {
             true if is_plain => (Some(given.clone()), spec.key.hashed(&given)),
             true => (None, given),
             false => (Some(given.clone()), given),
         };
-        let text = stored_key(spec, &stored, KeyDisplay::Plain).into_owned();
-        Ok(Self { plain, stored, text })
+        let text = stored_text(&shown).into_owned();
+        Ok(Self { plain, shown, text })
     }
 }
 

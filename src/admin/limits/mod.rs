@@ -18,7 +18,7 @@ use super::Admin;
 use super::answer::{AdminResponse, json as answer_json, only, problem};
 use crate::limit::{Mode, Scope};
 use crate::observe::events::date_and_time;
-use crate::plan::{KeyDisplay, LimitSpec, Plan, StoreLocation};
+use crate::plan::{KeyDisplay, LimitSpec, Plan};
 use crate::store::{ListedOverride, StoreError};
 
 /// What a path below `/api/limits` names. The parts are percent-encoded.
@@ -189,11 +189,6 @@ impl Admin {
         let spec = plan.limits.iter().find(named).filter(|_| listed.is_in_force)?;
         let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
         Some(figures.at(self.clocks())?.capacity())
-    }
-
-    /// Whether Redis has this limit's buckets.
-    fn is_in_redis(&self, spec: &LimitSpec) -> bool {
-        self.first_store.location != StoreLocation::Memory && spec.scope == Scope::Cluster
     }
 }
 

@@ -15,7 +15,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::proxy::refusal::Refusal;
 use crate::request::key::View;
-use crate::store::{BucketName, limiter_keys, limiter_name, shown_key};
+use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle;
 
 /// Says whether the limit counts this request, by which figures and in which bucket.
@@ -71,7 +71,8 @@ pub(super) fn describe_limit(
     text.limit_fact("override", overridden.is_some());
     describe_figures(figures, now, text);
     text.limit_fact("cost", cost.map(Cost::get));
-    text.limit_fact("key", as_logged(&shown_key(spec, &key, plan.log.keys)));
+    let key = BucketKey::new(spec, key, plan.log.keys);
+    text.limit_fact("key", as_logged(key.shown()));
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let told = match figures {
@@ -98,7 +99,7 @@ pub(super) fn describe_limit(
         if let Some(when) = &spec.count_when {
             text.more(format_args!("given back unless the response's status is {when}"));
         }
-        describe_key(plan, spec, &key, text);
+        describe_key(spec, &key, text);
         describe_bucket(plan, spec, &key, &algorithm, text);
     }
     if let Some(candidate) = candidate {
@@ -152,12 +153,12 @@ fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
 fn describe_bucket(
     plan: &Plan,
     spec: &LimitSpec,
-    key: &Key,
+    key: &BucketKey,
     algorithm: &Algorithm,
     text: &mut Explanation,
 ) {
     if let Some(begin) = &spec.limiter {
-        let key = Some(key).filter(|_| !spec.key.sources.is_empty());
+        let key = Some(key.plain()).filter(|_| !spec.key.sources.is_empty());
         let keys = limiter_keys(&limiter_name(begin, key), "CLIENT");
         let [name, value, permits, ..] = keys.each_ref().map(|key| String::from_utf8_lossy(key));
         return text
@@ -166,7 +167,7 @@ fn describe_bucket(
     let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
-            let name = name.text(algorithm, plan.log.keys);
+            let name = name.text(algorithm);
             text.more(format_args!("in Redis as {name}"));
             if !spec.name.is_of_candidate() {
                 text.limit_fact("redis_key", name.to_string());
@@ -185,16 +186,15 @@ fn as_logged(key: &Key) -> String {
     text
 }
 
-fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation) {
+fn describe_key(spec: &LimitSpec, key: &BucketKey, text: &mut Explanation) {
     let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }
-    let shown = shown_key(spec, key, plan.log.keys);
-    let hashed = if *shown == *key { "" } else { " (hashed)" };
-    let logged = as_logged(&shown);
+    let hashed = if key.shown() == key.plain() { "" } else { " (hashed)" };
+    let logged = as_logged(key.shown());
     text.more(format_args!("counted by {}: {logged}{hashed}", sources.join(" and ")));
-    let mut parts = spec.key.sources.iter().zip(key.values());
+    let mut parts = spec.key.sources.iter().zip(key.plain().values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
         text.more(format_args!("without {source} it shares that bucket with all such requests"));
     }

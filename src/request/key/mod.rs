@@ -128,7 +128,7 @@ impl KeySpec {
             let source = source.alternatives().get(place).unwrap_or(source);
             builder.alternative(place);
             match value {
-                Some(value) if source.is_secret() => builder.push(hash(&value).as_bytes()),
+                Some(value) if source.is_secret() => builder.push(&hash_text(&value)),
                 Some(value) => builder.push(&value),
                 None => builder.push_absent(),
             }
@@ -197,8 +197,16 @@ impl fmt::Write for Writer {
 
 /// The first 128 bits of SHA-256, base64url without padding.
 pub(crate) fn hash(value: &[u8]) -> String {
+    String::from_utf8_lossy(&hash_text(value)).into_owned()
+}
+
+/// The same without heap memory. Each request with a secret key needs it.
+fn hash_text(value: &[u8]) -> [u8; 22] {
     let digest = Sha256::digest(value);
-    URL_SAFE_NO_PAD.encode(digest.first_chunk::<16>().unwrap_or(&[0; 16]))
+    let mut text = [0; 22];
+    // The text of 16 bytes has 22.
+    let _ = URL_SAFE_NO_PAD.encode_slice(digest.first_chunk::<16>().unwrap_or(&[0; 16]), &mut text);
+    text
 }
 
 /// Whether a value looks like a [`hash`].

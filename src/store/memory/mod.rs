@@ -245,7 +245,7 @@ impl Memory {
     /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
     /// whose figures change keeps its buckets.
     pub(super) fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.hash(ask.spec, &ask.ask.algorithm, ask.key.as_bytes())
+        self.hash(ask.spec, &ask.ask.algorithm, ask.key.shown().as_bytes())
     }
 
     /// Identifies the shared bucket of a limit.

@@ -8,9 +8,11 @@ use super::shard::{Identity, LimitMark};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Want};
 use crate::limit::decision::Outcome;
+use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::limit::time::Now;
-use crate::plan::LoweredLimit;
+use crate::plan::{KeyDisplay, LoweredLimit};
+use crate::store::BucketKey;
 
 /// The keys of a lowered limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +37,13 @@ impl Memory {
     /// Counts the keys of each of these limits, in their order. Each shard is locked for itself. Keys with an
     /// override of their own are left out. Keys that an override matches by a network or by `*` count like the
     /// others, because the table does not have the keys themselves.
-    pub(in crate::store) fn count_over(&self, limits: &[LoweredLimit], now: Now) -> Vec<OverCount> {
-        let mut all: Vec<_> = limits.iter().map(|limit| self.counter(limit)).collect();
+    pub(in crate::store) fn count_over(
+        &self,
+        limits: &[LoweredLimit],
+        display: KeyDisplay,
+        now: Now,
+    ) -> Vec<OverCount> {
+        let mut all: Vec<_> = limits.iter().map(|limit| self.counter(limit, display)).collect();
         let marks: HashMap<LimitMark, usize> =
             limits.iter().enumerate().map(|(place, limit)| (self.mark(limit), place)).collect();
         for shard in &self.shards {
@@ -51,9 +58,11 @@ impl Memory {
         all.into_iter().map(|counter| counter.count).collect()
     }
 
-    fn counter<'l>(&self, limit: &'l LoweredLimit) -> OverCounter<'l> {
-        let keys = limit.spec.overrides.single_keys();
-        let left_out = keys.map(|key| self.hash(&limit.spec, &limit.before, key.as_bytes()));
+    fn counter<'l>(&self, limit: &'l LoweredLimit, display: KeyDisplay) -> OverCounter<'l> {
+        let keys = limit.spec.overrides.single_keys().filter_map(Key::parse);
+        let keys = keys.map(|key| BucketKey::new(&limit.spec, key, display));
+        let left_out =
+            keys.map(|key| self.hash(&limit.spec, &limit.before, key.shown().as_bytes()));
         let left_out = left_out.collect();
         OverCounter { limit, cost: limit.spec.cost.usual(), left_out, count: OverCount::default() }
     }

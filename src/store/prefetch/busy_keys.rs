@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use super::super::ProcessStore;
 use super::super::claim::{BucketAsk, Claim, Moment, Party};
 use super::super::memory::Identity;
+use super::super::name::BucketKey;
 use super::super::reserve::{SMALLEST, reserve};
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
@@ -41,7 +41,7 @@ pub(in crate::store) struct BusyKeys {
 /// A key whose requests are counted, and the tokens that are held for it.
 struct BusyKey {
     spec: Arc<LimitSpec>,
-    key: Key,
+    key: BucketKey,
     /// With the figures of the requests. The cost is 1.
     ask: Ask,
     batches: VecDeque<Batch>,
@@ -307,7 +307,7 @@ pub(in crate::store) struct Fetch {
     number: u64,
     id: Identity,
     spec: Arc<LimitSpec>,
-    key: Key,
+    key: BucketKey,
     ask: Ask,
     pub(in crate::store) moment: Moment,
     /// From this time on the batch is void.

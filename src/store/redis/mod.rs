@@ -45,7 +45,6 @@ use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, Rate};
-use crate::plan::KeyDisplay;
 
 pub(super) use self::call::Verb;
 use self::redisson::new_id;
@@ -62,18 +61,12 @@ pub(super) struct Redis {
     announcement: Mutex<Option<Announcement>>,
     pub(super) leases: Leases,
     prefix: String,
-    display: KeyDisplay,
     shared: Arc<ProcessStore>,
 }
 
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
-    pub(super) fn new(
-        nodes: &Arc<RedisNodes>,
-        prefix: &str,
-        display: KeyDisplay,
-        shared: Arc<ProcessStore>,
-    ) -> Self {
+    pub(super) fn new(nodes: &Arc<RedisNodes>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
         let router = Router::new(Arc::clone(nodes), prefix, Arc::clone(&shared));
         let queue = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
@@ -93,7 +86,7 @@ impl Redis {
         let leases = Leases::keep(queue.teller(), Arc::clone(&router), Arc::clone(&shared));
         let prefix = prefix.to_owned();
         let announcement = Mutex::new(announcement);
-        Self { router, queue, _tasks: tasks, announcement, leases, prefix, display, shared }
+        Self { router, queue, _tasks: tasks, announcement, leases, prefix, shared }
     }
 
     /// Waits until there is a connection, or until it is known that Redis is away.
@@ -276,7 +269,7 @@ impl Redis {
 
     fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
-        name.write(&ask.ask.algorithm, self.display, into);
+        name.write(&ask.ask.algorithm, into);
     }
 }
 

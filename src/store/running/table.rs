@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::limit::key::Key;
 use crate::limit::name::Name;
-use crate::plan::{Figures, KeyDisplay, LimitSpec};
-use crate::store::name::stored_key;
+use crate::plan::{Figures, LimitSpec};
+use crate::store::name::{BucketKey, stored_text};
 
 /// The overrides in force of all limits.
 #[derive(Default)]
@@ -39,19 +38,13 @@ impl RunningTable {
         limit.or_insert_with(new).keys.insert(key.to_owned(), FiguresInForce { figures, ends });
     }
 
-    /// The figures for this key, whose values are plain. `display` says how the keys of overrides are
-    /// written.
-    pub(in crate::store) fn find(
-        &self,
-        spec: &LimitSpec,
-        key: &Key,
-        display: KeyDisplay,
-    ) -> Option<&Figures> {
+    /// The figures for this key.
+    pub(in crate::store) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<&Figures> {
         let limit = self.0.get(&spec.name)?;
         // A request goes on with the plan that it began with.
         let is_same = std::ptr::eq(spec, &*limit.spec)
             || spec.key == limit.spec.key && spec.counting == limit.spec.counting;
-        let found = limit.keys.get(&*stored_key(spec, key, display)).filter(|_| is_same)?;
+        let found = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;
         found.ends.is_none_or(|ends| Instant::now() < ends).then_some(&found.figures)
     }
 }

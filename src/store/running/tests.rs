@@ -1,7 +1,7 @@
 use super::*;
 use crate::limit::key::Key;
 use crate::observe::testing::lines;
-use crate::plan::{CountingKind, KeyDisplay};
+use crate::plan::CountingKind;
 use crate::request::key::{KeySource, KeySpec, Missing};
 
 fn limit(name: &str) -> Arc<LimitSpec> {
@@ -30,9 +30,9 @@ fn at(micros: u64) -> Timestamp {
 
 /// What a request of this key finds.
 fn found(running: &RunningOverrides, spec: &LimitSpec, key: &str) -> Option<String> {
-    let key = Key::of([Some(key.as_bytes())]);
+    let key = Key::of([Some(key.as_bytes())]).into();
     let (version, table) = running.table();
-    let found = table.find(spec, &key, KeyDisplay::Hashed).map(ToString::to_string);
+    let found = table.find(spec, &key).map(ToString::to_string);
     assert!(version > 0 || found.is_none());
     found
 }

@@ -104,7 +104,7 @@ impl SimulatedNode {
     ) -> Option<Returned> {
         let receipt = self.busy.end_fetch(fetch, fetched)?;
         let ask = fetch.question();
-        Some((number(ask.key), ask.ask.cost.get(), receipt))
+        Some((number(ask.key.shown()), ask.ask.cost.get(), receipt))
     }
 
     /// The tokens that go back now, in the order of their keys: hash tables have another order each time.
@@ -112,7 +112,7 @@ impl SimulatedNode {
         let mut returned = Vec::new();
         let is_on = self.mode == Strategy::Prefetch;
         self.busy.sweep(is_on, now, |it| {
-            returned.push((number(it.ask.key), it.tokens, it.receipt));
+            returned.push((number(it.ask.key.shown()), it.tokens, it.receipt));
         });
         returned.sort_by_key(|(key, ..)| *key);
         returned

@@ -326,7 +326,8 @@ impl<'s> World<'s> {
             }
             Question::Batch(fetch) => {
                 let ask = fetch.question();
-                let (decision, receipt) = self.server.take(number(ask.key), ask.ask.cost, now);
+                let (decision, receipt) =
+                    self.server.take(number(ask.key.shown()), ask.ask.cost, now);
                 ServerReply::Decision(decision, receipt)
             }
             Question::Return((key, tokens, receipt)) => {

@@ -35,7 +35,6 @@ fn throttle(plan: &Plan) -> Throttle {
         waiting: std::sync::Arc::default(),
         log: std::sync::Arc::new(Throttled::new(ThrottleLog::Off, LATE)),
         metrics: Metrics::new(1).worker(0),
-        keys: KeyDisplay::Plain,
     }
 }
 

@@ -165,7 +165,8 @@ fn a_request_allocates_no_more_than_it_did() {
     let grown: Vec<_> = [
         ("forwarded without limits", "", "200", 9),
         ("forwarded, one limit", BY_ADDRESS, "200", 10),
-        ("forwarded, two limits", &both, "200", 11),
+        // One more for the hash of the header.
+        ("forwarded, two limits", &both, "200", 12),
         ("forwarded, one limit with a candidate", TRIED, "200", 10),
         ("forwarded, its candidate would reject", TRIED_CLOSED, "200", 10),
         ("forwarded, slots are left", SLOTS, "200", 13),

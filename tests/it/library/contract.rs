@@ -12,12 +12,12 @@ use tidegate::limit::rate::{Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec};
-use tidegate::store::{BucketAsk, Store};
+use tidegate::store::{BucketAsk, BucketKey, Store};
 use tokio::time::Instant;
 
 use crate::support::algorithms::{self, log, rolling, sliding, window};
 use crate::support::bench::{Answer, Bench, decide};
-use crate::support::limits::{ask, bucket, key, limit, settled};
+use crate::support::limits::{ask, bucket, key, limit, no_key, settled};
 
 macro_rules! every_store {
     ($($behaviour:ident)*) => {
@@ -103,15 +103,15 @@ fn years() -> Schedule {
 
 async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
     let (one, two) = (limit("one"), limit("two"));
-    let (a, b, c) = (key("a"), key("b"), Key::of([Some(&b"a"[..]), None]));
+    let (a, b, c) = (key("a"), key("b"), BucketKey::from(Key::of([Some(&b"a"[..]), None])));
     for (spec, key) in [(&one, &a), (&one, &b), (&one, &c), (&two, &a)] {
-        assert_eq!(bench.take(ask(spec, key, 3)).await, Some(2), "{} {key}", spec.name);
+        assert_eq!(bench.take(ask(spec, key, 3)).await, Some(2), "{} {key:?}", spec.name);
     }
     assert_eq!(bench.take(ask(&one, &a, 3)).await, Some(1));
 }
 
 async fn a_limit_without_a_key_has_one_bucket(bench: &Bench) {
-    let (mut spec, key) = (limit("global"), Key::empty());
+    let (mut spec, key) = (limit("global"), no_key());
     spec.key.sources = Vec::new().into();
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(2));
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(1));
@@ -239,7 +239,7 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
 }
 
 /// The ask of a limit that lets this many pass in an hour, whenever it begins.
-fn logged<'r>(spec: &'r LimitSpec, key: &'r Key, count: u64) -> BucketAsk<'r> {
+fn logged<'r>(spec: &'r LimitSpec, key: &'r BucketKey, count: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
     ask.ask.algorithm = log(&format!("{count}/h"));
     ask
@@ -300,7 +300,7 @@ async fn futures_join<E: std::fmt::Debug>(
 }
 
 /// The ask of a limit that lets this many be under way at once.
-fn slots<'r>(spec: &'r LimitSpec, key: &'r Key, limit: u64) -> BucketAsk<'r> {
+fn slots<'r>(spec: &'r LimitSpec, key: &'r BucketKey, limit: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
     ask.ask.algorithm = algorithms::slots(limit, HOUR);
     ask

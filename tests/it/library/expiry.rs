@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Difference, Receipt};
-use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::plan::LimitSpec;
-use tidegate::store::{BucketAsk, SWEEP_STEPS};
+use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
 use crate::support::algorithms::{leaky, log, rolling, sliding};
 use crate::support::bench::Bench;
@@ -22,7 +21,7 @@ struct Place {
     server: RedisServer,
     bench: Bench,
     spec: LimitSpec,
-    key: Key,
+    key: BucketKey,
 }
 
 impl Place {

@@ -10,7 +10,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{BucketAsk, ProcessStore, Store};
+use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store};
 
 use crate::support::PATIENCE;
 use crate::support::algorithms::{leaky, log, rolling, sliding, slots as slots_of};
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-fn drained<'r>(spec: &'r LimitSpec, key: &'r tidegate::limit::key::Key) -> BucketAsk<'r> {
+fn drained<'r>(spec: &'r LimitSpec, key: &'r BucketKey) -> BucketAsk<'r> {
     let mut one = ask(spec, key, 1);
     one.ask.algorithm = bucket("1/h", 1);
     one

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, PrefetchMode, StoreSpec};
-use tidegate::store::{BucketAsk, ProcessStore, Store};
+use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store};
 use tokio::time::{Instant, sleep};
 
 use crate::support::PATIENCE;
@@ -70,7 +69,7 @@ fn script_calls(server: &RedisServer) -> u64 {
     line["cmdstat_evalsha:calls=".len()..].split(',').next().unwrap().parse().unwrap()
 }
 
-fn busy<'r>(spec: &'r LimitSpec, key: &'r Key) -> BucketAsk<'r> {
+fn busy<'r>(spec: &'r LimitSpec, key: &'r BucketKey) -> BucketAsk<'r> {
     let one = ask(spec, key, 10);
     let algorithm: Algorithm = bucket("1/h", BURST);
     BucketAsk { ask: tidegate::limit::decide::Ask { algorithm, ..one.ask }, ..one }

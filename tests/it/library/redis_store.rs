@@ -10,10 +10,10 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
 use tidegate::request::key::KeySource;
-use tidegate::store::{BucketAsk, ProcessStore, Store, StoreError, Unavailable};
+use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store, StoreError, Unavailable};
 
 use crate::support::bench::{Answer, decide};
-use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::limits::{ask, bucket, key, limit, no_key};
 use crate::support::redis::{RedisServer, location};
 
 struct Bench {
@@ -24,14 +24,6 @@ struct Bench {
 
 impl Bench {
     fn start() -> Self {
-        Self::with(KeyDisplay::Plain)
-    }
-
-    fn hashed() -> Self {
-        Self::with(KeyDisplay::Hashed)
-    }
-
-    fn with(display: KeyDisplay) -> Self {
         let server = RedisServer::start();
         let spec = StoreSpec {
             location: location(&server.url()),
@@ -41,7 +33,7 @@ impl Bench {
             ..StoreSpec::default()
         };
         let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, display);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { server, store, shared }
     }
 
@@ -67,7 +59,7 @@ impl Bench {
 async fn keys_are_named_for_people_and_for_clusters() {
     let bench = Bench::start();
     let (per_client, ip) = (limit("per-client"), key("203.0.113.7"));
-    let (mut global, none) = (limit("global"), Key::empty());
+    let (mut global, none) = (limit("global"), no_key());
     global.key.sources = Vec::new().into();
     let odd = key("a|b{c}");
     bench.decide(&[ask(&per_client, &ip, 10), ask(&global, &none, 10)]).await;
@@ -378,10 +370,11 @@ async fn a_request_with_very_many_limits_is_one_call() {
 
 #[tokio::test]
 async fn a_clients_secret_stands_in_redis_only_as_its_hash() {
-    let bench = Bench::hashed();
+    let bench = Bench::start();
     let (mut spec, header) = (limit("per-token"), "x-api-key".parse().unwrap());
     spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)].into();
-    let key = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
+    let plain = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
+    let key = BucketKey::new(&spec, plain, KeyDisplay::Hashed);
     assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::PASS);
     let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
     keys.retain(|key| !key.starts_with("tidegate::"));

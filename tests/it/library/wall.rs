@@ -12,13 +12,12 @@ use tidegate::limit::algorithm::{
     Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
 };
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::store::{self, BucketAsk, ProcessStore, Store};
+use tidegate::store::{self, BucketAsk, BucketKey, ProcessStore, Store};
 use tidegate::worker::{self, Orders, Published};
 use tokio::sync::watch;
 
@@ -52,7 +51,7 @@ struct Scene {
     shared: Arc<ProcessStore>,
     wall: Wall,
     spec: LimitSpec,
-    key: Key,
+    key: BucketKey,
 }
 
 impl Scene {

@@ -10,7 +10,7 @@ use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, Figures, LimitSpec};
 use tidegate::request::key::{KeySource, KeySpec, Missing};
-use tidegate::store::BucketAsk;
+use tidegate::store::{BucketAsk, BucketKey};
 
 /// A limit by client address that takes one token and decides locally where it must.
 pub(crate) fn limit(name: &str) -> LimitSpec {
@@ -41,8 +41,13 @@ pub(crate) fn bucket(rate: &str, burst: u64) -> Algorithm {
     Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() })
 }
 
-pub(crate) fn key(value: &str) -> Key {
-    Key::of([Some(value.as_bytes())])
+pub(crate) fn key(value: &str) -> BucketKey {
+    Key::of([Some(value.as_bytes())]).into()
+}
+
+/// The key of a limit that counts everything in one bucket.
+pub(crate) fn no_key() -> BucketKey {
+    Key::empty().into()
 }
 
 /// The names of the limits in a file's text.
@@ -52,7 +57,7 @@ pub(crate) fn names(text: &str) -> Vec<&str> {
 }
 
 /// The ask of a limit whose bucket holds this many tokens and gains one an hour.
-pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAsk<'r> {
+pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, burst: u64) -> BucketAsk<'r> {
     let algorithm = bucket("1/h", burst);
     BucketAsk { spec, key, ask: Ask { mode: spec.mode, ..Ask::for_one(algorithm) } }
 }

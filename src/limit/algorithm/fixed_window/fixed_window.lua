@@ -119,7 +119,7 @@ end
 local untouched, wait = count - used, 0
 if cost > 0 and max_wait >= 0 and (untouched < cost or lead > 0) then
   local fits = untouched >= cost
-  if untouched < 0 or lead > 0 then
+  if untouched < 0 or lead > 0 and start > now then
     untouched = 0
   end
   if cost > count then

@@ -111,8 +111,9 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     };
     let kept = kept.map(AnyState::FixedWindow);
     let then = count.saturating_sub(state.used);
-    // A window that is ahead of the clock has no tokens before it begins.
-    let untouched = if state.lead == Lead::NONE { then } else { 0 };
+    // A window that is ahead of the clock has no tokens before it begins. After a step of the clock it may have begun.
+    let is_ahead = state.lead > Lead::NONE && state.start > moment;
+    let untouched = if is_ahead { 0 } else { then };
     let taken = |before: State| {
         let after = before.plus(cost, count);
         Some(AnyState::FixedWindow(State { lead, ..after }))

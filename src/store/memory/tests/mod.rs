@@ -19,6 +19,7 @@ use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::store::BucketKey;
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -28,8 +29,8 @@ fn limit(name: &str) -> LimitSpec {
     LimitSpec { key, ..LimitSpec::new(Name::new(name).unwrap()) }
 }
 
-fn key(text: &str) -> Key {
-    Key::of([Some(text.as_bytes())])
+fn key(text: &str) -> BucketKey {
+    Key::of([Some(text.as_bytes())]).into()
 }
 
 fn at(micros: u64) -> Now {
@@ -260,7 +261,7 @@ fn what_a_limit_counts_is_its_name_its_sources_and_its_key() {
         spec
     };
     let (ip, other_ip) = (key("192.0.2.1"), key("192.0.2.2"));
-    let left = |spec: &LimitSpec, key: &Key, ask: Ask| {
+    let left = |spec: &LimitSpec, key: &BucketKey, ask: Ask| {
         memory.decide(&[&BucketAsk { spec, key, ask }], at(0)).decisions[0].remaining
     };
     assert_eq!(left(&spec, &ip, ask(4)), 6);
@@ -283,7 +284,8 @@ fn two_threads_never_take_the_same_token() {
             let (memory, specs, passed) = (&memory, &specs, &passed);
             scope.spawn(move || {
                 for n in 0..200 {
-                    let keys: Vec<Key> = (0..3).map(|k| key(&(n * 3 + k).to_string())).collect();
+                    let keys: Vec<BucketKey> =
+                        (0..3).map(|k| key(&(n * 3 + k).to_string())).collect();
                     let mut asks: Vec<_> = specs
                         .iter()
                         .zip(&keys)
@@ -304,14 +306,14 @@ fn two_threads_never_take_the_same_token() {
 
 impl Table {
     /// What the ask took, if it took anything.
-    fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, BucketReceipt)> {
+    fn taken(&self, name: &str, ask: Ask) -> Option<(BucketKey, Ask, BucketReceipt)> {
         let key = key(name);
         let one = BucketAsk { spec: &self.spec, key: &key, ask };
         let taken = self.memory.decide(&[&one], at(HOUR)).taken[0]?;
         Some((key, ask, taken))
     }
 
-    fn give_back(&self, (key, ask, taken): &(Key, Ask, BucketReceipt)) {
+    fn give_back(&self, (key, ask, taken): &(BucketKey, Ask, BucketReceipt)) {
         let used = Difference::Less(ask.cost.get());
         let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.max_wait };
         let ask = BucketAsk { spec: &self.spec, key, ask: *ask };

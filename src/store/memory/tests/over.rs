@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{CountingKind, Figures, LoweredLimit, WantedFigures, WindowStart, Zone};
+use crate::plan::{
+    CountingKind, Figures, KeyDisplay, LoweredLimit, WantedFigures, WindowStart, Zone,
+};
 use crate::request::overrides::{KeyOverrides, Part};
 
 const NOW: u64 = 1_800_000_000_000_000;
@@ -46,7 +48,11 @@ fn take(memory: &Memory, limit: &LoweredLimit, name: &str, tokens: u64, now: Now
 }
 
 fn over(memory: &Memory, lowered: &[LoweredLimit], now: Now) -> Vec<(u64, u64)> {
-    memory.count_over(lowered, now).iter().map(|count| (count.over, count.keys)).collect()
+    memory
+        .count_over(lowered, KeyDisplay::Hashed, now)
+        .iter()
+        .map(|count| (count.over, count.keys))
+        .collect()
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl Redis {
 /// The name of the ask's limiter.
 pub(super) fn limiter(ask: &BucketAsk<'_>) -> Vec<u8> {
     let begin = ask.spec.limiter.as_deref().unwrap_or_default();
-    limiter_name(begin, Some(ask.key).filter(|_| !ask.spec.key.sources.is_empty()))
+    limiter_name(begin, Some(ask.key.plain()).filter(|_| !ask.spec.key.sources.is_empty()))
 }
 
 /// The verb of the script, and the number of permits.

@@ -25,7 +25,7 @@ pub(crate) fn limiter_name(begin: &str, key: Option<&Key>) -> Vec<u8> {
     let mut name = begin.as_bytes().to_vec();
     for value in key.iter().flat_map(|key| key.values()) {
         name.push(b':');
-        name.extend(value.unwrap_or_default());
+        name.extend_from_slice(&value.unwrap_or_default());
     }
     name
 }

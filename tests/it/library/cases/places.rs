@@ -7,14 +7,14 @@ use tidegate::limit::algorithm::sliding_log::Log;
 use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, concurrency};
 use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
-use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
-use tidegate::store::{BucketAsk, Claim, SWEEP_STEPS};
+use tidegate::store::{BucketAsk, BucketKey, Claim, SWEEP_STEPS};
 
 use super::bytes::{Written, kept};
 use crate::support::bench::Bench;
+use crate::support::limits::no_key;
 
 /// Something that happens at a time.
 #[derive(Clone, Debug)]
@@ -293,7 +293,7 @@ pub(crate) struct InStore {
     pub(crate) bench: Bench,
     /// The limits, by the numbers of their buckets.
     specs: Vec<Arc<LimitSpec>>,
-    key: Key,
+    key: BucketKey,
     requests: Vec<Held>,
 }
 
@@ -306,7 +306,7 @@ struct Held {
 
 impl InStore {
     pub(crate) fn new(bench: Bench, specs: Vec<Arc<LimitSpec>>) -> Self {
-        Self { bench, specs, key: Key::empty(), requests: Vec::new() }
+        Self { bench, specs, key: no_key(), requests: Vec::new() }
     }
 
     /// What is said to each ask; nothing to what is no request.

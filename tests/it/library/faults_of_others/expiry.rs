@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
-use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
-use tidegate::store::{BucketAsk, SWEEP_STEPS};
+use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
 use super::SECOND;
 use crate::library::cases::everywhere::Everywhere;
@@ -90,7 +89,11 @@ fn short() -> Vec<Algorithm> {
 }
 
 /// An ask of each of these limits, all by one key.
-fn asks<'r>(specs: &'r [LimitSpec], key: &'r Key, algorithms: &[Algorithm]) -> Vec<BucketAsk<'r>> {
+fn asks<'r>(
+    specs: &'r [LimitSpec],
+    key: &'r BucketKey,
+    algorithms: &[Algorithm],
+) -> Vec<BucketAsk<'r>> {
     let each = specs.iter().zip(algorithms).map(|(spec, algorithm)| {
         let mut ask = ask(spec, key, 1);
         ask.ask.algorithm = *algorithm;

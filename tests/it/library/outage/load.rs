@@ -3,12 +3,12 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use tidegate::limit::key::Key;
 use tidegate::plan::{LimitSpec, OnStoreError};
 
 use super::cluster::on;
 use super::{Bench, ask, key, limit};
 use crate::support::cluster::Cluster;
+use tidegate::store::BucketKey;
 
 /// The tokens of each bucket, which does not refill during a test.
 const BURST: u64 = 1_000;
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 4;
 /// The requests of one limit and one key.
 struct Lane {
     spec: LimitSpec,
-    key: Key,
+    key: BucketKey,
     passed: Cell<u64>,
     refused: Cell<u64>,
     unavailable: Cell<u64>,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
-use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{ProcessStore, Store};
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 use super::{ask_with, limiter, now};
 use crate::support::PATIENCE;
 use crate::support::bench::decide;
+use crate::support::limits::no_key;
 use crate::support::redis::{RedisServer, location};
 
 struct Process {
@@ -31,7 +31,7 @@ impl Process {
 
     /// How many of these requests pass.
     async fn passed(&self, spec: &LimitSpec, params: Params, requests: u64) -> u64 {
-        let none = Key::empty();
+        let none = no_key();
         let mut passed = 0;
         for _ in 0..requests {
             let answer = decide(&self.store, &[ask_with(spec, &none, 1, params)], now()).await;

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 use tidegate::limit::waiting::MaxWait;
 
 use super::{Bench, ask, limiter, now, store};
 use crate::support::bench::decide;
 use crate::support::java::Java;
+use crate::support::limits::no_key;
 use crate::support::redis::RedisServer;
 
 /// Every entry that is added to a limiter's set, as a server's monitor tells it: score and permits.
@@ -116,7 +116,7 @@ async fn both_sides_keep_within_the_rate() {
     Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
     let watch = Watch::on(&server);
     let services = Services::start(&server);
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let other = store(&server);
     let mut proxies = 0;
     let mut turn = 0;
@@ -146,7 +146,7 @@ async fn both_sides_keep_within_the_rate_while_some_wait() {
     clock.try_set_rate(RATE, INTERVAL_MS);
     let watch = Watch::on(&server);
     let services = Services::start(&server);
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let (mut passed, mut held, mut left, mut turn) = (0, 0, 0, 0);
     while held < ENOUGH || services.taken() < ENOUGH {
         turn += 1;

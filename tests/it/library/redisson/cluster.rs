@@ -2,14 +2,13 @@
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 use tidegate::plan::OnStoreError;
 use tidegate::store::Party;
 
 use super::{ask, ask_with, limiter, now, parties, store_at};
 use crate::support::bench::decide;
 use crate::support::cluster::Cluster;
-use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 use crate::support::redis::location;
 
 #[tokio::test]
@@ -20,7 +19,7 @@ async fn a_limiters_keys_share_a_slot() {
     for name in ["orders", "a:{b}:c"] {
         let spec = limiter(name);
         for passes in [true, true, true, false] {
-            let answer = decide(&store, &[ask_with(&spec, &Key::empty(), 1, figures)], now()).await;
+            let answer = decide(&store, &[ask_with(&spec, &no_key(), 1, figures)], now()).await;
             assert_eq!(answer.unwrap().verdict == Verdict::PASS, passes, "{name}");
         }
         let place = cluster.master_of(name);
@@ -34,7 +33,7 @@ async fn a_limiters_keys_share_a_slot() {
 async fn a_name_with_odd_braces_breaks_no_call_but_its_own() {
     let cluster = Cluster::of_masters();
     let store = store_at(location(&cluster.url()));
-    let (bucket, key, none) = (limit("bucket"), Key::of([Some(&b"x"[..])]), Key::empty());
+    let (bucket, key, none) = (limit("bucket"), key("x"), no_key());
     for name in ["x{", "x}", "{}x"] {
         let mut spec = limiter(name);
         spec.on_store_error = OnStoreError::Allow;

@@ -9,7 +9,8 @@ use tidegate::limit::key::Key;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
 use crate::support::bench::decide;
 use crate::support::java::Java;
-use crate::support::limits::limit;
+use crate::support::limits::{limit, no_key};
+use tidegate::store::BucketKey;
 
 #[tokio::test]
 async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
@@ -37,7 +38,7 @@ async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
 async fn with_a_rate_figures_are_set_only_where_there_are_none() {
     let bench = Bench::start();
     let params = |rate: &str| Params::new(Some(rate.parse().unwrap()), Sharing::Overall).unwrap();
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     bench.store.peek(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
     assert!(bench.keys().is_empty(), "a look writes nothing");
     bench.decide(&[ask_with(&spec, &none, 1, params("7/10m"))]).await;
@@ -56,7 +57,7 @@ async fn with_a_rate_figures_are_set_only_where_there_are_none() {
 #[tokio::test]
 async fn a_limiter_that_the_proxy_makes_has_the_keep_alive_time_of_the_file() {
     let bench = Bench::start();
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let params = Params::new(Some("7/10m".parse().unwrap()), Sharing::Overall).unwrap();
     let kept = params.with_keep_alive(Duration::from_secs(900));
     let keep = || bench.server.run::<String>(&["HGET", "orders", "keepAliveTime"]);
@@ -100,7 +101,7 @@ async fn keys_expire_as_redissons_do() {
 async fn per_client_each_process_has_its_own_permits() {
     let bench = Bench::start();
     let other = store(&bench.server);
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let params = Params::new(Some("2/h".parse().unwrap()), Sharing::PerClient).unwrap();
     let ask = ask_with(&spec, &none, 1, params);
     for (store, left) in [(&bench.store, 1), (&bench.store, 0), (&other, 1)] {
@@ -122,7 +123,7 @@ async fn a_limiter_of_a_key_is_called_by_its_values() {
     let bench = Bench::start();
     let mut spec = limiter("orders");
     spec.key.sources = limit("shared").key.sources;
-    let key = Key::of([Some(&b"a|b%"[..])]);
+    let key = BucketKey::from(Key::of([Some(&b"a|b%"[..])]));
     let mut java = Java::new(&bench.server, "orders:a|b%");
     java.try_set_rate(3, HOUR_MS);
     let answer = bench.decide(&[ask(&spec, &key, 1)]).await;

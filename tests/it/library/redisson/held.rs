@@ -5,18 +5,17 @@ use std::time::Duration;
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
-use tidegate::limit::key::Key;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::LimitSpec;
-use tidegate::store::BucketAsk;
+use tidegate::store::{BucketAsk, BucketKey};
 
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
-use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 
 /// A request that may be held for this many hours.
-fn patient<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, hours: u64) -> BucketAsk<'r> {
+fn patient<'r>(spec: &'r LimitSpec, key: &'r BucketKey, cost: u64, hours: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, cost);
     ask.ask.max_wait = MaxWait::of(Duration::from_secs(3_600 * hours));
     ask
@@ -25,7 +24,7 @@ fn patient<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, hours: u64) -> Buck
 impl Bench {
     /// A request that may be held for this many hours, and for how long it is.
     async fn hold(&self, cost: u64, hours: u64) -> (Answer, Option<Duration>) {
-        let (spec, none) = (limiter("orders"), Key::empty());
+        let (spec, none) = (limiter("orders"), no_key());
         let answer = self.decide(&[patient(&spec, &none, cost, hours)]).await;
         let held = match answer.decisions[0].unwrap().outcome {
             Outcome::Delay(wait) => Some(wait),
@@ -137,7 +136,7 @@ async fn who_comes_later_takes_nothing_from_those_who_wait() {
     assert!(is_hours(wait.unwrap(), 2), "{wait:?}");
     drop(_large);
     bench.until(3, 1).await;
-    let refused = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await;
+    let refused = bench.decide(&[ask(&limiter("orders"), &no_key(), 1)]).await;
     let decision = refused.decisions[0].unwrap();
     assert!(!decision.outcome.passes() && decision.remaining == 0, "{decision:?}");
     assert_eq!(java.try_acquire(3), Some(0), "for Java it is");
@@ -167,7 +166,7 @@ async fn giving_back_takes_nothing_from_those_who_wait() {
     java.try_set_rate(3, HOUR_MS);
     java.try_acquire(3);
     let (_held, _) = bench.hold(2, 9).await;
-    let (spec, none, used) = (limiter("orders"), Key::empty(), Difference::Less(9));
+    let (spec, none, used) = (limiter("orders"), no_key(), Difference::Less(9));
     bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
     bench.store.settled().await;
     assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(1), 1));
@@ -204,7 +203,7 @@ async fn several_limits_hold_for_the_longest_wait_or_not_at_all() {
         java.try_acquire(1);
     }
     let (orders, slow, bucket) = (limiter("orders"), limiter("slow"), limit("bucket"));
-    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let (none, key) = (no_key(), key("x"));
     let asks = |hours| {
         let mut bucket = bucket_ask(&bucket, &key, 1);
         bucket.ask.max_wait = MaxWait::of(Duration::from_secs(3_600));
@@ -243,7 +242,7 @@ async fn where_each_client_counts_each_has_its_own_queue() {
     let bench = Bench::start();
     let other = store(&bench.server);
     let params = Params::new(Some("1/h".parse().unwrap()), Sharing::PerClient).unwrap();
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let mut ask = ask_with(&spec, &none, 1, params);
     ask.ask.max_wait = MaxWait::of(Duration::from_secs(7_200));
     for store in [&bench.store, &other] {

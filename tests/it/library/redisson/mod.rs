@@ -16,16 +16,17 @@ use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::Outcome;
-use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{BucketAsk, LimiterFigures, Party, ProcessStore, Store, Unavailable};
+use tidegate::store::{
+    BucketAsk, BucketKey, LimiterFigures, Party, ProcessStore, Store, Unavailable,
+};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
-use crate::support::limits::limit;
+use crate::support::limits::{limit, no_key};
 use crate::support::redis::{RedisServer, location};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -52,7 +53,7 @@ impl Bench {
 
     /// What remains after a request of this cost, or when it may come again.
     async fn take(&self, spec: &LimitSpec, cost: u64) -> Result<u64, Option<Duration>> {
-        let answer = self.decide(&[ask(spec, &Key::empty(), cost)]).await;
+        let answer = self.decide(&[ask(spec, &no_key(), cost)]).await;
         let decision = answer.decisions[0].unwrap();
         match decision.outcome {
             Outcome::Allow => Ok(decision.remaining),
@@ -109,11 +110,16 @@ fn limiter(name: &str) -> LimitSpec {
     spec
 }
 
-fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64) -> BucketAsk<'r> {
+fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, cost: u64) -> BucketAsk<'r> {
     ask_with(spec, key, cost, Params::new(None, Sharing::Overall).unwrap())
 }
 
-fn ask_with<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, params: Params) -> BucketAsk<'r> {
+fn ask_with<'r>(
+    spec: &'r LimitSpec,
+    key: &'r BucketKey,
+    cost: u64,
+    params: Params,
+) -> BucketAsk<'r> {
     let algorithm = Algorithm::Redisson(params);
     let cost = Cost::new(cost).unwrap();
     BucketAsk {
@@ -195,7 +201,7 @@ async fn the_wait_is_true_for_more_than_one_permit() {
         assert!(wait <= exact && late < Duration::from_secs(30), "{cost}: {wait:?} of {exact:?}");
     }
     assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
-    let answer = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await;
+    let answer = bench.decide(&[ask(&limiter("orders"), &no_key(), 1)]).await;
     let figures = LimiterFigures { capacity: 10, window_seconds: 3_600 };
     assert_eq!(answer.claims[0].figures, Some(figures));
 }

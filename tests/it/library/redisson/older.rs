@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
-use tidegate::limit::key::Key;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::store::{BucketAsk, Unavailable};
 
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits};
 use crate::support::java::Java;
+use crate::support::limits::no_key;
 use crate::support::redis::RedisServer;
 
 /// What `tryAcquire` of each of these versions has written after it took one permit. KEYS: value, permits.
@@ -75,7 +75,7 @@ const OF_ALL: [&str; 2] = ["{orders}:value", "{orders}:permits"];
 /// Both sides together admitted twice the rate, and nobody was told.
 #[tokio::test]
 async fn an_older_redisson_on_the_same_keys_is_that_limiters_error() {
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let params = Params::new(Some("5/h".parse().unwrap()), Sharing::Overall).unwrap();
     for (version, script) in ACQUIRED {
         for (when, age_ms) in [("just now", 0), ("an interval ago", HOUR_MS + 5)] {
@@ -94,7 +94,7 @@ async fn an_older_redisson_on_the_same_keys_is_that_limiters_error() {
 /// Java reads a proxy's entries as other numbers of permits, and later lets everything pass.
 #[tokio::test]
 async fn an_older_redisson_that_comes_later_is_found_too() {
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     for (version, script) in &ACQUIRED[1..] {
         for (when, age_ms) in [("newer", 0), ("older, by a clock that is behind", HOUR_MS / 2)] {
             let bench = Bench::start();
@@ -109,7 +109,7 @@ async fn an_older_redisson_that_comes_later_is_found_too() {
 
 #[tokio::test]
 async fn a_window_of_an_older_redisson_is_known_whatever_the_figures_are() {
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     for (name, change) in [
         ("a lower rate", &["HSET", "orders", "rate", "3"][..]),
         ("a higher rate", &["HSET", "orders", "rate", "30"]),
@@ -132,7 +132,7 @@ async fn when_the_older_redisson_has_gone_the_limiter_works() {
         set_rate(&bench.server);
         let at = Java::new(&bench.server, "orders").redis_ms();
         acquire(&bench.server, script, OF_ALL, at);
-        assert!(bench.try_decide(&[ask(&spec, &Key::empty(), 1)]).await.is_err(), "{version}");
+        assert!(bench.try_decide(&[ask(&spec, &no_key(), 1)]).await.is_err(), "{version}");
         // What `setRate` of a newer version does, and `tidegate redisson set`.
         Java::new(&bench.server, "orders").set_rate(5, HOUR_MS);
         assert_eq!(bench.take(&spec, 1).await, Ok(4), "{version}");
@@ -142,7 +142,7 @@ async fn when_the_older_redisson_has_gone_the_limiter_works() {
 #[tokio::test]
 async fn a_process_of_its_own_keys_knows_an_older_redisson_too() {
     let params = Params::new(Some("5/h".parse().unwrap()), Sharing::PerClient).unwrap();
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     for (version, script) in ACQUIRED {
         let bench = Bench::start();
         bench.decide(&[ask_with(&spec, &none, 1, params)]).await.keep();

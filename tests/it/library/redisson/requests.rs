@@ -6,7 +6,6 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::limit::rate::Rate;
 use tidegate::limit::waiting::MaxWait;
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, parties, permits, store_at};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
-use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 use crate::support::redis::{RedisServer, location};
 
 #[tokio::test]
@@ -28,7 +27,7 @@ async fn nothing_is_taken_where_another_limit_refuses() {
     let (shared, bucket) = (limiter("orders"), limit("bucket"));
     let mut node = limit("node");
     node.scope = tidegate::limit::Scope::Node;
-    let key = Key::of([Some(&b"x"[..])]);
+    let key = key("x");
     let asks = [bucket_ask(&node, &key, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
     let remaining = |answer: &Answer| -> Vec<u64> {
         answer.decisions.iter().map(|decision| decision.unwrap().remaining).collect()
@@ -47,7 +46,7 @@ async fn nothing_is_taken_where_another_limit_refuses() {
     }
     // And the other way round: the limiter refuses.
     assert_eq!(java.try_acquire(6), Some(0));
-    let fresh = Key::of([Some(&b"y"[..])]);
+    let fresh = crate::support::limits::key("y");
     let asks =
         [bucket_ask(&node, &fresh, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &fresh, 2)];
     let refused = bench.decide(&asks).await;
@@ -64,7 +63,7 @@ async fn a_request_that_leaves_gives_back_what_it_took() {
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(10, HOUR_MS);
     let (shared, bucket) = (limiter("orders"), limit("bucket"));
-    let key = Key::of([Some(&b"x"[..])]);
+    let key = key("x");
     // A limit that is decided first, so that the connection is there.
     bench.take(&shared, 1).await.unwrap();
     let asks = [ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
@@ -96,7 +95,7 @@ async fn a_shadow_takes_where_it_allows_and_never_refuses() {
     java.try_set_rate(1, HOUR_MS);
     let mut shadow = limiter("orders");
     shadow.mode = Mode::Shadow;
-    let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+    let (bucket, key) = (limit("bucket"), key("x"));
     for (remaining, outcome) in [(9, true), (8, false)] {
         let asks = [ask(&shadow, &key, 1), bucket_ask(&bucket, &key, 10)];
         let answer = bench.decide(&asks).await;
@@ -111,7 +110,7 @@ async fn what_a_request_used_more_or_less_is_settled() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(10, HOUR_MS);
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let now_ms = java.redis_ms();
     java.try_acquire_at(4, now_ms - 60_000);
     let settle = async |used| {
@@ -132,7 +131,7 @@ async fn what_a_request_used_more_or_less_is_settled() {
 async fn whatever_a_request_used_its_entry_can_be_read() {
     let bench = Bench::start();
     Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
-    let (spec, none) = (limiter("orders"), Key::empty());
+    let (spec, none) = (limiter("orders"), no_key());
     let used = Difference::More(u64::MAX);
     bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
     bench.store.settled().await;
@@ -155,7 +154,7 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
             bench.server.run::<redis::Value>(set_up);
         }
         let mut spec = limiter("orders");
-        let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+        let (bucket, key) = (limit("bucket"), key("x"));
         for _ in 0..10 {
             let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
             assert_eq!(bench.try_decide(&asks).await, Err(Unavailable { by: 1 }), "{name}");
@@ -175,7 +174,7 @@ async fn redis_decides_beside_what_cannot_decide() {
     bench.server.run::<()>(&["RPUSH", "tidegate:{x}:odd", "no bucket"]);
     let (mut unset, odd, good) = (limiter("unset"), limit("odd"), limit("good"));
     unset.on_store_error = OnStoreError::Allow;
-    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let (none, key) = (no_key(), key("x"));
     let asks = [ask(&unset, &none, 1), bucket_ask(&odd, &key, 10), bucket_ask(&good, &key, 10)];
     let answer = bench.decide(&asks).await;
     assert_eq!(parties(&answer), [Party::Nobody, Party::Process, Party::Redis]);
@@ -185,7 +184,7 @@ async fn redis_decides_beside_what_cannot_decide() {
 async fn a_request_never_meets_permits_of_its_own() {
     let (orders, bucket, mut unset) = (limiter("orders"), limit("bucket"), limiter("unset"));
     unset.on_store_error = OnStoreError::Allow;
-    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let (none, key) = (no_key(), key("x"));
     for (name, other, by) in [
         ("a bucket of another type", bucket_ask(&bucket, &key, 1), Party::Process),
         ("a limiter without figures", ask(&unset, &none, 1), Party::Nobody),
@@ -214,7 +213,7 @@ async fn a_silent_redis_is_waited_for_once() {
     let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
     let (mut orders, bucket) = (limiter("orders"), limit("bucket"));
     orders.on_store_error = OnStoreError::Allow;
-    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let (none, key) = (no_key(), key("x"));
     let asks = [ask(&orders, &none, 1), bucket_ask(&bucket, &key, 10)];
     decide(&store, &asks, now()).await.unwrap();
     server.pause();
@@ -246,7 +245,7 @@ async fn one_limiter_alone_is_one_call() {
 async fn a_user_with_the_rights_of_the_manual_can_share_a_limiter() {
     let server = RedisServer::start();
     let store = store_at(server.as_user());
-    let (spec, key) = (limiter("orders"), Key::empty());
+    let (spec, key) = (limiter("orders"), no_key());
     let rate = Rate::new(2, HOUR_MS * 1_000);
     let params = Params::new(rate.ok(), Sharing::Overall).unwrap();
     let mut one = ask_with(&spec, &key, 1, params);
@@ -271,7 +270,7 @@ async fn a_flood_that_another_limit_refuses_takes_no_permits() {
     bench.server.run::<()>(&["HSET", "one", "rate", "1"]);
     let (all, one, bucket) = (limiter("all"), limiter("one"), limit("bucket"));
     let one = LimitSpec { name: Name::new("one").unwrap(), ..one };
-    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let (none, key) = (no_key(), key("x"));
     // What limiters get back, and nothing else, is removed by ZREM.
     let returned = || {
         let stats: String = bench.server.run(&["INFO", "commandstats"]);

@@ -139,6 +139,23 @@ fn a_bucket_that_is_deleted_is_new() {
     });
 }
 
+/// A regression: in the process a bucket was found by the plain values of its key alone, and the log has hashes.
+#[test]
+fn a_bucket_is_found_by_the_key_that_the_log_has() {
+    in_both_stores(|store| {
+        let proxy = by_user("rate = \"3/h\"", store).start();
+        assert!(passes(&proxy, "secret-a"));
+        let path = format!("/user/keys/{HASH}");
+        let left = || ask(proxy.admin(), "GET", &path, "").json()["remaining"].clone();
+        assert_eq!(left(), 2);
+        assert!(passes(&proxy, "secret-a") && passes(&proxy, "secret-a"));
+        assert!(!passes(&proxy, "secret-a"));
+        assert_eq!(left(), 0);
+        assert_eq!(ask(proxy.admin(), "DELETE", &path, "").status, 204);
+        assert!(left() == 3 && passes(&proxy, "secret-a"));
+    });
+}
+
 #[test]
 fn a_limit_without_a_key_has_the_empty_one() {
     in_both_stores(|store| {
