@@ -75,6 +75,8 @@ struct Away {
     next_probe: Option<Instant>,
     /// The counts of [`Without`] that log lines have reported: decided, refused.
     counted: (u64, u64),
+    /// What they were a second ago.
+    seen: (u64, u64),
     /// When a line outside an outage last reported them.
     missed: Option<Instant>,
 }
@@ -279,11 +281,14 @@ impl RedisHealth {
     }
 
     /// Logs how many requests were decided without Redis outside an outage: Redis was too slow at times, or
-    /// away too shortly to be noticed. To be called about once a second.
+    /// away too shortly to be noticed. To be called about once a second. The line comes a second late, because an
+    /// outage may be beginning: its own lines tell of these requests.
     pub(in crate::store) fn tell_missed(&self) {
         let mut away = self.away.lock();
+        let seen = std::mem::replace(&mut away.seen, self.without());
+        let is_news = seen.0 > away.counted.0 || seen.1 > away.counted.1;
         let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
-        if !self.is_up() || told_lately || self.without() == away.counted {
+        if !self.is_up() || told_lately || !is_news {
             return;
         }
         away.missed = Some(Instant::now());

@@ -69,6 +69,7 @@ async fn requests_that_redis_missed_are_told_of_once() {
     let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
     assert_eq!(told(&|| health.tell_missed()), []);
     health.decided_without();
+    assert_eq!(told(&|| health.tell_missed()), [], "an outage may be beginning");
     assert_eq!(told(&|| health.tell_missed()), missed(1, 0));
     health.decided_without();
     health.refused_without();
@@ -91,6 +92,7 @@ async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
     let health = RedisHealth::new("here".into());
     let told = || {
         health.decided_without();
+        health.tell_missed();
         crate::observe::testing::lines(|| health.tell_missed()).remove(0)
     };
     health.counts.failed(&StoreError::TimedOut);
