@@ -40,6 +40,10 @@ const FAILURES: u32 = 3;
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
+/// The time until another sentinel is asked where one names another master. What is taken from the old one meanwhile
+/// is lost.
+const SECOND_SENTINEL: Duration = Duration::from_millis(100);
+
 /// The number of names that are tried for a probe's key. A server that has more than a few slots has at least
 /// one of these names in its slots.
 const MOST_NAMES: u32 = 10_000;
@@ -350,7 +354,7 @@ impl RedisServer {
         let demoted = async {
             let mut named = None;
             while self.connector.may_move() {
-                sleep(MASTER_CHECK).await;
+                sleep(if named.is_none() { MASTER_CHECK } else { SECOND_SENTINEL }).await;
                 let Ok(master) = self.connector.find().await else { continue };
                 let other = Some(master).filter(|master| master != server);
                 if other.is_some() && other == named {
