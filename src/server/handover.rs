@@ -22,7 +22,8 @@ impl Supervisor {
             return events::handover_under_way(successor.pid());
         }
         let (command, sockets) = (&self.command, self.sockets.sockets());
-        match Successor::start(command, sockets, successor::TIME_LIMIT) {
+        let processes = self.process.store.counters().processes;
+        match Successor::start(command, sockets, processes, successor::TIME_LIMIT) {
             Ok(successor) => {
                 events::successor_started(successor.pid());
                 self.successor = Some(successor);

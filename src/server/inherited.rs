@@ -20,6 +20,9 @@ pub(super) const FIRST: RawFd = 3;
 /// The name of the socket on which a predecessor waits for the word that this process is ready.
 pub(super) const PREDECESSOR: &str = "tidegate-predecessor";
 
+/// The variable in which a predecessor says how many processes share Redis.
+pub(super) const PROCESSES: &str = "TIDEGATE_PROCESSES";
+
 /// The sockets that were handed over and are not in use yet.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
@@ -65,6 +68,12 @@ impl InheritedSockets {
             sockets.push(InheritedSocket { descriptor, name, address, listener });
         }
         Ok(Self { sockets, predecessor })
+    }
+
+    /// The number of processes that share Redis, if a predecessor has said it.
+    pub(super) fn processes(&self) -> Option<u64> {
+        self.predecessor.as_ref()?;
+        env::var(PROCESSES).ok()?.parse().ok()
     }
 
     /// Takes the sockets for an address of this setting out. `None` where none was handed over.

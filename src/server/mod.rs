@@ -131,6 +131,9 @@ impl Supervisor {
         let connections = open_files.connections(&plan);
         let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));
         process.store.put_in_force(&plan.limits);
+        if let Some(processes) = start.inherited.processes() {
+            process.store.begin_with_processes(processes);
+        }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
         let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };

@@ -3,7 +3,7 @@
 //! The successor gets the same arguments and environment, and the listening sockets of all workers. A closed
 //! socket would reset the connections in its queue, so no socket may be lost. The sockets go by the protocol of
 //! systemd (`inherited`). Beside them goes one end of a pair of sockets, on which the successor says that it is
-//! ready.
+//! ready. A variable says how many processes share Redis: the successor may start while Redis is away.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
-use super::inherited::{FIRST, PREDECESSOR};
+use super::inherited::{FIRST, PREDECESSOR, PROCESSES};
 use crate::downstream::Listener;
 
 /// How long a successor may take until it is ready.
@@ -64,9 +64,11 @@ pub(super) struct Successor {
 
 impl Successor {
     /// Starts the successor. It gets these sockets, each with its name, and must be ready within `time_limit`.
+    /// `processes` share Redis.
     pub(super) fn start(
         command: &StartCommand,
         sockets: &[(String, Listener)],
+        processes: u64,
         time_limit: Duration,
     ) -> io::Result<Self> {
         let (word, end) = UnixStream::pair()?;
@@ -82,6 +84,7 @@ impl Successor {
         // The successor's number is not known before it exists, so it is left out.
         start.env_remove("LISTEN_PID").env_remove("LISTEN_FDS_FIRST_FD");
         start.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        start.env(PROCESSES, processes.to_string());
         let mappings = (FIRST..).zip(handed_over);
         let mappings = mappings.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
         start.fd_mappings(mappings.collect()).map_err(io::Error::other)?;
@@ -143,7 +146,7 @@ mod tests {
     async fn fault(script: &str, time_limit: Duration) -> String {
         let arguments = ["-c", script].map(OsString::from).to_vec();
         let command = StartCommand { program: "sh".into(), arguments };
-        let mut successor = Successor::start(&command, &[], time_limit).unwrap();
+        let mut successor = Successor::start(&command, &[], 1, time_limit).unwrap();
         let fault = successor.ready().await.unwrap_err();
         successor.end().await;
         fault
@@ -171,7 +174,7 @@ mod tests {
     async fn a_successor_says_that_it_is_ready() {
         let arguments = ["-c", "printf 1 >&3; exec sleep 1000"].map(OsString::from).to_vec();
         let command = StartCommand { program: "sh".into(), arguments };
-        let mut successor = Successor::start(&command, &[], TIME_LIMIT).unwrap();
+        let mut successor = Successor::start(&command, &[], 1, TIME_LIMIT).unwrap();
         assert_eq!(successor.ready().await, Ok(()));
         successor.end().await;
     }
@@ -179,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_gone_is_an_error() {
         let command = StartCommand { program: "/nowhere/tidegate".into(), arguments: Vec::new() };
-        let started = Successor::start(&command, &[], TIME_LIMIT);
+        let started = Successor::start(&command, &[], 1, TIME_LIMIT);
         assert_eq!(started.err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
     }
 }

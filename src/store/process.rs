@@ -212,6 +212,11 @@ impl ProcessStore {
         if self.prefetches() { without_reserve(spec, ask) } else { *ask }
     }
 
+    /// This process takes over from one that knew this many processes, and Redis may be away.
+    pub(crate) fn begin_with_processes(&self, known: u64) {
+        self.processes.store(known.max(1), Ordering::Relaxed);
+    }
+
     /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
     pub(super) fn count_processes(&self, held: u64, sent: Instant, now: Instant) {
         let mut highest_at = self.highest_at.lock();

@@ -14,8 +14,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
 use crate::support::service::NotifySocket;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
@@ -339,4 +341,22 @@ fn a_service_manager_is_told_of_the_new_process() {
     assert_eq!(proxy.wait_for_exit().code(), Some(0));
     heir.stop();
     assert_eq!(manager.next(), ["STOPPING=1"]);
+}
+
+/// A regression: a process that took over while Redis was away knew of no other, and decided with the whole limit.
+#[test]
+fn without_redis_a_successor_knows_how_many_processes_share_the_limits() {
+    let (program, mut server) = (Program::new(), RedisServer::start());
+    let limit = "rate = \"12/h\"\nkey = [\"ip\"]";
+    let config = || Proxy::answering().admin().limit("client", limit).store(&server.fields());
+    let (one, _other) = (program.start(&config()), config().start());
+    let value = |name| Metrics::of(one.admin()).value(name);
+    wait_until("each knows two", || value("tidegate_processes") == 2.0);
+    server.kill();
+    wait_until("Redis counts as away", || value("tidegate_store_up") == 0.0);
+    let heir = Heir::of(&one);
+    wait_until("the old process ends", || one.log.count("stopped") > 0);
+    let passed = (0..20).filter(|_| get(one.address, "/", &[]).status == 200).count();
+    assert_eq!((passed, value("tidegate_processes")), (6, 2.0));
+    heir.stop();
 }
