@@ -139,13 +139,12 @@ impl Moment {
 
 impl<'p> Claim<'p> {
     /// A claim on which no party has decided. A closed limit needs no party: its decision is known.
-    pub fn new(spec: &'p Arc<LimitSpec>, key: impl Into<BucketKey>, ask: Ask) -> Self {
+    pub fn new(spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
         let (party, decision) = match ask.algorithm {
             Algorithm::Closed => (Party::Nobody, Some(Decision::NEVER)),
             _ => (Party::Process, None),
         };
         let place = RedisPlace::default();
-        let key = key.into();
         Self { spec, key, ask, decision, figures: None, party, place, taken: None, grant: None }
     }
 

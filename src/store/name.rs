@@ -38,7 +38,7 @@ impl BucketKey {
     }
 }
 
-/// A key without secret values.
+/// A key that is shown as it is: it has no secret values, or hashes of them.
 impl From<Key> for BucketKey {
     fn from(plain: Key) -> Self {
         Self { plain, hashed: None }

@@ -51,8 +51,14 @@ fn apply<'p>(
     if spec.exempt.covers(request) {
         return Ok(());
     }
-    let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
-    let key = store.key(spec, key);
+    let key = match limits.last().map(|last| &last.claim) {
+        // Most limits of a route count by the same key.
+        Some(last) if last.spec.key == spec.key => last.key.clone(),
+        _ => {
+            let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
+            store.key(spec, key)
+        }
+    };
     let running = store.running_figures(spec, &key);
     let overridden = running.as_ref().or_else(|| spec.overrides.find(key.plain()));
     let algorithm = overridden.unwrap_or(&spec.figures).at(now);

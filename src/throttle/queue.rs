@@ -150,7 +150,8 @@ mod tests {
         let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
         tokio::time::advance(Duration::from_secs(5)).await;
         let decided = Moment::now(came.present());
-        let mut claims: Vec<_> = (0..11).map(|_| Claim::new(spec, Key::of([None]), ask)).collect();
+        let mut claims: Vec<_> =
+            (0..11).map(|_| Claim::new(spec, Key::of([None]).into(), ask)).collect();
         for claim in &mut claims {
             store.take(&mut [claim], decided).await.unwrap();
         }

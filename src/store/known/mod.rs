@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use self::table::{Known, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_room};
+use self::table::{Known, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_known};
 use super::claim::{Claim, Party};
 use super::memory::{Identity, Memory};
 use super::process::ProcessStore;
@@ -64,14 +64,15 @@ impl KnownRefusals {
         now: Timestamp,
     ) -> Option<RefusalLookup<'_>> {
         let mut table = self.0.lock();
-        if table.refusals.is_empty() {
+        let may_be_known = |claim: &Claim<'_>| is_of_process(claim) || may_be_known(claim);
+        if table.refusals.is_empty() || !claims.iter().all(|claim| may_be_known(claim)) {
             return Some(RefusalLookup::Asks(None));
         }
         // This request may ask about several limits for the others, so all are looked up.
         let known: PerAsk<Option<Known>> = claims
             .iter()
             .map(|claim| match claim.party {
-                Party::Process => is_of_process(claim).then_some(Known::Here),
+                Party::Process => Some(Known::Here),
                 _ => table.find(&shared.memory, claim, now),
             })
             .collect();
@@ -87,11 +88,11 @@ impl KnownRefusals {
             (Some((claim, _)), false) if rooms + 1 == known.len() => {
                 let bucket = shared.memory.identity(&claim.question());
                 return Some(match table.turn(&bucket, claim, now) {
-                    Turn::Any => RefusalLookup::Asks(None),
-                    Turn::First(wakes) => {
+                    Some(Turn::First(wakes)) => {
                         RefusalLookup::Asks(Some(Asker { known: self, bucket, wakes }))
                     }
-                    Turn::Later(woken) => RefusalLookup::Waits(woken),
+                    Some(Turn::Later(woken)) => RefusalLookup::Waits(woken),
+                    None => RefusalLookup::Asks(None),
                 });
             }
             _ => return Some(RefusalLookup::Asks(None)),
@@ -153,33 +154,38 @@ impl KnownRefusals {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
             // A claim has the connection number 0 until the first connection to its server is made.
             let Some(1..) = claim.place.connection else { continue };
-            let bucket = || memory.identity(&claim.question());
             let mut table = self.0.lock();
-            if !table.rooms.is_empty() || refuses && is_exact && may_be_room(claim) {
-                table.note_room(bucket(), claim, refuses, asked);
+            let is_new_room = refuses && is_exact && may_be_known(claim);
+            let is_new =
+                is_new_room || matches!(outcome, Outcome::Reject { .. }) && is_lasting(claim);
+            if !is_new && table.refusals.is_empty() && table.rooms.is_empty() {
+                continue;
+            }
+            let bucket = memory.identity(&claim.question());
+            table.clean(asked);
+            if is_new_room || !table.rooms.is_empty() {
+                table.note_room(bucket, claim, refuses, asked);
             }
             match outcome {
                 Outcome::Reject { retry_after: Some(after) } if is_lasting(claim) => {
                     if !table.has_space(asked) {
                         return;
                     }
-                    table.add(bucket(), KnownRefusal::of(claim, after, is_exact, asked));
+                    table.add(bucket, KnownRefusal::of(claim, after, is_exact, asked));
                 }
-                Outcome::Allow | Outcome::Delay(_) if !table.refusals.is_empty() => {
-                    let Some(refusals) = table.refusals.get_mut(&bucket()) else { continue };
-                    // Somebody may have reset the bucket. Then it has tokens that it lacked before.
-                    let cost = claim.ask.cost;
-                    let had = remaining.saturating_add(cost.get());
+                Outcome::Allow | Outcome::Delay(_) => {
+                    let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
+                    // What was known of the bucket is not true any more, but for what its asker has found out.
                     refusals.retain(|refusal| {
                         let is_asked = asker.is_some_and(|it| refusal.is_asked_by(&it.wakes));
                         let is_empty = is_asked && refusal.cost.get() > remaining;
                         if is_empty {
-                            refusal.took(cost, remaining, asked);
+                            refusal.took(claim.ask.cost, remaining, asked);
                         }
-                        is_empty || refusal.cost.get() > had
+                        is_empty
                     });
                 }
-                _ => {}
+                Outcome::Reject { .. } => {}
             }
         }
     }

@@ -90,8 +90,6 @@ pub(super) enum Known {
 
 /// Who asks Redis about a bucket whose wait has ended.
 pub(super) enum Turn {
-    /// Each request.
-    Any,
     /// This request. It wakes the others when Redis has answered.
     First(Arc<Notify>),
     /// Another request, which wakes this one.
@@ -109,8 +107,8 @@ impl KnownRefusal {
     }
 
     /// When the bucket has enough for this claim. `None` where this refusal does not tell: the bucket has other
-    /// figures, or enough was left, or this is no token bucket and the cost is another one. The time that a token
-    /// bucket needs for the difference of two costs makes no moment too early.
+    /// figures, or enough was left, or this is no token bucket and the cost is another one. For another cost the moment
+    /// may be a microsecond too late. It is never too early: a client is told of it.
     fn ends_for(&self, claim: &Claim<'_>) -> Option<Timestamp> {
         let Ask { algorithm, cost, .. } = claim.ask;
         let is_of = self.is_exact && (self.algorithm, self.place) == (algorithm, claim.place);
@@ -151,9 +149,6 @@ impl RefusalTable {
         claim: &Claim<'_>,
         now: Timestamp,
     ) -> Option<Known> {
-        if !may_be_room(claim) {
-            return None;
-        }
         let bucket = memory.identity(&claim.question());
         let refusals = self.refusals.get_mut(&bucket).filter(|_| is_lasting(claim));
         let refusal =
@@ -185,7 +180,7 @@ impl RefusalTable {
     ) {
         let Some(Decision { outcome, remaining }) = claim.decision else { return };
         let Ask { algorithm, cost, .. } = claim.ask;
-        if outcome != Outcome::Allow || remaining < cost.get() || !may_be_room(claim) {
+        if outcome != Outcome::Allow || remaining < cost.get() {
             self.rooms.remove(&bucket);
         } else if self.rooms.contains_key(&bucket) || refuses && self.has_space(asked) {
             let (until, place) = (asked.plus(ASKING), claim.place);
@@ -194,16 +189,20 @@ impl RefusalTable {
     }
 
     /// Whether this request asks Redis about the bucket, or waits for the answer to another request.
-    pub(super) fn turn(&mut self, bucket: &Identity, claim: &Claim<'_>, now: Timestamp) -> Turn {
-        let mut refusals = self.refusals.get_mut(bucket).into_iter().flatten();
+    pub(super) fn turn(
+        &mut self,
+        bucket: &Identity,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> Option<Turn> {
         let ended = |it: &&mut KnownRefusal| it.ends_for(claim).is_some_and(|ends| now >= ends);
-        let Some(refusal) = refusals.find(ended) else { return Turn::Any };
+        let refusal = self.refusals.get_mut(bucket)?.iter_mut().find(ended)?;
         if let Some(wakes) = &refusal.asked_by {
-            return Turn::Later(Arc::clone(wakes).notified_owned());
+            return Some(Turn::Later(Arc::clone(wakes).notified_owned()));
         }
         let wakes = Arc::new(Notify::new());
         refusal.asked_by = Some(Arc::clone(&wakes));
-        Turn::First(wakes)
+        Some(Turn::First(wakes))
     }
 
     /// The request that wakes these others asks no longer.
@@ -226,17 +225,27 @@ impl RefusalTable {
         refusals.push(refusal);
     }
 
-    /// Whether there is space for one more entry. A full table is looked through now and then, and not for each
-    /// refusal.
+    /// Whether there is space for one more entry.
     pub(super) fn has_space(&mut self, now: Timestamp) -> bool {
-        let is_due = self.cleaned.is_none_or(|cleaned| cleaned.plus(ASKING) <= now);
-        if self.len() >= MOST && is_due {
-            self.rooms.retain(|_, room| now < room.until);
-            self.refusals.retain(|_, of| of.iter().any(|refusal| now < refusal.until));
-            self.lately.retain(|_, until| now < *until);
-            self.cleaned = Some(now);
-        }
+        self.clean(now);
         self.len() < MOST
+    }
+
+    /// Removes what is of no more use: now and then, and more of it while the table is full.
+    pub(super) fn clean(&mut self, now: Timestamp) {
+        let is_full = self.len() >= MOST;
+        let pause = if is_full { ASKING } else { LONGEST };
+        if self.cleaned.is_some_and(|cleaned| now < cleaned.plus(pause)) {
+            return;
+        }
+        self.rooms.retain(|_, room| now < room.until.plus(ASKING));
+        // At the end of the wait one request asks for all others.
+        let is_of_use = |refusal: &KnownRefusal| {
+            now < refusal.until || !is_full && now < refusal.ends.plus(LONGEST)
+        };
+        self.refusals.retain(|_, of| of.iter().any(is_of_use));
+        self.lately.retain(|_, until| now < *until);
+        self.cleaned = Some(now);
     }
 
     fn len(&self) -> usize {
@@ -251,19 +260,19 @@ impl KnownRoom {
     }
 }
 
-/// Whether something is believed that is believed until this time. If not, this request asks Redis again, and the
-/// requests that come meanwhile go on believing.
+/// Whether something is believed that is believed until this time. If this time has just ended, this request asks
+/// Redis again, and the requests that come meanwhile go on believing.
 fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     let is_believed = now < *until;
-    if !is_believed {
+    if !is_believed && now < until.plus(ASKING) {
         *until = now.plus(ASKING);
     }
     is_believed
 }
 
-/// Whether the claim's limit may be known to have room. A limit that holds requests would have to say for how
+/// Whether it may be known what Redis would say to the claim. A limit that holds requests would have to say for how
 /// long. A limit in shadow is asked each time, since its decisions are counted.
-pub(super) fn may_be_room(claim: &Claim<'_>) -> bool {
+pub(super) fn may_be_known(claim: &Claim<'_>) -> bool {
     claim.party == Party::Redis
         && claim.ask.mode == Mode::Enforce
         && claim.ask.max_wait == MaxWait::NONE
@@ -273,7 +282,7 @@ pub(super) fn may_be_room(claim: &Claim<'_>) -> bool {
 /// Whether a refusal of this claim lasts until the moment that Redis names. A limit that holds requests or
 /// settles them later may give tokens back before. A slot may come back at any time.
 pub(super) fn is_lasting(claim: &Claim<'_>) -> bool {
-    may_be_room(claim)
+    may_be_known(claim)
         && !claim.spec.is_settled()
         && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
 }

@@ -99,7 +99,9 @@ pub(super) fn keep_together(claims: &mut [&mut Claim<'_>]) {
             continue;
         }
         match (limit.party, candidate.party) {
-            (Party::WrongType | Party::Unreachable, Party::Redis) if is_undecided(candidate) => {
+            (Party::WrongType | Party::Unreachable, Party::Redis) => {
+                // It may have been asked by a call of its own. What it took goes back.
+                candidate.reset();
                 candidate.party = limit.party;
             }
             (Party::Redis, Party::WrongType | Party::Unreachable) => {

@@ -355,8 +355,8 @@ impl RedisServer {
             let mut named = None;
             while self.connector.may_move() {
                 sleep(if named.is_none() { MASTER_CHECK } else { SECOND_SENTINEL }).await;
-                let Ok(master) = self.connector.find().await else { continue };
-                let other = Some(master).filter(|master| master != server);
+                let master = self.connector.find().await.ok();
+                let other = master.filter(|master| master != server);
                 if other.is_some() && other == named {
                     return;
                 }

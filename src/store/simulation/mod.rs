@@ -119,7 +119,7 @@ impl Limit {
 
     /// A request's claim, for Redis to decide on.
     fn claim(&self, key: usize) -> Claim<'_> {
-        let mut claim = Claim::new(&self.spec, self.keys[key].clone(), self.ask);
+        let mut claim = Claim::new(&self.spec, self.keys[key].clone().into(), self.ask);
         claim.party = Party::Redis;
         claim.place = RedisPlace { connection: Some(1), ..RedisPlace::default() };
         claim

@@ -291,7 +291,8 @@ async fn a_refusal_of_one_cost_tells_about_the_others() {
         assert_eq!(bench.known(), before + 4, "only the first was asked");
         assert!(bench.asked(&of(11), Duration::ZERO).await, "it never passes");
         assert!(bench.decide(&of(2), Duration::ZERO).await.verdict.passes(), "enough was left");
-        assert!(!bench.asked(&of(5), Duration::ZERO).await, "still known");
+        assert!(bench.asked(&of(5), Duration::ZERO).await, "two tokens fewer are left");
+        assert!(!bench.asked(&of(6), Duration::ZERO).await);
         bench.store.forget(&of(5)[0]).await.unwrap();
         assert!(bench.decide(&of(5), Duration::ZERO).await.verdict.passes());
         bench.store.forget(&of(5)[0]).await.unwrap();
@@ -320,14 +321,25 @@ async fn beside_a_limit_with_room_one_request_in_a_tenth_of_a_second_asks() {
             assert!(!known.verdict.passes(), "{room}");
         }
         assert_eq!(bench.known(), before + 3, "{room}");
-        let crowd = (0..32).map(|_| bench.decide(asks, Duration::from_millis(100)));
+        let millis = Duration::from_millis;
+        let crowd = (0..32).map(|_| bench.decide(asks, millis(100)));
         let answers = futures_util::future::join_all(crowd).await;
         assert!(answers.iter().all(|answer| !answer.verdict.passes()), "{room}");
         assert_eq!(bench.known(), before + 3 + 31, "{room}: one of them asks");
+        let before = bench.known();
+        // A request of another route takes, and the room is known to be smaller.
+        assert!(bench.decide(&asks[..1], millis(150)).await.verdict.passes(), "{room}");
+        let known = bench.decide(asks, millis(150)).await;
+        assert_eq!(known.remaining(0) + 1, said.remaining(0), "{room}");
+        assert_eq!(bench.known(), before + 1, "{room}");
+        // After a pause nothing of it is believed.
+        let crowd = (0..3).map(|_| bench.decide(asks, millis(900)));
+        futures_util::future::join_all(crowd).await;
+        assert_eq!(bench.known(), before + 1, "{room}: each of them asks");
         // Where the other limit refuses too, the answer says so, a tenth of a second late at most.
         bench.store.settle(&asks[0], Difference::More(32), Receipt::NONE, Timestamp::MIN);
         bench.store.settled().await;
-        let late = bench.decide(asks, Duration::from_millis(300)).await;
+        let late = bench.decide(asks, millis(1_000)).await;
         assert!(!late.decisions[0].unwrap().outcome.passes(), "{room}");
         for ask in asks {
             bench.store.forget(ask).await.unwrap();

@@ -14,6 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::{Lead, Timestamp};
+use crate::limit::waiting::MaxWait;
 
 /// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
@@ -161,9 +162,9 @@ fn take(state: State, tokens: u64) -> State {
 /// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
 /// that it could never have held.
 ///
-/// Where requests go at `even` spacing, and where this request was still held, tokens are given back only if no
-/// request came behind this one. Held requests keep their moments. With tokens given back, the next requests would go
-/// at the same moments, and more would go at once than the bucket holds.
+/// In two cases tokens are given back only if no request came behind this one: requests go at `even` spacing, or this
+/// request was still held. Held requests keep their moments. With tokens given back, the next requests would go at the
+/// same moments, and more would go at once than the bucket holds.
 pub fn settle(
     params: &Params,
     even: bool,
@@ -177,7 +178,7 @@ pub fn settle(
         Difference::Less(tokens) => {
             let to_come = to_come(params, state, settled);
             let is_last = (state.missing, state.rest) <= to_come;
-            let is_held = to_come > (params.burst.get(), 0);
+            let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
             let is_lost = (even || is_held) && !is_last;
             let (back, part) = if is_lost { (0, 0) } else { to_come.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);

@@ -161,7 +161,7 @@ if cost < 0 then
   if receipt >= 2^53 - 1 then
     back = 2^53
   end
-  local is_held = back > burst or back == burst and part > 0
+  local is_held = max_wait < -1 and (back > burst or back == burst and part > 0)
   if (is_held or algorithm == 'leaky-bucket') and
     (missing > back or missing == back and besides > part) then
     back, part = 0, 0
