@@ -98,7 +98,7 @@ impl Whole<'_> {
             for (source, span) in limit.alternatives() {
                 let KeySource::Param(param) = source else { continue };
                 let (lack, expected) = match path {
-                    Some(path) if path.params().any(|known| known == param) => continue,
+                    Some(path) if has_param(path, param) => continue,
                     Some(path) => (
                         "this route lacks",
                         format!("expected `{{{param}}}` in its path, {}", path.as_str()),
@@ -130,7 +130,7 @@ impl Whole<'_> {
             let Some(patterns) = patterns.collect::<Option<Vec<_>>>() else { continue };
             for source in key.sources.iter().flat_map(KeySource::alternatives) {
                 let KeySource::Param(param) = source else { continue };
-                let has = |pattern: &&Pattern| pattern.params().any(|known| known == param);
+                let has = |pattern: &&Pattern| has_param(pattern, param);
                 if !patterns.is_empty() && !patterns.iter().any(has) {
                     let title = format!(
                         "\"{name}\" hashes by `param:{param}`, which none of its routes has"
@@ -223,4 +223,9 @@ impl Whole<'_> {
             }
         }
     }
+}
+
+/// Whether a path has this parameter. A path in another proxy's syntax, which matches nothing, may be meant to have it.
+fn has_param(path: &Pattern, param: &str) -> bool {
+    path.is_of_no_path() || path.params().any(|known| known == param)
 }

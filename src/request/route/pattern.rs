@@ -75,6 +75,11 @@ impl Pattern {
         Self { text: text.to_owned(), segments: vec![Segment::Literal(format!("\\{text}"))] }
     }
 
+    /// Whether this is a pattern that no path matches.
+    pub(crate) fn is_of_no_path(&self) -> bool {
+        matches!(&*self.segments, [Segment::Literal(text)] if text.starts_with('\\'))
+    }
+
     /// The pattern as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.text

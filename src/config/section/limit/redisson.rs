@@ -127,7 +127,15 @@ pub(super) fn warn_of_lasting_keys(
             .cx
             .warning(
                 span,
-                format!("clients choose `{source}`, and keys of a Redisson limiter never expire"),
+                match source {
+                    KeySource::Ip => {
+                        "there are many addresses, and keys of a Redisson limiter never expire"
+                            .to_owned()
+                    }
+                    _ => format!(
+                        "clients choose `{source}`, and keys of a Redisson limiter never expire"
+                    ),
+                },
                 "each new value writes three keys into Redis for ever",
             )
             .help("add `keep_alive`, as in \"1h\": at least the rate's interval");
