@@ -4,7 +4,7 @@ use super::ApiProblem;
 use crate::limit::key::{Key, KeyBuilder};
 use crate::percent::decode;
 use crate::plan::{KeyDisplay, LimitSpec};
-use crate::request::key::{KeySource, Missing, is_hash};
+use crate::request::key::{KeySource, Missing, ip_text, is_hash};
 use crate::request::overrides::Part;
 use crate::store::stored_text;
 
@@ -108,9 +108,13 @@ fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
     )))
 }
 
-/// A value in the form that keys use, by the rules of a limit's `overrides`.
+/// A value in the form that keys use, by the rules of a limit's `overrides`. An IPv6 address stands for the network by
+/// which it is counted.
 fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, ApiProblem> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
+    if let (KeySource::Ip, Ok(address)) = (source, text.parse()) {
+        return Ok(ip_text(address, ipv6_prefix).to_vec());
+    }
     match Part::parse(text, source, ipv6_prefix).map_err(ApiProblem::nonsense)? {
         Part::Exact(value) => Ok(value.into_bytes()),
         Part::Network(_) | Part::Any | Part::Alternative(..) => Err(ApiProblem::nonsense(format!(
@@ -163,7 +167,8 @@ mod tests {
             ("[\"header:x-a\"]", "test", Hashed, "error `header:x-a` is hashed in keys"),
             ("[\"header:x-a\"]", "*?plain", Hashed, "error `*` is more than one key"),
             ("[\"ip\"]", "10.0.0.0%2F8", Hashed, "error `10.0.0.0/8` is more than one key"),
-            ("[\"ip\"]", "2001:db8::1", Hashed, "error IPv6 clients are counted by"),
+            ("[\"ip\"]", "2001:db8::1", Hashed, "2001:db8::/64"),
+            ("[\"ip\"]", "::ffff:192.0.2.1", Hashed, "192.0.2.1"),
             ("[\"ip\"]", "a", Hashed, "error `a` is no address"),
             ("[\"ip\"]", "192.0.2.1%7CGET", Hashed, "error KEY has 2 of 1 values: `ip`"),
             ("[\"ip\", \"method\"]", "192.0.2.1", Hashed, "error KEY has 1 of 2 values"),

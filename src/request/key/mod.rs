@@ -144,7 +144,7 @@ pub(super) type ShortText = SmallVec<[u8; 48]>;
 ///
 /// Not inlined: in the loop over sources, part of its work would be done for every source.
 #[inline(never)]
-pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
+pub(crate) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
     match client_network(address, ipv6_prefix) {
         IpAddr::V4(v4) => ipv4_text(v4),
         IpAddr::V6(network) => {
