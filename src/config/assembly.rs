@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
-use super::doubts::lines::Lines;
+use super::doubts::lines::LineDoubts;
 use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
@@ -140,7 +140,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     if !cx.has_errors() {
         let routes: Vec<_> = finished.iter().chain([&no_route]).collect();
         let store = &store.location;
-        Lines { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
+        LineDoubts { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
     }
     Some(Plan {
         server,

@@ -7,7 +7,7 @@ use crate::limit::Scope;
 use crate::plan::{LimitSpec, NO_ROUTE, RedisTopology, RouteSpec, StoreLocation, holds};
 
 /// The finished limits with the places of their names, and all routes, that for requests without a route too.
-pub(crate) struct Lines<'l> {
+pub(crate) struct LineDoubts<'l> {
     pub(crate) cx: &'l Context<'l>,
     pub(crate) limits: &'l [LimitSpec],
     pub(crate) spans: &'l [Span],
@@ -15,7 +15,7 @@ pub(crate) struct Lines<'l> {
     pub(crate) store: &'l StoreLocation,
 }
 
-impl Lines<'_> {
+impl LineDoubts<'_> {
     /// Warns of each pair once. What one limit of a pair holds, the other has counted before: it may reach the API all
     /// at once.
     pub(crate) fn check(&self) {

@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use self::table::{Known, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_known};
+use self::table::{
+    KnownAnswer, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_known,
+};
 use super::claim::{Claim, Party};
 use super::memory::{Identity, Memory};
 use super::process::ProcessStore;
@@ -69,19 +71,19 @@ impl KnownRefusals {
             return Some(RefusalLookup::Asks(None));
         }
         // This request may ask about several limits for the others, so all are looked up.
-        let known: PerAsk<Option<Known>> = claims
+        let known: PerAsk<Option<KnownAnswer>> = claims
             .iter()
             .map(|claim| match claim.party {
-                Party::Process => Some(Known::Here),
+                Party::Process => Some(KnownAnswer::Here),
                 _ => table.find(&shared.memory, claim, now),
             })
             .collect();
-        let known: Option<PerAsk<Known>> = known.into_iter().collect();
+        let known: Option<PerAsk<KnownAnswer>> = known.into_iter().collect();
         let Some(known) = known else { return Some(RefusalLookup::Asks(None)) };
         let mut ended =
-            claims.iter().zip(&known).filter(|(_, known)| matches!(known, Known::Ended));
-        let rooms = known.iter().filter(|known| matches!(known, Known::Room(_))).count();
-        match (ended.next(), known.iter().any(|known| matches!(known, Known::Refusal(_)))) {
+            claims.iter().zip(&known).filter(|(_, known)| matches!(known, KnownAnswer::Ended));
+        let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
+        match (ended.next(), known.iter().any(|known| matches!(known, KnownAnswer::Refusal(_)))) {
             (None, true) => {}
             // If this process or another limit refuses the request, the token stays in the bucket. The others would
             // have waited in vain.
@@ -101,8 +103,10 @@ impl KnownRefusals {
         for (claim, known) in claims.iter_mut().zip(known) {
             let here = || shared.memory.look(&claim.question(), shared.wall.both(now));
             (claim.decision, claim.party) = match known {
-                Known::Refusal(decision) | Known::Room(decision) => (Some(decision), Party::Nobody),
-                Known::Here | Known::Ended => (Some(here()), Party::Process),
+                KnownAnswer::Refusal(decision) | KnownAnswer::Room(decision) => {
+                    (Some(decision), Party::Nobody)
+                }
+                KnownAnswer::Here | KnownAnswer::Ended => (Some(here()), Party::Process),
             };
         }
         shared.known_refusals.fetch_add(1, Ordering::Relaxed);

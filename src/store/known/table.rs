@@ -77,7 +77,7 @@ pub(super) struct KnownRoom {
 }
 
 /// What is known of one limit of a request.
-pub(super) enum Known {
+pub(super) enum KnownAnswer {
     /// It refuses.
     Refusal(Decision),
     /// It has room.
@@ -148,7 +148,7 @@ impl RefusalTable {
         memory: &Memory,
         claim: &Claim<'_>,
         now: Timestamp,
-    ) -> Option<Known> {
+    ) -> Option<KnownAnswer> {
         let bucket = memory.identity(&claim.question());
         let refusals = self.refusals.get_mut(&bucket).filter(|_| is_lasting(claim));
         let refusal =
@@ -158,15 +158,15 @@ impl RefusalTable {
             let remaining = room.remaining;
             let is_believed = is_believed(&mut room.until, now);
             return is_believed
-                .then_some(Known::Room(Decision { outcome: Outcome::Allow, remaining }));
+                .then_some(KnownAnswer::Room(Decision { outcome: Outcome::Allow, remaining }));
         };
         if now >= ends {
-            return Some(Known::Ended);
+            return Some(KnownAnswer::Ended);
         }
         let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
         let (outcome, remaining) = (Outcome::Reject { retry_after }, refusal.remaining);
         is_believed(&mut refusal.until, now)
-            .then_some(Known::Refusal(Decision { outcome, remaining }))
+            .then_some(KnownAnswer::Refusal(Decision { outcome, remaining }))
     }
 
     /// Notes that the claim's bucket has room for one more request of this cost, or that it has none. A room is new
