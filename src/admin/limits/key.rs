@@ -15,7 +15,7 @@ pub(super) struct AskedKey {
     pub(super) plain: Option<Key>,
     /// The key by which the stores know the bucket: hashed where `log.keys` says so.
     pub(super) shown: Key,
-    /// The text of `shown`, or its hash where that is long. Overrides are known by it.
+    /// The text of `shown`, or a hash of this text where it is long. An override is stored under it.
     pub(super) text: String,
 }
 

@@ -143,8 +143,8 @@ proptest! {
 }
 
 proptest! {
-    /// A regression: what a client left behind went to requests that came later. They went together with those
-    /// that had waited, three times as many in a second as the rate says.
+    /// A regression: the tokens of a client that had left went to later requests. These then went at the same moments as
+    /// the requests that had waited: three times as many in a second as the rate says.
     #[test]
     fn clients_that_leave_make_no_burst(
         (count, size, even) in (1_u64..6, 1_u64..6, any::<bool>()),

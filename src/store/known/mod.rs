@@ -154,6 +154,8 @@ impl KnownRefusals {
             self.note_lately(memory, claims, asked);
         }
         let refuses = claims.iter().any(|claim| claim.refuses() && is_lasting(claim));
+        // If another limit refuses, the asker has taken nothing.
+        let asker = asker.filter(|_| !claims.iter().any(|claim| claim.refuses()));
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
             // A claim has the connection number 0 until the first connection to its server is made.

@@ -20,6 +20,16 @@ use crate::support::redis::{RedisServer, location};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+fn spec_of(server: &RedisServer) -> StoreSpec {
+    StoreSpec {
+        location: location(&server.url()),
+        prefix: "tidegate".into(),
+        timeout: Duration::from_secs(20),
+        max_keys: 1_000,
+        ..StoreSpec::default()
+    }
+}
+
 struct Bench {
     server: RedisServer,
     store: Arc<Store>,
@@ -29,16 +39,16 @@ struct Bench {
 impl Bench {
     fn start() -> Self {
         let server = RedisServer::start();
-        let spec = StoreSpec {
-            location: location(&server.url()),
-            prefix: "tidegate".into(),
-            timeout: Duration::from_secs(20),
-            max_keys: 1_000,
-            ..StoreSpec::default()
-        };
+        let spec = spec_of(&server);
         let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { server, store, shared }
+    }
+
+    /// Another process with the same Redis.
+    fn elsewhere(&self) -> Arc<Store> {
+        let spec = spec_of(&self.server);
+        Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain)
     }
 
     async fn decide(&self, asks: &[BucketAsk<'_>], after: Duration) -> Answer {
@@ -245,15 +255,7 @@ async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
     assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
     assert!(bench.asked(&[one], Duration::ZERO).await);
     assert!(!bench.asked(&[one], Duration::ZERO).await, "known from now on");
-    let location = location(&bench.server.url());
-    let there = StoreSpec {
-        location,
-        prefix: "tidegate".into(),
-        timeout: Duration::from_secs(20),
-        max_keys: 1_000,
-        ..StoreSpec::default()
-    };
-    let elsewhere = Store::new(ProcessStore::new(&there), &there, KeyDisplay::Plain);
+    let elsewhere = bench.elsewhere();
     elsewhere.forget(&one).await.unwrap();
     let max_wait = tokio::time::Instant::now() + PATIENCE;
     while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
@@ -388,4 +390,37 @@ async fn a_leaky_bucket_that_holds_nobody_refuses_without_redis() {
     assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
     assert!(bench.asked(&[one], Duration::ZERO).await);
     assert!(!bench.asked(&[one], Duration::ZERO).await);
+}
+
+/// A regression: the request that asked for the others would have had the token, and another limit refused it. The
+/// bucket counted as one from which a token was taken, and its refusal lasted for too long.
+#[tokio::test]
+async fn an_asker_that_another_limit_refuses_has_taken_nothing() {
+    let bench = Bench::start();
+    let (spec, wide, key) = (limit("narrow"), limit("wide"), key("192.0.2.1"));
+    let of = |cost| {
+        let mut narrow = ask(&spec, &key, 10);
+        narrow.ask.algorithm = bucket("1/50ms", 10);
+        narrow.ask.cost = Cost::new(cost).unwrap();
+        narrow
+    };
+    let millis = Duration::from_millis;
+    bench.decide(&[of(10)], Duration::ZERO).await;
+    let refused = [of(2), ask(&wide, &key, 5)];
+    assert!(bench.asked(&refused, Duration::ZERO).await);
+    // Other processes leave one token here, and none there.
+    let () = bench.server.run(&["DEL", "tidegate:{192.0.2.1}:narrow"]);
+    let elsewhere = bench.elsewhere();
+    let mut rest = ask(&wide, &key, 5);
+    rest.ask.cost = Cost::new(5).unwrap();
+    for one in [of(9), rest] {
+        assert!(decide(&elsewhere, &[one], Timestamp::MIN).await.unwrap().verdict.passes());
+    }
+    let known = bench.known();
+    let asker = bench.decide(&[of(1), ask(&wide, &key, 5)], millis(60)).await;
+    assert!(!asker.verdict.passes() && asker.decisions[0].unwrap().outcome.passes());
+    assert_eq!(bench.known(), known, "the wait for one token has ended");
+    // Two tokens are there a tenth of a second after the first question.
+    bench.decide(&[of(2)], millis(101)).await;
+    assert_eq!(bench.known(), known, "Redis is asked");
 }
