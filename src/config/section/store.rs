@@ -24,7 +24,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::Whole(1, 1_000_000_000), Value("1000000"),
-        "buckets in this process's memory"),
+        "buckets in this process's memory; when they are reached, limits with more than their share lose buckets first"),
     &word(at!(prefetch), Value("\"off\""),
         "whether the tokens of a busy key are fetched from Redis in batches"),
 ];

@@ -4,38 +4,65 @@ use std::sync::atomic::Ordering;
 
 use super::Memory;
 use super::shard::{Evicted, Identity, Shard};
+use super::shares::Limits;
 use crate::limit::time::Now;
 
 /// The number of other shards that are searched where a shard has no bucket to evict.
 const SHARDS_LOOKED_AT: usize = 32;
 
 impl Memory {
-    /// Reserves room for one more bucket of this shard, by an eviction if necessary. `false` without room.
-    pub(super) fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        let max_keys = self.max_keys.load(Ordering::Relaxed);
+    /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` without room.
+    ///
+    /// A limit always has room for its share. If the others' buckets may not go, the table grows beyond its bound
+    /// for that. All shares together are one bound more.
+    pub(super) fn make_room(
+        &self,
+        shard: &mut Shard,
+        id: Identity,
+        spare: &[Identity],
+        now: Now,
+    ) -> bool {
+        let max_keys = self.shares.max_keys();
         let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
             (keys < max_keys).then_some(keys + 1)
         });
-        reserved.is_ok() || self.evict(shard, spare, now)
+        if reserved.is_ok() {
+            return true;
+        }
+        let from = self.shares.exceeded(Some(id), spare);
+        if from.contains(&id.limit()) {
+            return self.evict(shard, &from, spare, now);
+        }
+        if !self.evict_from(shard, &from, spare, now) {
+            self.keys.fetch_add(1, Ordering::Relaxed);
+        }
+        true
     }
 
-    /// Evicts a bucket of this shard or another, but none of `spare`. `false` where none may go.
-    pub(super) fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        if self.evict_from(shard, spare, now) {
+    /// Evicts a bucket of one of the limits `from`, or a full bucket of any limit, but none of `spare`. It is in
+    /// this shard or in another. `false` where none may go.
+    pub(super) fn evict(
+        &self,
+        shard: &mut Shard,
+        from: &Limits,
+        spare: &[Identity],
+        now: Now,
+    ) -> bool {
+        if self.evict_from(shard, from, spare, now) {
             return true;
         }
         // After a reload has lowered the bound, there are more shards than buckets, and most new keys find
         // their own shard empty.
-        let from = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
-        let others = self.shards.iter().cycle().skip(from % self.shards.len());
+        let first = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
+        let others = self.shards.iter().cycle().skip(first % self.shards.len());
         others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
             // This shard may come before a shard that is locked already. To wait for its lock could be a deadlock.
-            other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, spare, now))
+            other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, from, spare, now))
         })
     }
 
-    fn evict_from(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        let evicted = shard.evict(spare, now);
+    fn evict_from(&self, shard: &mut Shard, from: &Limits, spare: &[Identity], now: Now) -> bool {
+        let evicted = shard.evict(from, spare, now);
         if evicted == Evicted::Used {
             self.full.forgotten(self.keys());
         }

@@ -3,8 +3,8 @@
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
 //! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard`
-//! keeps the buckets, `locked` takes the locks, `eviction` makes room, `settle` counts what a request used,
-//! `resets` knows which buckets were reset, and `full` reports a full table.
+//! keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of each limit,
+//! `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a full table.
 
 mod blocks;
 mod eviction;
@@ -15,8 +15,10 @@ mod packed;
 mod resets;
 mod settle;
 mod shard;
+mod shares;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -28,6 +30,7 @@ pub(crate) use self::over::OverCount;
 use self::resets::Resets;
 pub(super) use self::shard::Identity;
 use self::shard::{Due, LimitMark, Shard};
+use self::shares::Shares;
 use super::claim::{BucketAsk, BucketReceipt, Claim};
 use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
@@ -60,7 +63,7 @@ pub(super) struct Memory {
     /// One bucket for each limit, which new keys share when nothing can be evicted.
     shared: Mutex<Shard>,
     keys: AtomicUsize,
-    max_keys: AtomicUsize,
+    shares: Arc<Shares>,
     pub(super) full: Full,
     resets: Resets,
     swept: AtomicUsize,
@@ -99,12 +102,13 @@ impl Memory {
         let shards = max_keys.div_ceil(SHARD_SIZE).clamp(at_least, MOST_SHARDS);
         // Each `RandomState` takes its seed from the system.
         let secret = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+        let shares = Arc::new(Shares::new(max_keys));
         Self {
             secret,
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
-            shared: Mutex::default(),
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(shares.clone()))).collect(),
+            shared: Mutex::new(Shard::new(Arc::new(Shares::new(max_keys)))),
             keys: AtomicUsize::new(0),
-            max_keys: AtomicUsize::new(max_keys.max(1)),
+            shares,
             full: Full::default(),
             resets: Resets::default(),
             swept: AtomicUsize::new(0),
@@ -119,7 +123,7 @@ impl Memory {
 
     /// Sets the bound. Where the table holds more buckets, sweeps evict the rest.
     pub(super) fn set_max_keys(&self, max_keys: usize) {
-        self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
+        self.shares.set_max_keys(max_keys);
     }
 
     /// Decides over these claims together: every limit that allows takes, or none does.
@@ -141,7 +145,7 @@ impl Memory {
         for id in &ids {
             let place = if shards.of(*id).has(*id) {
                 BucketPlace::Known
-            } else if self.make_room(shards.of(*id), &ids, now) {
+            } else if self.make_room(shards.of(*id), *id, &ids, now) {
                 BucketPlace::New
             } else {
                 BucketPlace::Shared
@@ -191,7 +195,7 @@ impl Memory {
         let mut shard = self.shards.get(number)?.lock();
         let before = state(&mut shard, id, &claim.ask, now);
         let is_new = before.is_none() && !shard.has(id);
-        if is_new && !self.make_room(&mut shard, &[id], now) {
+        if is_new && !self.make_room(&mut shard, id, &[id], now) {
             return None;
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
@@ -234,9 +238,11 @@ impl Memory {
         for shard in self.shards.iter().cycle().skip(from).take(step) {
             let mut shard = shard.lock();
             self.removed(shard.sweep(now));
-            let over = self.keys().saturating_sub(self.max_keys.load(Ordering::Relaxed));
-            let evictions =
-                (0..over.min(SWEEP_EVICTIONS)).take_while(|_| self.evict(&mut shard, &[], now));
+            let over = self.keys().saturating_sub(self.shares.max_keys());
+            let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| {
+                let from = self.shares.exceeded(None, &[]);
+                self.evict(&mut shard, &from, &[], now)
+            });
             self.removed(evictions.count());
         }
         self.shared.lock().sweep(now);

@@ -29,7 +29,7 @@ impl Memory {
             if gives && self.resets.was_after(taken.resets, id) {
                 return;
             }
-            let make_room = |shard: &mut Shard| self.make_room(shard, &[id], now);
+            let make_room = |shard: &mut Shard| self.make_room(shard, id, &[id], now);
             if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
                 return self.removed(removed);
             }
@@ -53,7 +53,7 @@ impl Memory {
         if had.is_some_and(|had| is_emptier(&algorithm, had, state, algorithm.time(now))) {
             return;
         }
-        if shard.has(id) || self.make_room(shard, &[id], now) {
+        if shard.has(id) || self.make_room(shard, id, &[id], now) {
             shard.put(id, state, Due::of(&algorithm, state), now);
         }
     }

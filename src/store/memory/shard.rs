@@ -5,11 +5,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 use super::blocks::Blocks;
 use super::packed::Packed;
+use super::shares::{Limits, Shares};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
@@ -106,8 +108,8 @@ impl Due {
         self.fresh_at() <= now.as_micros()
     }
 
-    fn evictable(self, now: Now) -> bool {
-        self.0 & Self::OWES == 0 || self.fresh(now)
+    fn owes(self) -> bool {
+        self.0 & Self::OWES != 0
     }
 }
 
@@ -133,18 +135,21 @@ fn micros(quarter_octaves: u64) -> u64 {
     (4 + quarter_octaves % 4) << (quarter_octaves / 4).saturating_sub(2)
 }
 
-#[derive(Default)]
 pub(super) struct Shard {
+    /// The buckets of each limit, of all shards.
+    shares: Arc<Shares>,
     places: HashTable<u32>,
     entries: Blocks<BucketEntry>,
     /// The lists of sliding logs, which do not fit into an entry.
     logs: HashMap<Identity, Log>,
-    /// The next buckets to evict. A rank is skipped if its bucket has another rank by then.
+    /// The next buckets to evict. A rank is skipped if its bucket has another rank by then, or if its limit may
+    /// keep it.
     candidates: BinaryHeap<Reverse<EvictionRank>>,
-    /// Every evictable bucket with a lower rank is in `candidates`. `None` before the first eviction.
+    /// Every bucket with a lower rank that was evictable at the last search is in `candidates`. `None` before the
+    /// first eviction.
     horizon: Option<EvictionRank>,
-    /// This many searches for candidates are left out, because the last search found none.
-    spared: usize,
+    /// This many searches for candidates are left out, because the last search found none of these limits.
+    spared: (usize, Limits),
 }
 
 /// The bucket that was forgotten to make room.
@@ -161,6 +166,18 @@ pub(super) enum Evicted {
 const LAST: EvictionRank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
 
 impl Shard {
+    pub(super) fn new(shares: Arc<Shares>) -> Self {
+        Self {
+            shares,
+            places: HashTable::new(),
+            entries: Blocks::default(),
+            logs: HashMap::new(),
+            candidates: BinaryHeap::new(),
+            horizon: None,
+            spared: (0, Limits::new()),
+        }
+    }
+
     /// Whether the table has the bucket, be it full or not.
     pub(super) fn has(&self, identity: Identity) -> bool {
         self.find(identity).is_some()
@@ -221,6 +238,7 @@ impl Shard {
         let Self { places, entries, logs, .. } = self;
         let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
         let Ok(found) = found else { return false };
+        self.shares.removed(identity.limit());
         let (place, _) = found.remove();
         if entries.get(index(place)).is_some_and(|entry| entry.state.is_log()) {
             logs.remove(&identity);
@@ -235,18 +253,19 @@ impl Shard {
         true
     }
 
-    /// Forgets the evictable bucket of the lowest rank, but none of `spare`.
-    pub(super) fn evict(&mut self, spare: &[Identity], now: Now) -> Evicted {
+    /// Forgets the evictable bucket of the lowest rank, but none of `spare`. A bucket that is not full may go where
+    /// its limit is one of `from`.
+    pub(super) fn evict(&mut self, from: &Limits, spare: &[Identity], now: Now) -> Evicted {
         let mut set_aside = Vec::new();
-        let mut evicted = self.evict_candidate(spare, now, &mut set_aside);
-        if evicted == Evicted::Nothing && self.spared > 0 {
-            self.spared -= 1;
+        let mut evicted = self.evict_candidate(from, spare, now, &mut set_aside);
+        if evicted == Evicted::Nothing && self.spared.0 > 0 && self.spared.1 == *from {
+            self.spared.0 -= 1;
         } else if evicted == Evicted::Nothing {
-            self.find_candidates(now);
+            self.find_candidates(from, now);
             set_aside.clear();
-            evicted = self.evict_candidate(spare, now, &mut set_aside);
+            evicted = self.evict_candidate(from, spare, now, &mut set_aside);
             if evicted == Evicted::Nothing {
-                self.spared = self.entries.len() / SPARED_SHARE;
+                self.spared = (self.entries.len() / SPARED_SHARE, from.clone());
             }
         }
         self.candidates.extend(set_aside);
@@ -298,19 +317,23 @@ impl Shard {
         // No memory holds four billion buckets in one shard. Further buckets would not be kept.
         let Ok(place) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
+        self.shares.added(entry.identity.limit());
         let Self { places, entries, .. } = self;
         places.insert_unique(entry.identity.place, place, |place| hash(entries, *place));
     }
 
     fn evict_candidate(
         &mut self,
+        from: &Limits,
         spare: &[Identity],
         now: Now,
         set_aside: &mut Vec<Reverse<EvictionRank>>,
     ) -> Evicted {
         while let Some(Reverse((order, identity))) = self.candidates.pop() {
             let due = self.find(identity).and_then(|place| self.entries.get(place)).map(|e| e.due);
-            let is_current = |due: &Due| due.fresh_at() == order & Due::TIME && due.evictable(now);
+            let is_current = |due: &Due| {
+                due.fresh_at() == order & Due::TIME && may_go(*due, identity, from, now)
+            };
             let Some(due) = due.filter(is_current) else { continue };
             if spare.contains(&identity) {
                 set_aside.push(Reverse((order, identity)));
@@ -323,11 +346,11 @@ impl Shard {
     }
 
     /// Prepares candidates by one pass over all buckets, so that many evictions need no pass.
-    fn find_candidates(&mut self, now: Now) {
+    fn find_candidates(&mut self, from: &Limits, now: Now) {
         let mut ranks: Vec<EvictionRank> = self
             .entries
             .iter()
-            .filter(|entry| entry.due.evictable(now))
+            .filter(|entry| may_go(entry.due, entry.identity, from, now))
             .map(|entry| entry.due.rank(entry.identity, now))
             .collect();
         let wanted = (self.entries.len() / BATCH_SHARE).max(BATCH);
@@ -344,7 +367,7 @@ impl Shard {
     fn forget_candidates(&mut self) {
         self.candidates = BinaryHeap::new();
         self.horizon = None;
-        self.spared = 0;
+        self.spared.0 = 0;
     }
 
     fn shrink(&mut self) {
@@ -366,6 +389,11 @@ const BATCH: usize = 16;
 
 /// After a search that found nothing, one search is left out for each this many buckets.
 const SPARED_SHARE: usize = 16;
+
+/// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.
+fn may_go(due: Due, identity: Identity, from: &Limits, now: Now) -> bool {
+    due.fresh(now) || !due.owes() && from.contains(&identity.limit())
+}
 
 fn is(entries: &Blocks<BucketEntry>, place: u32, identity: Identity) -> bool {
     entries.get(index(place)).is_some_and(|entry| entry.identity == identity)

@@ -3,6 +3,7 @@ mod full;
 mod lists;
 mod over;
 mod resets;
+mod shares;
 mod size;
 
 use std::sync::Arc;
