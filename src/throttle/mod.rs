@@ -137,7 +137,7 @@ impl Throttle {
             return Ok(Admission::default());
         }
         // Places come before the store's decision: a request without a place must not be given a turn.
-        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
+        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting, request.client));
         let moment = Moment::now(now);
         let mut open: PerAsk<&mut Claim<'_>> = limits
             .iter_mut()

@@ -5,6 +5,7 @@
 //! numbers belong to the limits' names, so a reload does not change them.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,15 +22,28 @@ use crate::limit::name::Name;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// The places taken, by limit. An entry stays at zero: there are few names.
-    taken: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
-    held: Arc<AtomicUsize>,
+    taken: Mutex<HashMap<Name, Arc<Mutex<TakenPlaces>>>>,
+    held: AtomicUsize,
     /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
 }
 
+/// The places of one limit that are taken.
+#[derive(Debug, Default)]
+struct TakenPlaces {
+    all: usize,
+    by_client: HashMap<IpAddr, usize>,
+}
+
 /// A request's place among those that wait. Free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct WaitingPlace(Arc<AtomicUsize>);
+pub(super) struct WaitingPlace {
+    places: Arc<Mutex<TakenPlaces>>,
+    client: IpAddr,
+}
+
+/// Counts a request as held, until this is dropped.
+struct Held<'w>(&'w AtomicUsize);
 
 impl Waiting {
     /// Requests that are held now.
@@ -39,7 +53,7 @@ impl Waiting {
 
     /// Requests that wait for this limit now.
     pub(crate) fn held_for(&self, limit: &Name) -> usize {
-        self.taken.lock().get(limit).map_or(0, |taken| taken.load(Ordering::Relaxed))
+        self.taken.lock().get(limit).map_or(0, |places| places.lock().all)
     }
 
     /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
@@ -47,19 +61,28 @@ impl Waiting {
         self.end.send_replace(Some(end));
     }
 
-    /// A place for a request of this limit, which has `most` places. `None` where all are taken.
-    pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<WaitingPlace> {
-        let count = self.taken(limit);
-        let more = |taken| (taken < most).then_some(taken + 1);
-        let claimed = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
-        // Made only after a claim: dropping a place reduces the count.
-        claimed.then(|| WaitingPlace(count))
+    /// A place for a request of this limit, which has `most` places. `client` is the client's address or network.
+    /// `None` where all places are taken, or where this client has half of them.
+    pub(super) fn claim(&self, limit: &Name, most: usize, client: IpAddr) -> Option<WaitingPlace> {
+        let places = self.places(limit);
+        let mut taken = places.lock();
+        if taken.all >= most {
+            return None;
+        }
+        let its = taken.by_client.entry(client).or_default();
+        if *its >= most.div_ceil(2) {
+            return None;
+        }
+        *its += 1;
+        taken.all += 1;
+        drop(taken);
+        Some(WaitingPlace { places, client })
     }
 
     /// Waits until `due`. Where the process ends before `due`, fails at once with what is left of the wait.
     pub(super) async fn hold(&self, due: Instant) -> Result<(), Duration> {
         self.held.fetch_add(1, Ordering::Relaxed);
-        let _counted = WaitingPlace(Arc::clone(&self.held));
+        let _held = Held(&self.held);
         let mut end = self.end.subscribe();
         let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
         tokio::select! {
@@ -69,16 +92,28 @@ impl Waiting {
         }
     }
 
-    fn taken(&self, limit: &Name) -> Arc<AtomicUsize> {
+    fn places(&self, limit: &Name) -> Arc<Mutex<TakenPlaces>> {
         let mut taken = self.taken.lock();
-        if let Some(count) = taken.get(limit) {
-            return Arc::clone(count);
+        if let Some(places) = taken.get(limit) {
+            return Arc::clone(places);
         }
         Arc::clone(taken.entry(limit.clone()).or_default())
     }
 }
 
 impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.all -= 1;
+        let its = taken.by_client.entry(self.client).or_default();
+        *its = its.saturating_sub(1);
+        if *its == 0 {
+            taken.by_client.remove(&self.client);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -122,16 +157,35 @@ mod tests {
     fn each_limit_has_so_many_places() {
         let waiting = Waiting::default();
         let (one, other) = (name("one"), name("other"));
-        let first = waiting.claim(&one, 2).unwrap();
-        let _second = waiting.claim(&one, 2).unwrap();
+        let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+        let first = waiting.claim(&one, 2, a).unwrap();
+        let _second = waiting.claim(&one, 2, b).unwrap();
         for _ in 0..3 {
-            assert!(waiting.claim(&one, 2).is_none(), "who is refused frees no place");
+            assert!(waiting.claim(&one, 2, c).is_none(), "who is refused frees no place");
         }
-        assert!(waiting.claim(&one, 3).is_some(), "a reload allows more");
-        assert!(waiting.claim(&other, 1).is_some());
-        assert!(waiting.claim(&other, 0).is_none());
+        assert!(waiting.claim(&one, 3, c).is_some(), "a reload allows more");
+        assert!(waiting.claim(&other, 1, a).is_some());
+        assert!(waiting.claim(&other, 0, a).is_none());
         drop(first);
-        assert!(waiting.claim(&one, 2).is_some());
+        assert!(waiting.claim(&one, 2, c).is_some());
+    }
+
+    /// A regression: 40 connections of one address took all 20 places, and another client was refused.
+    #[test]
+    fn one_client_has_at_most_half_of_the_places() {
+        let (waiting, limit) = (Waiting::default(), name("one"));
+        let [greedy, other] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+        for (most, half) in [(1, 1), (2, 1), (5, 3), (20, 10)] {
+            let its: Vec<_> = (0..40).filter_map(|_| waiting.claim(&limit, most, greedy)).collect();
+            assert_eq!(its.len(), half, "{most}");
+            let others: Vec<_> =
+                (0..40).filter_map(|_| waiting.claim(&limit, most, other)).collect();
+            assert_eq!(others.len(), most - half, "{most}");
+            assert_eq!(waiting.held_for(&limit), most);
+            drop((its, others));
+            let places = waiting.places(&limit);
+            assert!(places.lock().all == 0 && places.lock().by_client.is_empty());
+        }
     }
 
     /// A regression: a request waited for Redis for more than a second, and then this process decided. Its

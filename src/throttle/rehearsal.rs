@@ -101,7 +101,7 @@ impl Rehearsal {
         let clocks = self.store.both(now);
         gather::gather(specs, request, &self.store, clocks, &mut limits)?;
         request_limit::leave_closed(&mut limits, &self.store, clocks);
-        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
+        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting, request.client));
         let open = limits.iter_mut().filter(|limit| !limit.is_decided());
         let mut open: PerAsk<&mut Claim<'_>> = open.map(|limit| &mut limit.claim).collect();
         if !open.is_empty() {

@@ -1,6 +1,7 @@
 //! A limit on its way through `throttle`: its claim, and the request's place among those that wait for it.
 //! `gather` makes the list of a request's limits.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::queue::{Waiting, WaitingPlace};
@@ -11,6 +12,7 @@ use crate::limit::decision::Outcome;
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
 use crate::plan::Figures;
+use crate::request::network::client_network;
 use crate::store::{Claim, Store};
 
 /// A limit that applies to a request, or the candidate of one.
@@ -39,12 +41,13 @@ impl RequestLimit<'_> {
 
     /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
     /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
-    pub(super) fn claim_place(&mut self, waiting: &Waiting) {
+    pub(super) fn claim_place(&mut self, waiting: &Waiting, client: IpAddr) {
         let spec = self.claim.spec;
         if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_decided() {
             return;
         }
-        self.place = waiting.claim(&spec.name, spec.max_waiting);
+        let client = client_network(client, spec.key.ipv6_prefix);
+        self.place = waiting.claim(&spec.name, spec.max_waiting, client);
         if self.place.is_none() {
             self.claim.ask.max_wait = MaxWait::NONE;
         }

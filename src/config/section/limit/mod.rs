@@ -79,7 +79,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing")
         .shown(|wait, _| wait_text(*wait)),
     &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
-        "requests that this process holds at once for this limit; more are rejected"),
+        "requests that this process holds at once for this limit, at most half of them of one client address; more are rejected"),
     &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
         "what this limit never looks at; any one entry suffices", |item, _| exempt(item)),
     &word(at!(scope), Value("\"cluster\""),

@@ -45,6 +45,13 @@ pub(crate) fn ask(address: SocketAddr, user: &str) -> Connection {
     client
 }
 
+/// The same from this address of loopback.
+fn ask_from(client: [u8; 4], proxy: &Tidegate, user: &str) -> Connection {
+    let mut client = Connection::open_from(client, proxy.address);
+    client.send(format!("GET /{user} HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n"));
+    client
+}
+
 /// A request of a user, once it is held.
 pub(crate) fn hold(proxy: &Tidegate, user: &str) -> Connection {
     let before = (held(proxy), delays(proxy).len());
@@ -275,24 +282,33 @@ fn what_was_decided_without_redis_is_given_back_there() {
 #[test]
 fn only_so_many_wait() {
     in_both_stores(|store| {
-        let limits = format!("{LEAKY}queue = 50\nmax_waiting = 2\n");
+        let limits = format!("{LEAKY}queue = 50\nmax_waiting = 4\n");
         let file = limited(&limits).store(store).text().replace("workers = 1", "workers = 3");
         let proxy = Tidegate::start(&file);
         for name in ["a", "b"] {
             assert_eq!(user(proxy.address, name).status, 200);
         }
         let (first, _second) = (hold(&proxy, "a"), hold(&proxy, "b"));
+        // One client has at most half of the places.
+        let all_are_taken = delays(&proxy).len();
+        let mut others: Vec<_> = (0..2).map(|_| ask_from([127, 0, 0, 2], &proxy, "b")).collect();
+        wait_until("another client is held", || delays(&proxy).len() == all_are_taken + 2);
         for name in ["a", "b"] {
             let reply = user(proxy.address, name);
             assert_eq!(reply.status, 429, "all keys share the places");
             let retry: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-            assert!(is_hours(retry * 1_000 - 1_000, 2), "when nobody has to wait: {retry}");
+            let hours = if name == "a" { 2 } else { 4 };
+            assert!(is_hours(retry * 1_000 - 1_000, hours), "when nobody has to wait: {retry}");
         }
         assert_eq!(user(proxy.address, "c").status, 200, "whose turn it is needs no place");
         drop(first);
-        wait_until("a place is free", || held(&proxy) == 1.0);
+        wait_until("a place is free", || held(&proxy) == 3.0);
         let _third = hold(&proxy, "a");
         assert!(is_hours(*delays(&proxy).last().unwrap(), 1));
+        assert_eq!(user(proxy.address, "a").status, 429, "this client has its half again");
+        others.clear();
+        wait_until("the others have left", || held(&proxy) == 2.0);
+        assert_eq!(user(proxy.address, "a").status, 429, "half, though places are free");
     });
 }
 
