@@ -31,13 +31,12 @@ const FIELDS: [(HeaderName, HeaderValue); 4] = [
 
 /// Refuses a request that may not ask here. `token` is `admin.token`.
 pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<AdminResponse> {
-    let open = matches!(request.uri().path(), "/healthz" | "/readyz");
     match token {
         None if !is_local(request.headers(), request.uri()) => Some(problem(
             StatusCode::FORBIDDEN,
             "the host must be an IP address or localhost, unless admin.token is set",
         )),
-        Some(token) if !open && !holds(request.headers(), token) => {
+        Some(token) if !is_open(request.uri()) && !holds(request.headers(), token) => {
             let detail = match request.headers().contains_key(AUTHORIZATION) {
                 true => "the token that was sent is not admin.token",
                 false => "a bearer token is needed: `authorization: Bearer` and admin.token",
@@ -52,6 +51,11 @@ pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<Adm
         }
         _ => None,
     }
+}
+
+/// Whether anybody may ask for this, also without the token.
+pub(super) fn is_open(uri: &Uri) -> bool {
+    matches!(uri.path(), "/healthz" | "/readyz")
 }
 
 /// Adds what keeps a browser from using an answer for something else.

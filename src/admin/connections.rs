@@ -1,24 +1,30 @@
 //! The connections of the endpoint: how many there may be, their time-outs, and their end.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::sleep;
 use tokio_io_timeout::TimeoutStream;
 
-use super::{Admin, stream};
+use super::{Admin, access, stream};
 use crate::downstream::AsyncListener;
 
-/// The most connections at once. More wait in the accept queue, and are served when another one ends. They are
-/// not closed: a probe of `/healthz` that is late is better than one that fails. An idle connection ends after
-/// [`HEADER_TIMEOUT`], so the wait ends as well.
-pub(super) const MOST: usize = 100;
+/// The most connections at once. When there are as many, the oldest stranger is closed for the next connection:
+/// otherwise anybody could keep probes of `/healthz` out. Without strangers the next connection waits. It is not
+/// closed: a probe that is late is better than one that fails. An idle connection ends after [`HEADER_TIMEOUT`],
+/// so the wait ends as well.
+const MOST: usize = 100;
 
 const _: () = assert!(stream::MOST < MOST, "streams must leave room for other requests");
 
@@ -33,31 +39,102 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A pause after a failed accept: the process is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The connections of the endpoint.
+pub(super) struct Connections {
+    /// A permit for each further connection.
+    permits: Arc<Semaphore>,
+    strangers: Mutex<Strangers>,
+}
+
+/// The connections that have asked for nothing but `/healthz` and `/readyz`, or were refused. The oldest comes
+/// first. A message closes the connection.
+#[derive(Default)]
+struct Strangers {
+    all: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// The number of the next connection.
+    next: u64,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MOST)), strangers: Mutex::default() }
+    }
+}
+
+impl Connections {
+    /// A permit for one more connection.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        if self.permits.available_permits() == 0
+            && let Some((_, close)) = self.strangers.lock().all.pop_front()
+        {
+            // An error says that the connection has just ended by itself.
+            let _ = close.send(());
+        }
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    fn add(&self) -> (u64, oneshot::Receiver<()>) {
+        let (close, closed) = oneshot::channel();
+        let mut strangers = self.strangers.lock();
+        let number = strangers.next;
+        strangers.next += 1;
+        strangers.all.push_back((number, close));
+        (number, closed)
+    }
+
+    /// The connection has ended, or is no stranger any more.
+    fn remove(&self, number: u64) {
+        self.strangers.lock().all.retain(|(other, _)| *other != number);
+    }
+}
+
 /// Serves the endpoint on a listener for as long as the process runs.
 pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
-    while let Ok(permit) = admin.connections.clone().acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let serving = serve(stream, admin.clone());
-                tokio::spawn(async move {
-                    serving.await;
-                    drop(permit);
-                });
-            }
-            Err(_) => sleep(ACCEPT_PAUSE).await,
-        }
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Some(permit) = admin.connections.permit().await else { return };
+        let serving = serve(stream, admin.clone());
+        tokio::spawn(async move {
+            serving.await;
+            drop(permit);
+        });
     }
 }
 
 /// Answers the requests of a connection, until it ends. When the endpoint ends, an idle connection is closed at
 /// once, and another one after its answer.
 pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, admin: Arc<Admin>) {
+    let (number, closed) = admin.connections.add();
+    tokio::select! {
+        biased;
+        Ok(()) = closed => {}
+        () = answer_all(stream, &admin, number) => {}
+    }
+    admin.connections.remove(number);
+}
+
+async fn answer_all(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    admin: &Arc<Admin>,
+    number: u64,
+) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let mut ending = admin.pulse.ending.subscribe();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let admin = admin.clone();
-        async move { Ok::<_, Infallible>(admin.answer(request).await) }
+        async move {
+            let is_open = access::is_open(request.uri());
+            let answer = admin.answer(request).await;
+            let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+            if !is_open && !refused.contains(&answer.status()) {
+                admin.connections.remove(number);
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -24,9 +24,10 @@ use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
+use self::connections::Connections;
 pub(crate) use self::connections::listen;
 use self::families::Scrape;
 use self::limits::LimitPath;
@@ -54,8 +55,7 @@ pub(crate) struct Admin {
     /// When the process started, by the steady clock.
     started: Timestamp,
     pulse: Pulse,
-    /// A permit for each further connection.
-    connections: Arc<Semaphore>,
+    connections: Connections,
 }
 
 impl Admin {
@@ -67,7 +67,7 @@ impl Admin {
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
         let (started, pulse) = (process.clock.now(), Pulse::new(&process));
-        let (store, connections) = (OnceLock::new(), Arc::new(Semaphore::new(connections::MOST)));
+        let (store, connections) = (OnceLock::new(), Connections::default());
         Self { process, plan, dropped, first_store, store, started, pulse, connections }
     }
 

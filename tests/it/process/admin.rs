@@ -50,6 +50,39 @@ fn it_is_ready_until_it_drains_and_lives_on() {
     assert_eq!(proxy.wait().code(), Some(0), "the second signal ends it at once");
 }
 
+/// A regression: a hundred connections without a token kept probes of `/healthz` waiting for ten seconds, which may
+/// be too long for the probe.
+#[test]
+fn strangers_keep_no_probe_out() {
+    let api = Upstream::echoing();
+    for proxy in [proxy(&api).admin(), guarded(&api, "secret")] {
+        let has_token = proxy.text().contains("token");
+        let proxy = proxy.start();
+        let (admin, host) = (proxy.admin(), [("host", "localhost")]);
+        let (right, wrong) = ("Bearer secret", "Bearer guessed");
+        let mut operator = Connection::open(admin);
+        let shown = [host[0], ("authorization", right)];
+        assert_eq!(operator.get("/metrics", &shown).status, 200);
+        let strangers: Vec<_> = (0..300)
+            .map(|number| {
+                let mut client = Connection::open(admin);
+                match (number % 3, has_token) {
+                    (0, _) => assert_eq!(client.get("/healthz", &host).status, 200),
+                    (1, true) => {
+                        let guessed = [host[0], ("authorization", wrong)];
+                        assert_eq!(client.get("/metrics", &guessed).status, 401);
+                    }
+                    _ => client.send("GET /metrics HTTP/1.1\r\n"),
+                }
+                client
+            })
+            .collect();
+        assert_eq!(get(admin, "/healthz", &host).status, 200);
+        assert_eq!(operator.get("/metrics", &shown).status, 200, "who has shown a token stays");
+        drop(strangers);
+    }
+}
+
 /// More than the endpoint serves at once wait, and are answered as soon as another one has left.
 #[test]
 fn connections_beyond_the_bound_wait() {
@@ -60,7 +93,7 @@ fn connections_beyond_the_bound_wait() {
     let mut open: Vec<_> = (0..100)
         .map(|_| {
             let mut client = Connection::open(admin);
-            assert_eq!(client.get("/healthz", &host).status, 200);
+            assert_eq!(client.get("/api/config", &host).status, 200);
             client
         })
         .collect();
