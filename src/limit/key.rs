@@ -57,6 +57,14 @@ impl Key {
         (builder.finish() == written).then_some(written)
     }
 
+    /// A key that stands for a longer one, of which this is a hash. No other key has this text: a percent sign in a
+    /// key is followed by a digit or a dash.
+    pub(crate) fn of_hash(hash: &str) -> Self {
+        let mut text = SmallVec::from_slice(b"%~");
+        text.extend_from_slice(hash.as_bytes());
+        Self(text)
+    }
+
     /// The canonical text. It is UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

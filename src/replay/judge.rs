@@ -87,7 +87,7 @@ impl<'p> Judge<'p> {
     pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
         let mut judge = Self {
             plan,
-            rehearsal: Rehearsal::new(&plan.store),
+            rehearsal: Rehearsal::new(plan),
             facts: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),

@@ -200,7 +200,7 @@ impl<'p> LimitTally<'p> {
             Outcome::Allow | Outcome::Delay(_) => {}
         }
         self.counts.add(&counted);
-        self.keys.add(limit.key, &counted, now);
+        self.keys.add(&limit.key, &counted, now);
         self.timeline.add(now, &counted);
     }
 }

@@ -48,7 +48,7 @@ pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::ReceiptUse;
 pub use self::name::BucketKey;
-pub(crate) use self::name::{BucketName, stored_text};
+pub(crate) use self::name::{BucketName, kept, stored_text};
 pub(crate) use self::nodes::ClusterServer;
 use self::prefetch::Prefetch;
 pub use self::process::{Counters, ProcessStore};

@@ -86,12 +86,19 @@ impl BucketName<'_> {
     }
 }
 
+/// The key by which a shown key is kept: itself, or a hash where it is long.
+pub(crate) fn kept(key: &Key) -> Cow<'_, Key> {
+    match key.as_bytes().len() <= LONGEST {
+        true => Cow::Borrowed(key),
+        false => Cow::Owned(Key::of_hash(&hash(key.as_bytes()))),
+    }
+}
+
 /// The text of a shown key as it stands between the braces.
 pub(crate) fn stored_text(key: &Key) -> Cow<'_, str> {
-    match key.as_str().len() <= LONGEST {
-        true => Cow::Borrowed(key.as_str()),
-        // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
-        false => Cow::Owned(format!("%~{}", hash(key.as_bytes()))),
+    match kept(key) {
+        Cow::Borrowed(key) => Cow::Borrowed(key.as_str()),
+        Cow::Owned(key) => Cow::Owned(key.as_str().to_owned()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of
 //! real requests. The caller gives the time of each decision. Nothing here reads a clock for it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
-use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, Plan, StoreLocation, StoreSpec};
 use crate::request::key::View;
 use crate::store::{self, Claim, Moment, ProcessStore, Store};
 
@@ -56,12 +57,13 @@ pub struct RehearsedRequest<'p> {
 }
 
 /// The decision of one limit about a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RehearsedLimit<'r> {
     /// The limit, or the candidate of a limit.
     pub(crate) spec: &'r Arc<LimitSpec>,
-    /// The request's key, not hashed.
-    pub(crate) key: &'r Key,
+    /// The request's key as the log of the proxy shows it. A long one is hashed, so that a log with long paths does
+    /// not fill the memory.
+    pub(crate) key: Cow<'r, Key>,
     /// The limit's own decision.
     pub(crate) decision: Decision,
 }
@@ -75,11 +77,11 @@ enum End {
 }
 
 impl Rehearsal {
-    /// A rehearsal with new buckets. They live in this process, wherever `spec` keeps those of real requests.
-    pub(crate) fn new(spec: &StoreSpec) -> Self {
-        let spec = StoreSpec { location: StoreLocation::Memory, ..spec.clone() };
+    /// A rehearsal with new buckets. They live in this process, wherever `plan` keeps those of real requests.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let spec = StoreSpec { location: StoreLocation::Memory, ..plan.store.clone() };
         let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let store = Store::new(Arc::clone(&shared), &spec, plan.log.keys);
         let (waiting, open) = (Waiting::default(), BTreeMap::new());
         Self { shared, store, waiting, open, opened: 0 }
     }
@@ -174,7 +176,7 @@ impl<'p> RehearsedRequest<'p> {
     pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
             let Claim { spec, key, decision, .. } = &limit.claim;
-            Some(RehearsedLimit { spec, key: key.plain(), decision: (*decision)? })
+            Some(RehearsedLimit { spec, key: store::kept(key.shown()), decision: (*decision)? })
         })
     }
 

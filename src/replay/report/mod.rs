@@ -20,7 +20,6 @@ use super::tally::{HitCount, HitTable, LimitTally, ReplayTally};
 use super::timeline::{Slice, Timeline};
 use super::{LogClock, Replay, Side};
 use crate::limit::key::{Key, write_shown};
-use crate::plan::{KeyDisplay, LimitSpec};
 
 /// The clients and keys that are listed by name.
 const HARDEST: usize = 20;
@@ -162,7 +161,7 @@ impl<'r> FileReport<'r> {
             file,
             tally,
             clients: Hit::of(&tally.clients, IpAddr::to_string),
-            limits: limits.map(|it| LimitReport::of(it, &tally.timeline, plan.log.keys)).collect(),
+            limits: limits.map(|it| LimitReport::of(it, &tally.timeline)).collect(),
             routes: routes.map(|(name, counts)| (name, *counts)).collect(),
             left_out: left_out.collect(),
         }
@@ -193,13 +192,13 @@ impl<'r> FileReport<'r> {
 }
 
 impl<'r> LimitReport<'r> {
-    fn of(tally: &'r LimitTally<'_>, all: &Timeline, display: KeyDisplay) -> Self {
+    fn of(tally: &'r LimitTally<'_>, all: &Timeline) -> Self {
         let spec = tally.spec;
         let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
         Self {
             tally,
             key: sources.join(", "),
-            keys: Hit::of(&tally.keys, |key| shown(spec, key, display)),
+            keys: Hit::of(&tally.keys, shown),
             timeline: tally.timeline.clone().sliced_like(all),
         }
     }
@@ -251,14 +250,10 @@ fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
 }
 
 /// A key as the log of the proxy shows it.
-pub(crate) fn shown(spec: &LimitSpec, key: &Key, display: KeyDisplay) -> String {
+pub(crate) fn shown(key: &Key) -> String {
     let mut text = String::new();
-    let hashed = match display {
-        KeyDisplay::Hashed => spec.key.hashed(key),
-        KeyDisplay::Plain => key.clone(),
-    };
     // Writing to a string does not fail.
-    let _ = write_shown(hashed.as_str(), &mut text);
+    let _ = write_shown(key.as_str(), &mut text);
     text
 }
 

@@ -21,7 +21,7 @@ use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
 use super::report::{counted, number, percent, printable, shown};
-use crate::plan::{KeyDisplay, Plan};
+use crate::plan::Plan;
 
 /// This many of the keys above a limit are named.
 const NAMED: usize = 5;
@@ -60,7 +60,7 @@ impl<'p> Suggest<'p> {
         for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
             let place = places.get(limit.spec.name.as_str()).copied();
             if let Some(demands) = place.and_then(|place: usize| limits.get_mut(place)) {
-                demands.add(limit.key, now);
+                demands.add(&limit.key, now);
             }
         }
     }
@@ -130,8 +130,7 @@ impl<'p> Suggest<'p> {
     }
 
     fn write_limit(&self, text: &mut String, place: usize, percent_touched: f64) -> fmt::Result {
-        let plan = self.judge.plan;
-        let (spec, demands) = (&plan.limits[place], &self.limits[place]);
+        let demands = &self.limits[place];
         let mut is_told = true;
         let is_it = |it: &Untold| matches!(it, Untold::Limit(limit, _) if *limit == place);
         for (requests, fact) in self.untold(is_it) {
@@ -178,7 +177,7 @@ impl<'p> Suggest<'p> {
         }
         above.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         for (burst, key, requests) in above.into_iter().take(NAMED) {
-            let key = shown(spec, key, KeyDisplay::Hashed);
+            let key = shown(key);
             let key = printable(&key);
             writeln!(
                 text,

@@ -395,3 +395,24 @@ fn the_address_of_a_trusted_proxy_is_no_client() {
     assert_eq!(report["result"]["clients"]["hardest"][0]["name"], "203.0.113.7");
     assert_eq!(report["result"]["rejected"], 2);
 }
+
+/// A regression: a log of 300,000 paths of 3 KB took 1.4 GB, because the paths were kept whole.
+#[test]
+fn a_long_key_is_kept_by_its_hash() {
+    let folder = folder(Some(&limited("rate = \"2/h\"").replace("\"ip\"", "\"path\"")));
+    let of_path = |path: &str| lines("192.0.2.1", 0, 3).replace("/a?b=c", path);
+    let long = |last: &str| format!("/{}{last}", "a".repeat(3_000));
+    let text: String = ["/a", &long("b"), &long("c")].map(of_path).concat();
+    write(folder.path(), "access.log", &text);
+    let report = json(folder.path(), &["replay", "access.log"]);
+    let keys = &report["result"]["limits"][0]["keys"];
+    assert_eq!([&keys["seen"], &keys["rejected"], &report["result"]["rejected"]], [3, 3, 3]);
+    let names = keys["hardest"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort_by_key(|name| name.len());
+    assert_eq!(names[0], "/a");
+    assert!(names[1..].iter().all(|name| name.starts_with("%~") && name.len() == 24), "{names:?}");
+    assert_ne!(names[1], names[2]);
+    let (_, said, _) = told(folder.path(), &["suggest", "access.log", "--key", "path"]);
+    assert!(said.contains("3 keys") && !said.contains("aaaa"), "{said}");
+}
