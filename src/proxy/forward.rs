@@ -176,7 +176,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 
 /// The answer to an upgrade, and the two sides of the connection behind it.
 fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switched) {
-    let Answered { mut response, lease } = answered;
+    let Answered { mut response, mut lease } = answered;
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
@@ -187,11 +187,12 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let (time_limit, slots) = (plan.server.tunnel_timeout, Permit::default());
+    let (time_limit, half_open_limit) = (plan.server.tunnel_timeout, plan.server.body_timeout);
+    let permit = Permit::default();
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    (answer, Switched { client, server, time_limit, slots, lease })
+    (answer, Switched { client, server, time_limit, half_open_limit, permit, lease })
 }
 
 /// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a

@@ -237,8 +237,7 @@ impl Proxy {
             }
             ended.body_end = exchange.body_end;
             if let Some(mut switched) = exchange.switched {
-                // The tunnel lives longer than the response, so the tunnel holds the concurrency slots.
-                switched.slots = ended.noted.permit.take_slots();
+                switched.permit = ended.noted.permit.take_for_tunnel();
                 client.switch(switched);
             }
             answer.body_mut().until(ended);

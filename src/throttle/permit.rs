@@ -44,9 +44,11 @@ enum Used {
 }
 
 impl Permit {
-    /// Takes the slots out, for a tunnel that lives longer than its response.
-    pub(crate) fn take_slots(&mut self) -> Self {
-        Self(self.0.extract_if(.., |held| held.is_slot()).collect())
+    /// Takes out what a tunnel holds, because it lives longer than its response: the slots, and the costs that are
+    /// counted in bytes.
+    pub(crate) fn take_for_tunnel(&mut self) -> Self {
+        let stays = |held: &mut HeldGrant| held.is_slot() || matches!(held.used, Used::Bytes(_));
+        Self(self.0.extract_if(.., stays).collect())
     }
 
     /// Notes an answer of the upstream or a fixed answer: its status, and its headers before they are changed for

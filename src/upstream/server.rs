@@ -103,8 +103,10 @@ impl ConnectionLease {
         }
     }
 
-    /// Notes that the connection carries another protocol from now on.
-    pub(crate) fn switch(&self) {
+    /// Notes that the connection carries another protocol from now on. A tunnel may live for hours, so its place among
+    /// `max_requests` goes to the next request.
+    pub(crate) fn switch(&mut self) {
+        self.in_flight.slot = None;
         self.in_flight.server.finished();
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();

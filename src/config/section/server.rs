@@ -32,7 +32,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"75s\""),
         "a keep-alive connection without a request"),
     &plain(at!(tunnel_timeout), Kind::TIME_ABOVE_ZERO, Value("\"1h\""),
-        "an upgraded connection on which nothing moves"),
+        "an upgraded connection on which nothing moves; once one side has ended, `body_timeout`"),
     &plain(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "after SIGTERM, go on taking connections this long with `/readyz` already 503"),
     &plain(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),

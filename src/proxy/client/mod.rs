@@ -28,8 +28,10 @@ pub(crate) struct Switched {
     pub(crate) server: OnUpgrade,
     /// How long the tunnel lives without a byte in either direction.
     pub(crate) time_limit: Duration,
-    /// The concurrency slots of the request, held as long as the tunnel lives.
-    pub(crate) slots: Permit,
+    /// How long it lives without a byte once one side has ended.
+    pub(crate) half_open_limit: Duration,
+    /// What the request holds as long as the tunnel lives.
+    pub(crate) permit: Permit,
     /// The server's connection.
     pub(crate) lease: ConnectionLease,
 }

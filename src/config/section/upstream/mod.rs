@@ -40,7 +40,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""), "to the response's head; 504"),
     &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
     &plain(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
-        "requests in flight from this process; up to 1000 more wait"),
+        "requests in flight from this process; up to 1000 more wait; a tunnel leaves its place when it begins"),
     &plain(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
         "for a request that waits because of `max_requests`; 503"),
     &plain(at!(retries), Kind::Whole(0, 10), Value("1"),

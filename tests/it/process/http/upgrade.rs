@@ -2,13 +2,14 @@
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::Shutdown;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
-use crate::support::PATIENCE;
-use crate::support::client::Connection;
+use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::{PATIENCE, wait_until};
 
 const OFFER: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\n\
                      upgrade: websocket\r\nsec-websocket-key: x\r\n\r\n";
@@ -110,6 +111,80 @@ fn a_tunnel_in_which_nothing_moves_is_closed() {
     let mut client = upgraded(&proxy);
     assert!(client.is_closed());
     assert_eq!(told.iter().nth(1).unwrap(), "closed");
+}
+
+/// A server whose tunnel sends `said` and then nothing, and which keeps its side open whatever the client does.
+fn deaf(said: &'static [u8]) -> (Upstream, Sender<()>) {
+    let (end, ended) = channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let server = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(got) = read_head(&mut reader) {
+            if got.header("upgrade").is_none() {
+                let _ = stream.write_all(&ok("as it is"));
+                continue;
+            }
+            let _ = stream.write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+                  sec-websocket-accept: y\r\n\r\nwelcome",
+            );
+            let _ = stream.write_all(said);
+            // Until the test is over.
+            let _ = ended.lock().unwrap().recv();
+        }
+    });
+    (server, end)
+}
+
+/// A regression: a tunnel whose client had gone lived as long as a silent one may, with its slots and connections.
+#[test]
+fn a_tunnel_of_which_one_side_has_ended_does_not_live_as_long_as_a_silent_one() {
+    let (api, _end) = deaf(b"");
+    let limit = "algorithm = \"concurrency\"\nlimit = 1\nkey = []";
+    let proxy = Proxy::of_one_worker(&api)
+        .server("tunnel_timeout = \"1h\"\nbody_timeout = \"200ms\"")
+        .limit("tunnels", limit)
+        .start();
+    let client = upgraded(&proxy);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429, "the tunnel holds the slot");
+    drop(client);
+    wait_until("the slot is free", || get(proxy.address, "/", &[]).status == 200);
+    let client = upgraded(&proxy);
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    wait_until("the slot is free", || get(proxy.address, "/", &[]).status == 200);
+}
+
+/// A regression: the bytes of a tunnel cost nothing, and the estimate came back when the tunnel began.
+#[test]
+fn what_the_server_sends_in_a_tunnel_costs_what_its_bytes_cost() {
+    let (api, _end) = deaf(&[b'x'; 5_000]);
+    let limit = "algorithm = \"fixed-window\"\nrate = \"5007/h\"\nkey = []\n\
+                 cost = { response_bytes = true, estimate = 3000 }";
+    let proxy = Proxy::of_one_worker(&api)
+        .admin()
+        .server("body_timeout = \"200ms\"")
+        .limit("bytes", limit)
+        .start();
+    let remaining = || {
+        let bucket = get(proxy.admin(), "/api/limits/bytes/keys/", &[("host", "localhost")]);
+        bucket.json()["remaining"].as_u64()
+    };
+    let mut client = upgraded(&proxy);
+    assert_eq!(client.exactly(5_000).len(), 5_000);
+    assert_eq!(remaining(), Some(2_007), "the estimate is reserved as long as the tunnel lives");
+    drop(client);
+    wait_until("all that was sent is counted", || remaining() == Some(0));
+}
+
+/// A regression: two idle tunnels held both places, and all others got 503.
+#[test]
+fn a_tunnel_leaves_its_place_among_the_requests_in_flight() {
+    let (api, _end) = deaf(b"");
+    let proxy =
+        Proxy::of_one_worker(&api).upstream("max_requests = 1\nqueue_timeout = \"1ms\"").start();
+    let tunnels = [upgraded(&proxy), upgraded(&proxy)];
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    drop(tunnels);
 }
 
 #[test]
