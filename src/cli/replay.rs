@@ -12,7 +12,8 @@ use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
-use crate::replay::log::{Format, LineFault, LogInput, LogReader, LogRecord};
+use crate::replay::log::sorted::{FaultyLine, SortedLogs};
+use crate::replay::log::{Format, LineFault, LogInput, LogRecord};
 use crate::replay::report::text::TerminalReport;
 use crate::replay::report::{LineCounts, Report, html, json, number, printable};
 use crate::replay::tally::ReplayTally;
@@ -20,15 +21,13 @@ use crate::replay::tally::ReplayTally;
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// Several logs are put in order by the time of their first request among this many lines.
-const FIRST_LINES: usize = 1_000;
-
 /// The number of broken lines that a report shows.
 const EXAMPLES: usize = 5;
 
 /// Try the limits of a file on access logs, and show who would have been rejected.
 ///
-/// The time of each request is the time in the log. Nothing is sent.
+/// The time of each request is the time in the log. Servers write a line when a request ends, so lines are sorted within
+/// two minutes, and several logs are merged by time. Nothing is sent.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate replay /var/log/nginx/access.log\n  \
@@ -89,26 +88,25 @@ impl FromStr for Share {
 impl LogArgs {
     /// Calls `take` for each request of the logs. Returns how many lines there were of each kind.
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
-        let mut reader =
-            LogReader::open(&self.in_order()?, self.format.clone()).map_err(Failure::run)?;
+        let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
+        let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
         let mut bar = ProgressBar::new();
         let mut lines = LineCounts::default();
-        loop {
-            let Some(line) = reader.next_record().map_err(Failure::run)? else { break };
-            match line.map(|record| take(&record)) {
-                Ok(()) => {}
-                Err(LineFault::NoRequest(_)) => lines.no_request += 1,
-                Err(LineFault::Broken(why)) => {
+        while let Some(next) = logs.next().map_err(Failure::run)? {
+            match next {
+                Ok(record) => take(&record),
+                Err(FaultyLine { fault: LineFault::NoRequest(_), .. }) => lines.no_request += 1,
+                Err(FaultyLine { file, number, fault: LineFault::Broken(why) }) => {
                     lines.broken += 1;
                     if lines.examples.len() < EXAMPLES {
-                        let (file, number) = (reader.file.clone(), reader.line_number);
                         lines.examples.push((file, number, why.to_owned()));
                     }
                 }
             }
             lines.read += 1;
-            bar.show(lines.read, || reader.progress());
+            bar.show(lines.read, || logs.progress());
         }
+        lines.order = logs.order();
         bar.end();
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
@@ -123,35 +121,6 @@ impl LogArgs {
             ),
             None => format!("none of {read} lines shows an HTTP request"),
         }))
-    }
-
-    /// The logs, the oldest first. A shell often lists rotated files in another order. The time of a log is
-    /// that of its first request. If a log cannot be read twice or its first lines have no request, the order
-    /// stays.
-    fn in_order(&self) -> Result<Vec<LogInput>, Failure> {
-        let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
-        if inputs.len() < 2 || !inputs.iter().all(LogInput::is_regular) {
-            return Ok(inputs);
-        }
-        let mut begun = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            let one = std::slice::from_ref(&input);
-            let mut reader = LogReader::open(one, self.format.clone()).map_err(Failure::run)?;
-            let mut first = None;
-            for _ in 0..FIRST_LINES {
-                match reader.next_record().map_err(Failure::run)? {
-                    Some(Ok(record)) => first = Some(record.time),
-                    Some(Err(_)) => continue,
-                    None => {}
-                }
-                break;
-            }
-            begun.push((first, input));
-        }
-        if begun.iter().all(|(first, _)| first.is_some()) {
-            begun.sort_by_key(|(first, _)| *first);
-        }
-        Ok(begun.into_iter().map(|(_, input)| input).collect())
     }
 
     /// Whether this file is one of the logs.

@@ -57,6 +57,11 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     if lines.broken > 0 {
         complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
     }
+    if let late @ 1.. = lines.order.late {
+        complain(format_args!(
+            "{late} requests are more than two minutes late in the log, and count too late"
+        ));
+    }
     if let Some(file) = file {
         let file = printable(&file.display().to_string());
         print(format_args!(

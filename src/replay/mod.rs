@@ -26,8 +26,8 @@ use crate::plan::Plan;
 pub(crate) struct Replay<'p> {
     /// The files, in the order in which they were given.
     pub(crate) sides: Vec<Side<'p>>,
-    /// The log's time.
-    pub(crate) clock: LogClock,
+    /// The times of the log's first and last request.
+    pub(crate) span: Option<(Timestamp, Timestamp)>,
 }
 
 /// One of the files whose limits are replayed.
@@ -36,35 +36,6 @@ pub(crate) struct Side<'p> {
     pub(crate) judge: Judge<'p>,
     /// What the limits decided, as counts.
     pub(crate) tally: ReplayTally<'p>,
-}
-
-/// The clock of a log: the latest time of all lines so far. It never steps back. A line that is earlier than a
-/// line before it counts at that line's time. Otherwise a bucket would refill twice in the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogClock {
-    /// The first and the latest time. `None` before the first line.
-    pub(crate) span: Option<(Timestamp, Timestamp)>,
-    /// The lines that are earlier than the line right before them.
-    pub(crate) steps_back: u64,
-    /// The lines that are earlier than the latest time, and count at that time.
-    pub(crate) late: u64,
-    /// How far a line is behind the latest time at most, in microseconds.
-    pub(crate) furthest_back: u64,
-    /// The time of the line before.
-    previous: Timestamp,
-}
-
-impl LogClock {
-    /// The time of a line that says `time`.
-    pub(crate) fn at(&mut self, time: Timestamp) -> Timestamp {
-        let (_, latest) = self.span.get_or_insert((time, time));
-        self.steps_back += u64::from(time < self.previous);
-        self.late += u64::from(time < *latest);
-        self.previous = time;
-        self.furthest_back = self.furthest_back.max(latest.micros_since(time));
-        *latest = time.max(*latest);
-        *latest
-    }
 }
 
 impl<'p> Replay<'p> {
@@ -76,12 +47,13 @@ impl<'p> Replay<'p> {
         let side =
             |plan| Side { judge: Judge::new(plan, assumptions), tally: ReplayTally::new(plan) };
         let sides = plans.into_iter().map(side).collect();
-        Self { sides, clock: LogClock::default() }
+        Self { sides, span: None }
     }
 
-    /// Takes the log's next request through the limits.
+    /// Takes the log's next request through the limits. Times must not step back.
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
-        let now = self.clock.at(record.time);
+        let now = record.time;
+        self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         for Side { judge, tally } in &mut self.sides {
             let (mut is_whole, plan) = (true, judge.plan);
             let judged = judge.judge(record, now, |untold| {

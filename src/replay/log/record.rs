@@ -31,6 +31,18 @@ impl<'l> Logged<'l> {
         }
     }
 
+    fn into_owned(self) -> Logged<'static> {
+        match self {
+            Self::Untold => Logged::Untold,
+            Self::Absent => Logged::Absent,
+            Self::Value(text) => Logged::Value(Cow::Owned(text.into_owned())),
+        }
+    }
+
+    fn len(&self) -> usize {
+        if let Self::Value(text) = self { text.len() } else { 0 }
+    }
+
     /// The same value, borrowed.
     pub(crate) fn as_ref(&self) -> Logged<'_> {
         match self {
@@ -121,6 +133,35 @@ pub struct LogRecord<'l> {
     pub bytes: Option<u64>,
     /// How long the request took.
     pub duration: Option<Duration>,
+}
+
+impl LogRecord<'_> {
+    /// The record without its line.
+    pub(super) fn into_owned(self) -> LogRecord<'static> {
+        let LoggedHeaders { named, are_complete } = self.headers;
+        let named = named.into_iter();
+        let named = named.map(|(name, value)| (Cow::Owned(name.into_owned()), value.into_owned()));
+        LogRecord {
+            time: self.time,
+            client: self.client,
+            client_is: self.client_is,
+            method: Cow::Owned(self.method.into_owned()),
+            path: Cow::Owned(self.path.into_owned()),
+            query: self.query.into_owned(),
+            host: self.host.into_owned(),
+            headers: LoggedHeaders { named: named.collect(), are_complete },
+            status: self.status,
+            bytes: self.bytes,
+            duration: self.duration,
+        }
+    }
+
+    /// The bytes of all its texts.
+    pub(super) fn text_length(&self) -> usize {
+        let headers = self.headers.named.iter().map(|(name, value)| name.len() + value.len());
+        let texts = [self.method.len(), self.path.len(), self.query.len(), self.host.len()];
+        texts.into_iter().chain(headers).sum()
+    }
 }
 
 /// Why a line is no record. Each has a short reason for people.

@@ -10,7 +10,7 @@ use crate::replay::timeline::{Slice, Timeline};
 
 /// The report as one object.
 pub(crate) fn json(report: &Report<'_>) -> Value {
-    let Report { lines, clock, now, against } = report;
+    let Report { lines, span, now, against } = report;
     let examples: Vec<_> = lines
         .examples
         .iter()
@@ -22,12 +22,12 @@ pub(crate) fn json(report: &Report<'_>) -> Value {
             "no_request": lines.no_request,
             "broken": lines.broken,
             "broken_examples": examples,
-            "steps_back": clock.steps_back,
-            "late": clock.late,
-            "furthest_back_ms": clock.furthest_back / 1_000,
+            "steps_back": lines.order.steps_back,
+            "late": lines.order.late,
+            "furthest_back_ms": lines.order.furthest_back / 1_000,
         },
-        "from": clock.span.map(|(from, _)| iso(from)),
-        "to": clock.span.map(|(_, to)| iso(to)),
+        "from": span.map(|(from, _)| iso(from)),
+        "to": span.map(|(_, to)| iso(to)),
         "result": file(now),
     });
     if let Some((old, Comparison { newly, newly_hardest, no_longer })) = against {

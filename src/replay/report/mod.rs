@@ -16,10 +16,12 @@ use std::hash::Hash;
 use std::net::IpAddr;
 
 use super::fact::Fact;
+use super::log::LogOrder;
 use super::tally::{HitCount, HitTable, LimitTally, ReplayTally};
 use super::timeline::{Slice, Timeline};
-use super::{LogClock, Replay, Side};
+use super::{Replay, Side};
 use crate::limit::key::{Key, write_shown};
+use crate::limit::time::Timestamp;
 
 /// The clients and keys that are listed by name.
 const HARDEST: usize = 20;
@@ -28,7 +30,7 @@ pub(crate) struct Report<'r> {
     /// The lines that were read.
     pub(crate) lines: LineCounts,
     /// The time of the log.
-    pub(crate) clock: LogClock,
+    pub(crate) span: Option<(Timestamp, Timestamp)>,
     /// What the file's limits would have done.
     pub(crate) now: FileReport<'r>,
     /// What the limits of the other file would have done, and which clients only one of the two files hits.
@@ -46,6 +48,8 @@ pub(crate) struct LineCounts {
     pub(crate) broken: u64,
     /// The first broken lines: the file, the line's number, and what is wrong.
     pub(crate) examples: Vec<(String, u64, String)>,
+    /// How far the lines are from the order of time.
+    pub(crate) order: LogOrder,
 }
 
 /// What the limits of one file would have done.
@@ -142,7 +146,7 @@ impl<'r> Report<'r> {
             (FileReport::of(old, file), compare(&new.tally.clients, &old.tally.clients))
         });
         let now = FileReport::of(new, file);
-        Some(Self { lines, clock: replay.clock, now, against })
+        Some(Self { lines, span: replay.span, now, against })
     }
 }
 

@@ -14,12 +14,12 @@ const FAR_BACK: u64 = 3_600_000_000;
 impl Report<'_> {
     /// What was read.
     pub(super) fn read(&self) -> String {
-        let Self { clock, now, .. } = self;
+        let Self { span, now, .. } = self;
         let mut read = counted(now.tally.all.requests, "request");
         if now.clients.seen > 0 {
             read += &format!(" of {}", counted(now.clients.seen as u64, "client"));
         }
-        if let Some((from, to)) = clock.span {
+        if let Some((from, to)) = *span {
             let span = length(to.micros_since(from));
             read += &format!(", from {} to {} UTC ({span})", time(from), time(to));
         }
@@ -28,8 +28,9 @@ impl Report<'_> {
 
     /// A warning of a log that is not in order of time.
     pub(super) fn disorder(&self) -> Option<String> {
-        (self.clock.furthest_back > FAR_BACK).then(|| {
-            let late = counted(self.clock.late, "request");
+        let order = self.lines.order;
+        (order.late > 0 && order.furthest_back > FAR_BACK).then(|| {
+            let late = counted(order.late, "request");
             format!(
                 "the log is not in order of time, so {late} count too late: give the oldest file first, and look \
                  for a line with a wrong date"
@@ -39,13 +40,14 @@ impl Report<'_> {
 
     /// What is unusual about the lines, but not wrong.
     pub(super) fn oddities(&self) -> Vec<String> {
-        let Self { lines, clock, .. } = self;
+        let Self { lines, .. } = self;
         let mut oddities = Vec::new();
-        if clock.steps_back > 0 {
-            let (steps, most) = (counted(clock.steps_back, "time"), length(clock.furthest_back));
-            let late = counted(clock.late, "request");
+        if lines.order.late > 0 {
+            let (late, most) =
+                (counted(lines.order.late, "request"), length(lines.order.furthest_back));
             oddities.push(format!(
-                "time steps back in the log {steps}, by at most {most}: {late} count at the time of an earlier line"
+                "lines are sorted within two minutes, and some are up to {most} late: {late} count at a later time than \
+                 the log says"
             ));
         }
         if lines.no_request > 0 {

@@ -16,11 +16,11 @@ use hashbrown::HashMap;
 use self::demand::{Choice, Demands};
 use self::wanted::RouteLimits;
 pub(crate) use self::wanted::WantedLimits;
-use super::LogClock;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, Untold};
 use super::log::LogRecord;
 use super::report::{counted, number, percent, printable, shown};
+use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
 /// This many of the keys above a limit are named.
@@ -29,7 +29,8 @@ const NAMED: usize = 5;
 /// A search for the limits that the keys of a log need.
 pub(crate) struct Suggest<'p> {
     pub(crate) judge: Judge<'p>,
-    clock: LogClock,
+    /// The times of the first and the last request.
+    span: Option<(Timestamp, Timestamp)>,
     /// By the limit's place in the plan.
     limits: Vec<Demands>,
     /// The places by the limits' names.
@@ -43,7 +44,7 @@ impl<'p> Suggest<'p> {
     pub(crate) fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
         Self {
             judge: Judge::new(plan, assumptions),
-            clock: LogClock::default(),
+            span: None,
             limits: plan.limits.iter().map(|_| Demands::default()).collect(),
             places: plan.limits.iter().map(|it| it.name.to_string()).zip(0..).collect(),
             untold: BTreeMap::new(),
@@ -53,7 +54,8 @@ impl<'p> Suggest<'p> {
 
     /// Adds the log's next request.
     pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
-        let now = self.clock.at(record.time);
+        let now = record.time;
+        self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         self.requests += 1;
         let Self { judge, limits, untold, places, .. } = self;
         let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
@@ -79,7 +81,7 @@ impl<'p> Suggest<'p> {
             Some(text)
         };
         let mut head = String::new();
-        if let Some((from, to)) = self.clock.span {
+        if let Some((from, to)) = self.span {
             let requests = counted(self.requests, "request");
             let (from, to) = (super::report::time(from), super::report::time(to));
             let _ = writeln!(head, "# From {requests}, {from} to {to} UTC.");

@@ -49,6 +49,10 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
 fn a_real_log_gives_what_an_independent_count_gives() {
     let folder = folder(None);
     for (lines, rejected, clients) in [
+        ("rate = \"20/s\"", 0, 0),
+        ("rate = \"5/s\"", 3, 1),
+        ("rate = \"1/s\"", 773, 186),
+        ("rate = \"30/m\"", 92, 2),
         ("rate = \"30/h\"", 456, 31),
         ("rate = \"30/30d\"\nalgorithm = \"fixed-window\"", 2_160, 52),
         (
@@ -68,6 +72,7 @@ fn a_real_log_gives_what_an_independent_count_gives() {
         assert_eq!(result["limits"][0]["rejected"], rejected, "{lines}");
         let lines = &report["lines"];
         assert_eq!([&lines["steps_back"], &lines["furthest_back_ms"]], [4_915, 59_000]);
+        assert_eq!(lines["late"], 0, "lines are sorted");
     }
 }
 
