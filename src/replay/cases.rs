@@ -250,7 +250,8 @@ mod tests {
                  route = \"/login\", retry_after = \"6s\" }\n\
                  [[tests]]\nsend = \"GET /login\"\nafter = \"5s\"\nexpect = { rejected = 1, retry_after = \"1s\" }\n\
                  [[tests]]\nsend = \"GET /login\"\nafter = \"1s\"\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"GET /login\"\nfrom = \"192.0.2.1\"\ntimes = 8\nexpect = { allowed = 8 }\n",
+                 [[tests]]\nsend = \"GET /login\"\nfrom = \"192.0.2.1\"\ntimes = 8\nexpect = { allowed = 8 }\n\
+                 [[tests]]\nsend = \"GET /login\"\nfrom = \"64:ff9b::192.0.2.1\"\nexpect = { rejected = 1 }\n",
             ),
             (
                 "spread over their time, they are at the rate",

@@ -18,6 +18,7 @@ use crate::request::client::{Client, PeerAddress};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method;
+use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
@@ -247,7 +248,7 @@ impl<'p> Judge<'p> {
     /// address of a trusted proxy.
     fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
         let trust = &self.plan.server.trust;
-        let address = record.client?.to_canonical();
+        let address = canonical_address(record.client?);
         let itself = || Client { address, via: Vec::new(), peer_trusted: false };
         let is_named = || headers.contains_key(trust.header.name());
         match record.client_is {

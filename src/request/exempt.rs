@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use super::key::View;
 use super::network;
 use super::route::Pattern;
+use super::value;
 
 /// The exempt requests of a limit. Boxed, since most limits have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) struct Exemptions {
     /// Clients' networks.
     pub(crate) networks: Vec<IpNet>,
     pub(crate) paths: Vec<Pattern>,
-    /// Headers with exactly this value. The request may have other values of the same header too.
+    /// Headers with this value, in any spelling. The request may have other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -46,12 +47,9 @@ impl Exempt {
 
 impl Exemptions {
     fn cover(&self, request: &View<'_>) -> bool {
-        let has = |(name, value): &(HeaderName, HeaderValue)| {
-            request.headers.get_all(name).iter().any(|found| found == value)
-        };
         self.networks.iter().any(|network| network::contains(network, request.client))
             || self.paths.iter().any(|pattern| pattern.matches(request.path))
-            || self.headers.iter().any(has)
+            || self.headers.iter().any(|header| value::is_there(request.headers, header))
     }
 }
 
@@ -76,10 +74,12 @@ mod tests {
             ("none", "203.0.113.7", "/a", "x", false),
             ("client", "10.1.1.1", "/a", "x", true),
             ("mapped client", "::ffff:10.1.1.1", "/a", "x", true),
+            ("client behind NAT64", "64:ff9b::10.1.1.1", "/a", "x", true),
             ("path", "203.0.113.7", "/%68ealthz;x", "x", true),
             ("path below", "203.0.113.7", "/healthz/", "x", false),
             ("rest", "203.0.113.7", "/s/a", "x", true),
             ("header", "203.0.113.7", "/a", "secret", true),
+            ("header with blanks", "203.0.113.7", "/a", "secret\t", true),
             ("header in part", "203.0.113.7", "/a", "secret2", false),
         ] {
             let path = NormalPath::parse(path, true).expect(path);

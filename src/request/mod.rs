@@ -1,6 +1,7 @@
 //! The reading of a request's head: its path, host, route, client and keys. Pure: no I/O and no clock.
 
 pub mod client;
+mod credentials;
 pub(crate) mod exempt;
 pub(crate) mod host;
 pub mod key;
@@ -12,3 +13,4 @@ pub(crate) mod overrides;
 pub mod path;
 pub mod route;
 pub(crate) mod trace;
+mod value;

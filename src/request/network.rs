@@ -1,7 +1,7 @@
-//! Networks: their spelling, and whether an address lies in one. An IPv4-mapped IPv6 address counts as IPv4 on
-//! both sides.
+//! Addresses and networks: their spelling, and whether an address lies in a network. An IPv6 address that carries an
+//! IPv4 address counts as that one, on both sides.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -12,13 +12,35 @@ pub(crate) fn parse(text: &str) -> Option<IpNet> {
 
 /// Whether `address` lies in `network`.
 pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
-    canonical(network).contains(&address.to_canonical())
+    canonical(network).contains(&canonical_address(address))
+}
+
+/// The address of a client, in the form in which all clients' addresses are compared: the IPv4 address, where an
+/// IPv6 address carries one.
+pub(crate) fn canonical_address(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => carried(v6).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// The IPv4 address in an IPv4-mapped address (RFC 4291, 2.5.5.2), an IPv4-translated one (RFC 2765, 2.1), or one
+/// with the prefix of NAT64 (RFC 6052, 2.1).
+fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
 }
 
 /// The address by which a client is counted: an IPv4 address as it is, of an IPv6 address the first
 /// `ipv6_prefix` bits.
 pub(crate) fn client_network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match address.to_canonical() {
+    match canonical_address(address) {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => {
             let hidden = 128_u32.saturating_sub(ipv6_prefix.into());
@@ -28,12 +50,12 @@ pub(crate) fn client_network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// The network without the bits after its prefix. An IPv4-mapped network becomes an IPv4 network. `::/0` is
-/// not mapped, and contains only IPv6 addresses.
+/// The network without the bits after its prefix. A network of addresses that carry IPv4 addresses becomes the IPv4
+/// network. `::/0` is none, and contains only other IPv6 addresses.
 pub(crate) fn canonical(network: &IpNet) -> IpNet {
     let network = network.trunc();
     if let IpNet::V6(v6) = network
-        && let Some(address) = v6.network().to_ipv4_mapped()
+        && let Some(address) = carried(v6.network())
         && let Some(prefix) = v6.prefix_len().checked_sub(96)
         && let Ok(v4) = Ipv4Net::new(address, prefix)
     {
@@ -44,7 +66,7 @@ pub(crate) fn canonical(network: &IpNet) -> IpNet {
 
 /// The private network around an address, in quotes. `None` for an address that is not private.
 pub(crate) fn private_network(address: IpAddr) -> Option<&'static str> {
-    match address.to_canonical() {
+    match canonical_address(address) {
         IpAddr::V4(v4) if v4.is_private() => Some(match v4.octets() {
             [10, ..] => "\"10.0.0.0/8\"",
             [172, ..] => "\"172.16.0.0/12\"",
@@ -66,6 +88,11 @@ mod tests {
         for (address, prefix, network) in [
             ("192.0.2.1", 64, "192.0.2.1"),
             ("::ffff:192.0.2.1", 64, "192.0.2.1"),
+            ("::ffff:0:192.0.2.1", 64, "192.0.2.1"),
+            ("64:ff9b::192.0.2.1", 64, "192.0.2.1"),
+            ("64:ff9b::1:192.0.2.1", 64, "64:ff9b::"),
+            ("64:ff9b:1::192.0.2.1", 64, "64:ff9b:1::"),
+            ("::192.0.2.1", 64, "::"),
             ("2001:db8:1:2:3::4", 64, "2001:db8:1:2::"),
             ("2001:db8:1:2:3::4", 128, "2001:db8:1:2:3::4"),
             ("ffff::1", 1, "8000::"),
@@ -76,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_addresses_are_ipv4() {
+    fn addresses_that_carry_ipv4_are_ipv4() {
         for (network, address, expected) in [
             ("10.0.0.0/8", "10.1.2.3", true),
             ("10.0.0.0/8", "::ffff:10.1.2.3", true),
@@ -85,6 +112,14 @@ mod tests {
             ("::ffff:10.0.0.0/104", "10.1.2.3", true),
             ("::ffff:10.0.0.0/104", "11.1.2.3", false),
             ("::ffff:0:0/96", "10.1.2.3", true),
+            ("10.0.0.0/8", "::ffff:0:10.1.2.3", true),
+            ("10.0.0.0/8", "64:ff9b::10.1.2.3", true),
+            ("10.0.0.0/8", "64:ff9b::11.1.2.3", false),
+            ("64:ff9b::10.0.0.0/104", "10.1.2.3", true),
+            ("64:ff9b::10.0.0.0/104", "::ffff:0:10.1.2.3", true),
+            ("::ffff:0:10.0.0.0/104", "64:ff9b::11.1.2.3", false),
+            ("64:ff9b::/95", "10.1.2.3", false),
+            ("::/0", "64:ff9b::10.1.2.3", false),
             ("::/0", "10.1.2.3", false),
             ("::/0", "::ffff:10.1.2.3", false),
             ("::/0", "2001:db8::1", true),

@@ -23,6 +23,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::line::request_line;
 use crate::request::method;
+use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
 use crate::request::route::PathParams;
 
@@ -59,7 +60,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         method,
         uri,
         headers,
-        peer: explain.ip.to_canonical(),
+        peer: canonical_address(explain.ip),
         now: Clock::new().now(),
     };
     let mut text = Explanation::default();

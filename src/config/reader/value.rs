@@ -95,7 +95,8 @@ fn in_units(number: u128, units: &[Unit]) -> Option<String> {
     fits.max_by_key(|(_, unit)| *unit).map(|(name, unit)| format!("{}{name}", number / unit))
 }
 
-/// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
+/// A network. A single address is a network of full length. A network of addresses that carry
+/// IPv4 addresses becomes the IPv4 network.
 pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
     let written = parse(text).ok_or(Wrong::Expected)?;
     let network = canonical(&written);
@@ -188,6 +189,7 @@ mod tests {
             ("2001:db8::1", ok("2001:db8::1/128")),
             ("::ffff:10.0.0.0/104", ok("10.0.0.0/8")),
             ("::ffff:10.0.0.1", ok("10.0.0.1/32")),
+            ("64:ff9b::10.0.0.0/104", ok("10.0.0.0/8")),
             ("0.0.0.0/0", ok("0.0.0.0/0")),
             ("10.0.0.1/8", first("10.0.0.0/8")),
             ("2001:db8::1/64", first("2001:db8::/64")),

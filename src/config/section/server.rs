@@ -65,7 +65,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
     &plain(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
-        "IPv6 clients are counted by this prefix"),
+        "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 
 /// The settings, and the addresses on the network that they take.

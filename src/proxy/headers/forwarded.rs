@@ -60,11 +60,11 @@ pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, ori
     }
 }
 
-/// Whether a field says who the client is: `forwarded` or `x-forwarded-*`. Many servers read an underscore
-/// as a dash.
+/// Whether a field says who the client is: `forwarded` or `x-forwarded-*`. Many servers read an underscore, and some
+/// any other such character, as a dash.
 pub(super) fn is_claim(name: &HeaderName) -> bool {
     let text = name.as_str();
-    let dash = |byte: &u8| matches!(byte, b'-' | b'_');
+    let dash = |byte: &u8| !byte.is_ascii_alphanumeric();
     let x_forwarded = || text.starts_with('x') && text.get(2..11) == Some("forwarded");
     *name == FORWARDED
         || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
@@ -80,11 +80,12 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     }
 }
 
-/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore in
+/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore or the like in
 /// place of a dash, or the reverse. Many servers take them for the fields that the proxy writes.
 pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     if seen.has(Seen::CLAIM) {
-        remove_all(headers, |name| is_claim(name) && name.as_str().contains('_'));
+        let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();
+        remove_all(headers, |name| is_claim(name) && !name.as_str().bytes().all(is_plain));
     }
     if let ClientHeader::Single(single) = &trust.header {
         remove_all(headers, |name| name != single && are_alike(name, single));

@@ -188,6 +188,7 @@ mod tests {
             ("forwarded", Seen::CLAIM),
             ("x-forwarded-for", Seen::CLAIM),
             ("x_forwarded_for", Seen::CLAIM),
+            ("x.forwarded.for", Seen::CLAIM),
             ("x-forwarded-anything", Seen::CLAIM),
             ("x-forwarded", Seen(0)),
             ("x-forward-for", Seen(0)),

@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::request::network::canonical_address;
+
 /// Reads an address: with or without a port, IPv6 with or without brackets, with or without a zone. `None` for
 /// a name, and for `-`.
 pub(super) fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '"']);
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.to_canonical());
+        return Some(canonical_address(address));
     }
     let address = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inner, _)) => without_zone(inner).parse().ok()?,
@@ -16,7 +18,7 @@ pub(super) fn parse(text: &str) -> Option<IpAddr> {
             Err(_) => without_zone(text).parse().ok()?,
         },
     };
-    Some(address.to_canonical())
+    Some(canonical_address(address))
 }
 
 fn without_zone(text: &str) -> &str {
@@ -43,6 +45,7 @@ mod tests {
             ("fe80::1%eth0", "fe80::1"),
             ("[fe80::1%eth0]:80", "fe80::1"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("[64:ff9b::cb00:7107]:2817", "203.0.113.7"),
         ] {
             assert_eq!(parse(text), Some(address.parse().unwrap()), "{text}");
         }

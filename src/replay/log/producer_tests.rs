@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::format::Format;
 use super::testing::read;
+use crate::request::network::canonical_address;
 
 /// Each line in the format that its beginning tells.
 fn check(lines: &[(&str, &str)]) {
@@ -264,7 +265,7 @@ proptest! {
         let expected = format!(
             "{time} {} GET {path} query={query} host=? {status} {bytes}B ?s referer={referer} \
              user_agent={agent}",
-            address.to_canonical(),
+            canonical_address(address),
         );
         prop_assert_eq!(read(&Format::Auto, &line), &*expected);
         // In a template without the two words that nobody needs.
@@ -283,7 +284,7 @@ proptest! {
             "downstream_remote_address": std::net::SocketAddr::new(address, 1).to_string(),
         });
         let expected = format!(
-            "{time} {} PUT {path} query=none host=? ? ?B ?s user_agent={agent}", address.to_canonical()
+            "{time} {} PUT {path} query=none host=? ? ?B ?s user_agent={agent}", canonical_address(address)
         );
         prop_assert_eq!(read(&Format::Auto, &line.to_string()), expected);
     }

@@ -113,7 +113,7 @@ pub enum ClientOrigin {
 pub struct LogRecord<'l> {
     /// When the request was made. Most servers log the time at which it ended.
     pub time: Timestamp,
-    /// The client's address, an IPv4-mapped one as IPv4. `None`: the log does not tell, or names no address.
+    /// The client's address in its canonical form. `None`: the log does not tell, or names no address.
     pub client: Option<IpAddr>,
     /// Whose address `client` is.
     pub client_is: ClientOrigin,

@@ -12,7 +12,7 @@ use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-use super::network;
+use super::network::{self, canonical_address};
 
 /// The trusted proxies, and the header in which they name the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// The address by which this peer itself counts as a client, an IPv4-mapped one as IPv4. A Unix socket has
+    /// The address by which this peer itself counts as a client, in its canonical form. A Unix socket has
     /// no address: it counts as 0.0.0.0.
     pub(crate) fn as_client(self) -> IpAddr {
         match self {
-            Self::Network(address) => address.to_canonical(),
+            Self::Network(address) => canonical_address(address),
             Self::UnixSocket => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
     }
@@ -69,7 +69,7 @@ impl ClientHeader {
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address. An IPv4-mapped address is given as IPv4.
+    /// The client's address in its canonical form.
     pub address: IpAddr,
     /// Trusted proxies between the client and the peer, from the client's side, without the peer.
     pub via: Vec<IpAddr>,
@@ -155,7 +155,7 @@ fn address(text: &[u8]) -> Option<IpAddr> {
             Err(_) => text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%'))?.ip(),
         },
     };
-    Some(address.to_canonical())
+    Some(canonical_address(address))
 }
 
 #[cfg(test)]
@@ -208,6 +208,14 @@ mod tests {
                 &["10.0.0.2"],
             ),
             ("mapped client", "10.0.0.1", &["::ffff:203.0.113.7"], "203.0.113.7", &[]),
+            ("translated peer", "::ffff:0:10.0.0.1", &["203.0.113.7"], "203.0.113.7", &[]),
+            (
+                "elements behind NAT64",
+                "10.0.0.1",
+                &["[64:ff9b::203.0.113.7]:99, 64:ff9b::10.0.0.2"],
+                "203.0.113.7",
+                &["10.0.0.2"],
+            ),
             ("ports", "10.0.0.1", &["203.0.113.7:567, [fd00::1]:99"], "203.0.113.7", &["fd00::1"]),
             ("v6", "fd00::2", &["2001:db8::1"], "2001:db8::1", &[]),
             ("v6 brackets", "fd00::2", &["[2001:db8::1]"], "2001:db8::1", &[]),

@@ -1,7 +1,6 @@
 //! Keys: the values of a request by which a limit counts. `source.rs` has the parts that a key can have,
-//! `read.rs` reads them from a request, `credentials.rs` normalises `authorization`.
+//! `read.rs` reads them from a request.
 
-mod credentials;
 mod read;
 mod source;
 
@@ -20,7 +19,6 @@ use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
-pub(super) use credentials::normal_form as normal_credentials;
 pub use source::{KeySource, KeySourceError, KeySources};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.

@@ -3,14 +3,15 @@
 
 use std::borrow::Cow;
 
-use http::header::{AUTHORIZATION, COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
 
-use super::{KeySource, View, credentials, ip_text};
+use super::{KeySource, View, ip_text};
 use crate::limit::key::KeyBuilder;
 use crate::percent::{decode, decode_query};
-use crate::request::name::has_ambiguous_alias;
+use crate::request::name::{has_ambiguous_alias, may_be};
+use crate::request::value::normal;
+use crate::text::trim;
 
 /// How often a request has a part.
 pub(super) enum Found {
@@ -37,22 +38,23 @@ impl KeySource {
             Self::Method => builder.push(request.method.as_str().as_bytes()),
             Self::Host => builder.push(request.host.as_bytes()),
             Self::Route => builder.push(request.route.as_bytes()),
-            Self::Header(name) if *name == AUTHORIZATION => {
-                return only_credentials(request.headers, builder);
-            }
             Self::Header(name) if has_ambiguous_alias(request.headers, name) => {
                 return Found::Ambiguous;
             }
-            Self::Header(name) => return only(header(request.headers, name), builder),
-            Self::Cookie(name) => {
-                return unless_ambiguous(cookies(request.headers, name), builder);
+            Self::Header(name) => {
+                let values = request.headers.get_all(name).iter();
+                return only(values.map(|value| normal(name, value.as_bytes())), builder);
             }
-            Self::Query(name) => return unless_ambiguous(query(request.query, name), builder),
+            Self::Cookie(name) => return only(cookies(request.headers, name), builder),
+            Self::Query(name) => return only(query(request.query, name), builder),
             // The decoded value is the value in the file and at the upstream. Decoding loses nothing: in
             // the matching form each byte has one spelling, and a slash is never encoded.
-            Self::Param(name) => return only(request.params.value(name).map(decode), builder),
+            Self::Param(name) => {
+                return only(request.params.value(name).map(|value| Some(decode(value))), builder);
+            }
             Self::Cert => {
-                return only(request.cert.map(|cert| Cow::Borrowed(cert.as_bytes())), builder);
+                let cert = request.cert.map(|cert| Some(Cow::Borrowed(cert.as_bytes())));
+                return only(cert, builder);
             }
             Self::FirstOf(sources) => {
                 for (place, source) in sources.iter().enumerate() {
@@ -70,44 +72,22 @@ impl KeySource {
     }
 }
 
-fn only<'v>(values: impl IntoIterator<Item = Cow<'v, [u8]>>, builder: &mut KeyBuilder) -> Found {
+/// Appends the only value, without blanks at its edges. `None` is a value that servers read differently, or that
+/// only some servers see.
+fn only<'v>(
+    values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>,
+    builder: &mut KeyBuilder,
+) -> Found {
     let mut values = values.into_iter();
     match (values.next(), values.next()) {
         (None, _) => Found::Nowhere,
-        (Some(value), None) => {
-            builder.push(&value);
-            Found::Once
-        }
-        (Some(_), Some(_)) => Found::Repeated,
-    }
-}
-
-/// The same as `only`, for values that may be `None`. `None` is a value that only some servers see.
-fn unless_ambiguous<'v>(
-    values: impl Iterator<Item = Option<Cow<'v, [u8]>>>,
-    builder: &mut KeyBuilder,
-) -> Found {
-    match values.collect::<Option<SmallVec<[_; 2]>>>() {
-        Some(values) => only(values, builder),
-        None => Found::Ambiguous,
-    }
-}
-
-fn only_credentials(headers: &HeaderMap, builder: &mut KeyBuilder) -> Found {
-    let mut lines = headers.get_all(AUTHORIZATION).iter();
-    match (lines.next().map(|line| credentials::normal_form(line.as_bytes())), lines.next()) {
-        (None, _) => Found::Nowhere,
-        (Some(_), Some(_)) => Found::Repeated,
-        (Some(None), None) => Found::Ambiguous,
+        (Some(None), _) | (_, Some(None)) => Found::Ambiguous,
+        (Some(Some(_)), Some(Some(_))) => Found::Repeated,
         (Some(Some(value)), None) => {
-            builder.push(&value);
+            builder.push(trim(&value));
             Found::Once
         }
     }
-}
-
-fn header<'r>(headers: &'r HeaderMap, name: &HeaderName) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    headers.get_all(name).into_iter().map(|value| Cow::Borrowed(value.as_bytes()))
 }
 
 /// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a cookie's value ends at a space
@@ -119,18 +99,22 @@ fn cookies<'r>(
     let lines = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
     pairs.filter_map(move |pair| {
-        let pair = pair.trim_ascii();
-        let own = named(pair, name).map(cookie_value);
+        let pair = trim(pair);
+        let own = named(pair, name).map(|value| cookie_value(value?));
         let mut words = pair.split(|byte| matches!(byte, b',' | b' ' | b'\t')).skip(1);
         words.any(|word| named(word, name).is_some()).then_some(None).or(own)
     })
 }
 
-/// The value of a cookie, if the cookie has this name.
-fn named<'r>(pair: &'r [u8], name: &str) -> Option<&'r [u8]> {
+/// The value of a cookie of this name. The inner `None` is for a name that only some servers take for this one.
+fn named<'r>(pair: &'r [u8], name: &str) -> Option<Option<&'r [u8]>> {
     let equals = pair.iter().position(|byte| *byte == b'=')?;
-    let found = pair.get(..equals)?.trim_ascii_end();
-    (found == name.as_bytes()).then(|| pair.get(equals + 1..).unwrap_or_default().trim_ascii())
+    let found = trim(pair.get(..equals)?);
+    if found == name.as_bytes() {
+        return Some(Some(trim(pair.get(equals + 1..).unwrap_or_default())));
+    }
+    let is_alias = |found: &str| may_be(&decode(found), name);
+    std::str::from_utf8(found).is_ok_and(is_alias).then_some(None)
 }
 
 /// The normal form of a cookie's value; `None` where servers read it differently. Many servers decode
@@ -172,16 +156,20 @@ fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// The query parameters of this name. A parameter without `=` has the empty value. Some servers read a
-/// semicolon as an ampersand: a parameter of this name beside a semicolon is `None`.
+/// The query parameters of this name. A parameter without `=` has the empty value. A name that only some servers
+/// take for this one is `None`. So is a parameter of this name beside a semicolon, which some servers read as an
+/// ampersand.
 fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
-    let is_named = |found: &str| *decode_query(found) == *name.as_bytes();
     query.into_iter().flat_map(|query| query.split('&')).filter_map(move |pair| {
         if pair.contains(';') {
             let mut parts = pair.split(';').map(|part| part.split('=').next().unwrap_or(part));
-            return parts.any(is_named).then_some(None);
+            return parts.any(|part| may_be(&decode_query(part), name)).then_some(None);
         }
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        is_named(found).then(|| Some(decode_query(value)))
+        let found = decode_query(found);
+        match *found == *name.as_bytes() {
+            true => Some(Some(decode_query(value))),
+            false => may_be(&found, name).then_some(None),
+        }
     })
 }

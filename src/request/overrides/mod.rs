@@ -5,18 +5,20 @@
 //! network part, and nothing for an `Any` part. A look-up tries the shapes, the most specific first. Its
 //! cost is one hash for each shape, however many entries there are.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use http::header::AUTHORIZATION;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::host::Host;
-use super::key::{KeySource, normal_credentials};
+use super::key::KeySource;
 use super::network::{canonical, parse};
 use super::path::NormalPath;
+use super::value;
 use crate::limit::key::{Key, KeyBuilder};
+use crate::text::trim;
 
 /// The values that one part of an override's key matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,16 +84,18 @@ impl Part {
                 Some(host) => Ok(Self::Exact(host.as_str().to_owned())),
                 None => Err(format!("`{text}` is no host without a port")),
             },
-            KeySource::Header(name) if *name == AUTHORIZATION => {
-                let form = normal_credentials(text.as_bytes());
-                let form = form.and_then(|form| String::from_utf8(form.into_owned()).ok());
-                form.map(Self::Exact).ok_or_else(|| {
-                    format!("`{text}` can be read in two ways, and requests with it are refused")
-                })
-            }
-            _ => Ok(Self::Exact(text.to_owned())),
+            KeySource::Header(name) => exact(value::normal(name, text.as_bytes()), text),
+            _ => exact(Some(Cow::Borrowed(trim(text.as_bytes()))), text),
         }
     }
+}
+
+/// The part with this normal form of `text`.
+fn exact(form: Option<Cow<'_, [u8]>>, text: &str) -> Result<Part, String> {
+    let form = form.and_then(|form| String::from_utf8(form.into_owned()).ok());
+    form.map(Part::Exact).ok_or_else(|| {
+        format!("`{text}` can be read in two ways, and requests with it are refused")
+    })
 }
 
 /// The place of the alternative that a text names, its value, and the alternative's source.

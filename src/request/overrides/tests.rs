@@ -1,7 +1,11 @@
 use std::net::IpAddr;
 
+use http::HeaderName;
+use http::header::AUTHORIZATION;
+
 use super::*;
 use crate::request::key::ip_text;
+use crate::request::network::canonical_address;
 use proptest::prelude::*;
 
 fn part(text: &str) -> Part {
@@ -40,6 +44,7 @@ fn the_most_specific_entry_wins() {
         ("longer than the key's", &[&["2001:db8::/72"]], &["2001:db8::/64"], None),
         ("v6 shorter than v4's", &[&["0.0.0.0/0"]], &["::/64"], None),
         ("mapped", &[&["::ffff:10.0.0.0/104"]], &["10.1.1.1"], Some(0)),
+        ("behind NAT64", &[&["64:ff9b::10.0.0.0/104"]], &["10.1.1.1"], Some(0)),
         ("no address", &[&["0.0.0.0/0"]], &["a"], None),
         ("left before right", two, &["a", "y"], Some(1)),
         ("both", two, &["a", "x"], Some(4)),
@@ -72,12 +77,15 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Ip, "10.1.1.1", exact("10.1.1.1")),
         (S::Ip, "10.1.1.1/8", network("10.0.0.0/8")),
         (S::Ip, "::ffff:10.1.1.1/128", exact("10.1.1.1")),
+        (S::Ip, "64:ff9b::10.1.1.1", exact("10.1.1.1")),
         (S::Ip, "2001:db8::1/64", exact("2001:db8::/64")),
         (S::Ip, "2001:db8::1/48", network("2001:db8::/48")),
         (S::Path, "/caf%c3%A9;x", exact("/caf%C3%A9")),
         (S::Host, "API.Example.", exact("api.example")),
         (S::Method, "GET", exact("GET")),
-        (S::Param("id".into()), "a b", exact("a b")),
+        (S::Param("id".into()), "a b ", exact("a b")),
+        (S::Header(AUTHORIZATION), "bearer  abc", exact("abc")),
+        (S::Header(HeaderName::from_static("x-api-key")), "\u{a0}abc", exact("abc")),
     ] {
         assert_eq!(Part::parse(text, &source, 64), expected, "{source} {text}");
     }
@@ -86,6 +94,7 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Ip, "2001:db8::1", "ipv6_prefix = 64"),
         (S::Path, "a", "no path"),
         (S::Host, "a:80", "no host"),
+        (S::Header(AUTHORIZATION), "n1 Bearer abc", "two ways"),
     ] {
         let error = Part::parse(text, &source, 64).expect_err(text);
         assert!(error.contains(word), "{source} {text}: {error}");
@@ -135,7 +144,7 @@ proptest! {
             let network = IpNet::new(address, length).expect("a network");
             let overrides = KeyOverrides::new(vec![(vec![Part::Network(network)], ())]);
             let text = ip_text(address, 64);
-            let mapped = address.to_canonical() != address;
+            let mapped = canonical_address(address) != address;
             prop_assert!(mapped || overrides.find(&Key::of([Some(text.as_slice())])).is_some());
         }
     }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::request::host::Host;
+use crate::request::value;
 
 /// `www.example.com`, or `*.example.com` for every name below it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,12 +139,10 @@ impl Conditions {
         self.methods.is_empty() || self.methods.contains(method)
     }
 
-    /// Whether the request has each header with its value. Other values of the same header do not matter.
+    /// Whether the request has each header with its value, in any spelling. Other values of the same header do
+    /// not matter.
     pub(super) fn allow_headers(&self, headers: &HeaderMap) -> bool {
-        let has = |(name, value): &(HeaderName, HeaderValue)| {
-            headers.get_all(name).iter().any(|found| found == value)
-        };
-        self.headers.iter().all(has)
+        self.headers.iter().all(|header| value::is_there(headers, header))
     }
 }
 

@@ -129,7 +129,7 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 static OF_EXEMPT: Settings<()> = &[
     &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
     &field("path", Kind::TEXT_LIST, Value("[]"), "path patterns as in routes"),
-    &field("header", Kind::TextTable, Words("none"), "headers with exactly this value")
+    &field("header", Kind::TextTable, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
 ];
 

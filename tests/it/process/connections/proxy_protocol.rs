@@ -48,6 +48,7 @@ fn the_client_is_the_one_of_the_header() {
         (V1.to_vec(), "203.0.113.7"),
         (with_tlv(), "203.0.113.8"),
         (b"PROXY TCP6 2001:db8::9 ::1 1 2\r\n".to_vec(), "2001:db8::9"),
+        (b"PROXY TCP6 64:ff9b::cb00:7109 ::1 1 2\r\n".to_vec(), "203.0.113.9"),
     ] {
         let mut connection = Connection::open(proxy.address);
         connection.send([&header[..], REQUEST].concat());
@@ -213,6 +214,8 @@ fn the_clients_of_headers_are_counted_one_by_one() {
     let (other, _two) = open(&with_tlv());
     assert!(first && other);
     assert!(!open(V1).0);
+    // Through NAT64 it is the same client.
+    assert!(!open(b"PROXY TCP6 64:ff9b::cb00:7107 ::1 1 2\r\n").0);
     let line = proxy.log.wait("connections refused", |_| true);
     assert_eq!(line["client"], "203.0.113.7");
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::request::client::{Client, ClientHeader, PeerAddress, Trust};
 
+use super::canonical;
 use super::messages::is_token;
 
 const TRUSTED: [&str; 4] = ["10.0.0.0/8", "fd00::/8", "::ffff:192.168.0.0/112", "127.0.0.1/32"];
@@ -78,17 +79,17 @@ fn found(trust: &Trust, peer: IpAddr, name: &HeaderName, values: &[HeaderValue])
 
 fn is_sound(trust: &Trust, peer: IpAddr, client: &Client) {
     assert_eq!(client.peer_trusted, trust.trusts(peer));
-    assert_eq!(client.address, client.address.to_canonical());
+    assert_eq!(client.address, canonical(client.address));
     assert!(client.via.iter().all(|proxy| trust.trusts(*proxy)), "{client:?}");
     assert!(client.via.len() < MOST, "{client:?}");
     if !client.peer_trusted {
-        assert_eq!((client.address, &*client.via), (peer.to_canonical(), &[][..]));
+        assert_eq!((client.address, &*client.via), (canonical(peer), &[][..]));
     }
 }
 
 /// From the peer to the left, as long as each proxy is trusted and the address that it names is readable.
 fn reference(trust: &Trust, peer: IpAddr, named: &[Option<IpAddr>]) -> Client {
-    let mut chain = vec![peer.to_canonical()];
+    let mut chain = vec![canonical(peer)];
     for name in named.iter().rev().take(MOST) {
         let Some(name) = name.filter(|_| trust.trusts(chain[0])) else { break };
         chain.insert(0, name);
@@ -107,7 +108,7 @@ fn address(text: &[u8]) -> Option<IpAddr> {
         _ if text.contains('%') => None,
         _ => text.parse().ok().map(|address: SocketAddr| address.ip()),
     };
-    address.map(|address| address.to_canonical())
+    address.map(canonical)
 }
 
 /// The address in an element of `forwarded` without quotes.

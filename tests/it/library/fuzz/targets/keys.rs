@@ -11,6 +11,8 @@ use tidegate::request::key::{KeyError, KeySource, KeySpec, Missing, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::{PathParams, Pattern};
 
+use super::canonical;
+
 /// What a key is read from.
 struct Parts<'i> {
     method: Method,
@@ -18,6 +20,12 @@ struct Parts<'i> {
     query: Option<&'i str>,
     client: IpAddr,
     headers: HeaderMap,
+}
+
+impl<'i> Parts<'i> {
+    fn with(&self, query: Option<&'i str>, headers: HeaderMap) -> Self {
+        Self { method: self.method.clone(), query, headers, ..*self }
+    }
 }
 
 pub(super) fn check(input: &[u8]) {
@@ -47,10 +55,11 @@ pub(super) fn check(input: &[u8]) {
     }
     for (source, value) in sources.iter().zip(&values) {
         if let Some(expected) = read(source, &parts) {
-            assert_eq!(value.as_deref(), expected.as_deref(), "{source}");
+            is_trimmed(source, value.as_deref(), expected.as_deref());
         }
     }
     hashed_is_stable(&spec(Missing::Shared), &sources, &key);
+    no_second_bucket(&spec(Missing::Shared), &parts, &key);
     same_however_spelled(&spec(Missing::Shared), parts, &key);
 }
 
@@ -126,7 +135,7 @@ fn read(source: &KeySource, parts: &Parts<'_>) -> Option<Option<Vec<u8>>> {
             let path = NormalPath::parse(parts.path, true).unwrap();
             Some(path.matching().into())
         }
-        KeySource::Ip => Some(match parts.client.to_canonical() {
+        KeySource::Ip => Some(match canonical(parts.client) {
             IpAddr::V4(v4) => v4.to_string().into_bytes(),
             IpAddr::V6(v6) => {
                 let network = ipnet::Ipv6Net::new(v6, 64).unwrap().trunc();
@@ -148,6 +157,103 @@ fn read(source: &KeySource, parts: &Parts<'_>) -> Option<Option<Vec<u8>>> {
         _ => return None,
     };
     Some(value)
+}
+
+/// The value is the one that was read, or this without blanks at its edges.
+fn is_trimmed(source: &KeySource, value: Option<&[u8]>, read: Option<&[u8]>) {
+    let (Some(value), Some(read)) = (value, read) else {
+        return assert_eq!(value, read, "{source}");
+    };
+    if matches!(source, KeySource::Header(_) | KeySource::Query(_)) {
+        let is_graphic = |byte: &u8| byte.is_ascii_graphic();
+        let start = read.iter().position(is_graphic).unwrap_or(read.len());
+        let core = &read[start..read.iter().rposition(is_graphic).map_or(start, |last| last + 1)];
+        let has = |text: &[u8], part: &[u8]| {
+            part.is_empty() || text.windows(part.len()).any(|found| found == part)
+        };
+        assert!(has(read, value) && has(value, core), "{source}: {value:?} of {read:?}");
+        assert!(std::str::from_utf8(value).map_or(true, |text| text.trim() == text), "{value:?}");
+        return;
+    }
+    assert_eq!(value, read, "{source}");
+}
+
+/// Whoever writes words or blanks around a value, or another spelling of its name, gets no other bucket.
+fn no_second_bucket(spec: &KeySpec, parts: &Parts<'_>, key: &Key) {
+    let is_refused_or_the_same =
+        |parts: &Parts<'_>, invented: &dyn std::fmt::Debug| match key_of_all(spec, parts) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(key), "{invented:?}"),
+            Err(error) => assert!(matches!(error, KeyError::Repeated(_) | KeyError::Ambiguous(_))),
+        };
+    for source in spec.sources.iter().flat_map(alternatives) {
+        match source {
+            KeySource::Header(name) => {
+                let Some(value) = parts.headers.get(name).map(|value| value.as_bytes()) else {
+                    continue;
+                };
+                if !value.is_ascii() || value.trim_ascii().is_empty() {
+                    continue;
+                }
+                let is_credentials = name == "authorization";
+                let has_scheme = value.trim_ascii().iter().any(|byte| matches!(byte, b' ' | b'\t'));
+                let mut invented = vec![];
+                for blank in [
+                    &b" "[..],
+                    b"\t",
+                    b"\xa0",
+                    b"\x85\x85",
+                    b"\xc2\xa0",
+                    b"\xe3\x80\x80",
+                    b"\xef\xbb\xbf",
+                ] {
+                    invented.extend([[blank, value].concat(), [value, blank].concat()]);
+                    if is_credentials {
+                        invented.extend(
+                            [&b"n1"[..], b"Bearer"].map(|word| [word, blank, value].concat()),
+                        );
+                    }
+                    if is_credentials && has_scheme {
+                        invented.push([value, blank, b"n1"].concat());
+                    }
+                }
+                for value in invented {
+                    let mut headers = parts.headers.clone();
+                    headers.insert(name, HeaderValue::from_bytes(&value).unwrap());
+                    is_refused_or_the_same(&parts.with(parts.query, headers), &value);
+                }
+            }
+            KeySource::Query(name) => {
+                let query = parts.query.unwrap_or_default();
+                for (before, behind) in [
+                    ("+", ""),
+                    ("%00", ""),
+                    ("%E3%80%80", ""),
+                    ("", "[]"),
+                    ("", "%5B0]"),
+                    ("", "%00x"),
+                ] {
+                    let pairs = query.split('&').map(|pair| {
+                        let end = pair.find('=').unwrap_or(pair.len());
+                        match decoded(&pair[..end]) == name.as_bytes() {
+                            true => format!("{before}{}{behind}{}", &pair[..end], &pair[end..]),
+                            false => pair.to_owned(),
+                        }
+                    });
+                    let query = pairs.collect::<Vec<_>>().join("&");
+                    let query = parts.query.map(|_| query.as_str());
+                    is_refused_or_the_same(&parts.with(query, parts.headers.clone()), &query);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn alternatives(source: &KeySource) -> &[KeySource] {
+    match source {
+        KeySource::FirstOf(sources) => sources,
+        source => std::slice::from_ref(source),
+    }
 }
 
 fn decoded(text: &str) -> Vec<u8> {

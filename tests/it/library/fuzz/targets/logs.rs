@@ -7,7 +7,7 @@ use tidegate::replay::log::format::Format;
 use tidegate::replay::log::reader::LogReader;
 use tidegate::replay::log::record::{LogRecord, Logged};
 
-use super::Choices;
+use super::{Choices, canonical};
 
 /// How compressed streams begin.
 const COMPRESSED: [&[u8]; 3] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"];
@@ -67,7 +67,7 @@ fn of_line(format: &Format, line: &[u8]) -> String {
 fn is_sound(record: &LogRecord<'_>) {
     assert!(!record.method.is_empty() && record.method.is_ascii(), "{record:?}");
     assert!(!record.path.contains('?'), "{record:?}");
-    assert!(record.client.is_none_or(|client| client == client.to_canonical()), "{record:?}");
+    assert!(record.client.is_none_or(|client| client == canonical(client)), "{record:?}");
     // What a server would log of this request is the same request.
     let Logged::Value(query) = &record.query else { return };
     let time = record.time.as_micros();

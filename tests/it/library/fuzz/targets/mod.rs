@@ -13,6 +13,10 @@ mod path;
 mod scene;
 mod settings;
 
+use std::net::IpAddr;
+
+use ipnet::Ipv6Net;
+
 /// A fuzz target.
 pub(crate) struct FuzzTarget {
     /// The name, also of the folder of its inputs and of its dictionary in `tests/corpus`.
@@ -32,6 +36,17 @@ pub(crate) const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "connection", check: connection::check },
     FuzzTarget { name: "http2", check: http2::check },
 ];
+
+/// The IPv4 address that an IPv6 address carries, or else the address itself.
+fn canonical(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let carriers = ["::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"];
+    let [.., a, b, c, d] = v6.octets();
+    match carriers.iter().any(|carrier| carrier.parse::<Ipv6Net>().unwrap().contains(&v6)) {
+        true => IpAddr::from([a, b, c, d]),
+        false => address,
+    }
+}
 
 /// Numbers that depend on an input alone: an input that fails must fail again.
 struct Choices(u64);

@@ -26,6 +26,13 @@ fn by_address_as_trusted_proxies_say_it() {
             (&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "203.0.113.1")], 429),
             (&from("::ffff:203.0.113.1"), 429),
             (&from("[::ffff:203.0.113.1]:80"), 429),
+            // So does an IPv6 address that carries an IPv4 address.
+            (&from("::ffff:0:203.0.113.1"), 429),
+            (&from("64:ff9b::cb00:7101"), 429),
+            (&from("[64:ff9b::203.0.113.1]:80"), 429),
+            (&from("203.0.113.1, 64:ff9b::10.1.2.3"), 429),
+            (&from("64:ff9b::203.0.113.3"), 200),
+            (&from("203.0.113.3"), 429),
             // IPv6 clients count by their network.
             (&from("2001:db8::1"), 200),
             (&from("2001:db8::ffff:1"), 429),
@@ -130,6 +137,32 @@ fn by_address_in_a_header_of_one() {
             (&[("x-forwarded-for", "203.0.113.9")], 429),
         ],
     );
+}
+
+/// Issue 31: all clients behind NAT64 were one.
+#[test]
+fn networks_of_an_operator_hold_what_carries_their_addresses() {
+    let from = |value| [("x-forwarded-for", value)];
+    for carrier in ["", "::ffff:", "::ffff:0:", "64:ff9b::"] {
+        let trusted = format!("trusted_proxies = [\"127.0.0.0/8\", \"{carrier}10.1.2.3\"]");
+        let limit = format!(
+            "key = [\"ip\"]\nexempt = {{ ip = [\"{carrier}198.51.100.1\"] }}\n\
+             overrides = [{{ key = [\"{carrier}203.0.113.9\"], rate = \"0/s\" }}]"
+        );
+        check_headers(
+            &trusted,
+            &limit,
+            &[
+                (&from("64:ff9b::203.0.113.9"), 429),
+                (&from("203.0.113.9, ::ffff:0:10.1.2.3"), 429),
+                (&from("64:ff9b::198.51.100.1"), 200),
+                (&from("::ffff:0:198.51.100.1"), 200),
+                (&from("198.51.100.1"), 200),
+                (&from("203.0.113.1"), 200),
+                (&from("203.0.113.1, 64:ff9b::10.1.2.3"), 429),
+            ],
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,26 @@
+//! The normal form of a header's value: of the spellings that some servers take for the same value, one.
+
+use std::borrow::Cow;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::credentials;
+use crate::text::trim;
+
+/// The normal form of a header's value. `None` where servers read the value differently.
+pub(super) fn normal<'v>(name: &HeaderName, value: &'v [u8]) -> Option<Cow<'v, [u8]>> {
+    match *name == AUTHORIZATION {
+        true => credentials::normal_form(value),
+        false => Some(Cow::Borrowed(trim(value))),
+    }
+}
+
+/// Whether one of the header's fields has this value, in any spelling of it.
+pub(super) fn is_there(headers: &HeaderMap, (name, value): &(HeaderName, HeaderValue)) -> bool {
+    let wanted = normal(name, value.as_bytes());
+    let has = |found: &HeaderValue| {
+        found == value || wanted.is_some() && normal(name, found.as_bytes()) == wanted
+    };
+    headers.get_all(name).iter().any(has)
+}

@@ -1,0 +1,251 @@
+//! One value in all spellings that some API takes for it: one bucket, or 400. Otherwise a client has as many buckets
+//! as it can think of spellings.
+
+use super::{Step, check, check_headers, check_targets, proxy};
+use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+
+/// The statuses of requests with these lines in their heads.
+fn statuses(proxy: &Tidegate, lines: &[&[u8]]) -> Vec<u16> {
+    let status = |line: &&[u8]| {
+        let mut connection = Connection::open(proxy.address);
+        connection.send([b"GET / HTTP/1.1\r\nhost: a\r\n", *line, b"\r\n\r\n"].concat());
+        connection.reply("GET").status
+    };
+    lines.iter().map(status).collect()
+}
+
+/// hyperdxio/hyperdx #2775: whoever wrote a new word in front of one token had a new bucket each time.
+#[test]
+fn words_around_a_token_are_no_new_buckets() {
+    let authorization = |value| [("authorization", value)];
+    check_headers(
+        "",
+        "key = [\"header:authorization\"]\n\
+         overrides = [{ key = [\"Bearer none\"], rate = \"0/s\" }]",
+        &[
+            (&authorization("Bearer KEY"), 200),
+            // Readers of the last word, and of what comes after `Bearer `.
+            (&authorization("n1 Bearer KEY"), 400),
+            (&authorization("n2 Bearer  KEY"), 400),
+            (&authorization("Bearer Bearer KEY"), 400),
+            (&authorization("Bearer KEY n1"), 400),
+            (&authorization("n1, Bearer KEY"), 400),
+            (&authorization("n1 a=\"1\", KEY"), 400),
+            (&authorization("n1 a=\"1\" KEY"), 400),
+            (&authorization("n1, KEY"), 400),
+            // A scheme that nobody knows, another one, or none.
+            (&authorization("S1 KEY"), 429),
+            (&authorization("S2\tKEY"), 429),
+            (&authorization("Token KEY"), 429),
+            (&authorization("KEY"), 429),
+            (&authorization("Bearer OTHER"), 200),
+            (&authorization("Token none"), 429),
+            // Parameters are many words.
+            (&authorization("Digest username=\"a\", realm=\"b c\", nc=1"), 200),
+            (&authorization("Digest username=\"a\",realm=\"b c\",  nc=1"), 429),
+            (
+                &authorization("AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=c"),
+                200,
+            ),
+            // `a:bc`, and the same behind which a script wrote a line's end.
+            (&authorization("Basic YTpiYw=="), 200),
+            (&authorization("Basic YTpiYwo="), 429),
+            (&authorization("S1 YTpiYw=="), 429),
+            (&authorization("n1 Basic YTpiYw=="), 400),
+        ],
+    );
+}
+
+#[test]
+fn blanks_beyond_ascii_are_no_new_buckets() {
+    let blanks: [&[u8]; 8] = [
+        b"\xa0",
+        b"\x85",
+        b"\xa0\x85\xa0",
+        "\u{a0}".as_bytes(),
+        "\u{2003}\u{3000}".as_bytes(),
+        "\u{feff}".as_bytes(),
+        "\u{200b}".as_bytes(),
+        "\u{180e}".as_bytes(),
+    ];
+    for (source, name, refused) in [
+        ("header:authorization", "authorization: ", true),
+        ("header:x-api-key", "x-api-key: ", false),
+        ("cookie:session", "cookie: session=", false),
+    ] {
+        let value: &[u8] = if refused { b"Bearer KEY" } else { b"KEY" };
+        for missing in ["shared", "skip"] {
+            let limit = format!("key = [\"{source}\"]\nmissing = \"{missing}\"");
+            let proxy = proxy("", &limit, "/{*rest}").start();
+            assert_eq!(statuses(&proxy, &[&[name.as_bytes(), value].concat()]), [200]);
+            for blank in blanks {
+                let again = [
+                    [name.as_bytes(), value, blank].concat(),
+                    [name.as_bytes(), blank, value].concat(),
+                ];
+                let again = again.each_ref().map(Vec::as_slice);
+                let expected = if refused { 400 } else { 429 };
+                assert_eq!(statuses(&proxy, &again), [expected; 2], "{source} {blank:?}");
+            }
+            if refused {
+                let inside =
+                    [&b"authorization: Bearer\xa0KEY"[..], b"authorization: Bearer \xc2\xa0KEY"];
+                assert_eq!(statuses(&proxy, &inside), [400; 2]);
+            }
+        }
+    }
+    let session = proxy("", "key = [\"cookie:session\"]\nmissing = \"skip\"", "/{*rest}").start();
+    let again: [&[u8]; 6] = [
+        b"cookie: session=KEY",
+        b"cookie: \xa0session=KEY",
+        b"cookie: a=1;\xa0session\xa0=\xa0KEY\x85",
+        b"cookie: session=\"KEY\xa0\"",
+        b"cookie: session=%C2%A0KEY%00",
+        b"cookie: session=%1cKEY",
+    ];
+    assert_eq!(statuses(&session, &again), [200, 429, 429, 429, 429, 429]);
+}
+
+#[test]
+fn a_query_parameter_has_one_bucket_however_it_is_called() {
+    for missing in ["shared", "skip", "reject"] {
+        check_targets(
+            &format!("key = [\"query:api_key\"]\nmissing = \"{missing}\""),
+            "/{*rest}",
+            &[
+                ("/?api_key=K", 200),
+                ("/?API_KEY=K", 400),
+                ("/?Api_Key=K", 400),
+                ("/?api.key=K", 400),
+                ("/?api+key=K", 400),
+                ("/?api%20key=K", 400),
+                ("/?api[key=K", 400),
+                ("/?api-key=K", 400),
+                ("/?+api_key=K", 400),
+                ("/?%C2%A0api_key=K", 400),
+                ("/?api_key%20=K", 400),
+                ("/?api_key[]=K", 400),
+                ("/?api_key%5B0%5D=K", 400),
+                ("/?api_key[a]=K", 400),
+                ("/?api_key%00=K", 400),
+                ("/?api_key%00x=K", 400),
+                ("/?a=1;API_KEY=K", 400),
+                ("/?api_key=N&API_KEY=K", 400),
+                ("/?api_key=K%C2%A0", 429),
+                ("/?api_key=+K", 429),
+                ("/?api_key=%E3%80%80K%0B", 429),
+                ("/?api_key=%1fK%00", 429),
+                ("/?api_key=K%A0", 429),
+                // Other names are others.
+                ("/?api_key=L&apikey=K&api_keys=K&_api_key=K&key=K&api=K", 200),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_cookie_has_one_bucket_however_it_is_called() {
+    let cookie = |value| [("cookie", value)];
+    for missing in ["shared", "skip", "reject"] {
+        check_headers(
+            "",
+            &format!("key = [\"cookie:sess_id\"]\nmissing = \"{missing}\""),
+            &[
+                (&cookie("sess_id=K"), 200),
+                (&cookie("SESS_ID=K"), 400),
+                (&cookie("a=1; Sess_Id=K"), 400),
+                (&cookie("sess.id=K"), 400),
+                (&cookie("sess+id=K"), 400),
+                (&cookie("sess%5fid=K"), 400),
+                (&cookie("%73ess_id=K"), 400),
+                (&cookie("sess_id[]=K"), 400),
+                (&cookie("sess%20id=K"), 400),
+                (&cookie("%20sess_id=K"), 400),
+                (&cookie("a=1, SESS_ID=K"), 400),
+                (&cookie("sess_id=N; sess.id=K"), 400),
+                (&cookie("sess_id=K"), 429),
+                (&cookie("sess_id=L; sessid=K; sess_ids=K; _sess_id=K; id=K"), 200),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_header_has_one_bucket_however_it_is_called() {
+    check_headers(
+        "",
+        "key = [\"header:x-api-key\"]\nmissing = \"skip\"",
+        &[
+            (&[("x-api-key", "K")], 200),
+            (&[("x.api.key", "K")], 400),
+            (&[("x_api~key", "K")], 400),
+            (&[("x-api-key", "N"), ("x!api!key", "K")], 400),
+            (&[("x-apikey", "K")], 200),
+        ],
+    );
+}
+
+/// A path's parameter and an override's value have blanks too.
+#[test]
+fn all_values_are_read_without_blanks() {
+    check_targets(
+        "key = [\"param:id\"]\noverrides = [{ key = [\" none\\u00a0\"], rate = \"0/s\" }]",
+        "/{id}",
+        &[
+            ("/K", 200),
+            ("/K%20", 429),
+            ("/%C2%A0K", 429),
+            ("/L", 200),
+            ("/none", 429),
+            ("/none%A0", 429),
+        ],
+    );
+}
+
+/// A route or an exemption that reads another value than the limit and the API is a way around them.
+#[test]
+fn routes_and_exemptions_read_the_same_values() {
+    let proxy = Proxy::answering()
+        .limit(
+            "all",
+            "key = []\nrate = \"1/h\"\nexempt = { header = { authorization = \"Bearer free\" } }",
+        )
+        .limit("closed", "key = []\nrate = \"0/s\"")
+        .route("path = \"/{*rest}\"\nlimits = [\"all\"]")
+        .route("path = \"/{*rest}\"\nheaders = { x-plan = \"none\" }\nlimits = [\"closed\"]")
+        .start();
+    let lines: [&[u8]; 9] = [
+        b"x-plan: none",
+        b"x-plan: none\xa0",
+        b"x-plan: \xe3\x80\x80none\xc2\xa0",
+        b"authorization: Bearer free",
+        b"authorization: bearer\tfree",
+        b"authorization: n1 Bearer free",
+        b"x-plan: other",
+        b"authorization: Bearer  free",
+        b"authorization: Bearer paid",
+    ];
+    assert_eq!(statuses(&proxy, &lines), [429, 429, 429, 200, 200, 200, 429, 200, 429]);
+}
+
+#[test]
+fn what_clients_usually_send_is_not_refused() {
+    let steps: &[Step<'_>] = &[
+        (
+            "GET",
+            "/?q=caf%C3%A9+au+lait&page[size]=10&sort=-id&_=17",
+            &[("cookie", "_ga=GA1.2; theme=a b")],
+            200,
+        ),
+        (
+            "GET",
+            "/?q=x&filter.q=1&Query=x&ids[]=1&ids[]=2",
+            &[("cookie", "a.b=1; a_b=2; SID=x; sid2=y")],
+            200,
+        ),
+        ("GET", "/?q=y", &[("cookie", "__Host-sid=1; session-id=2; sid=3")], 200),
+    ];
+    check("", "key = [\"query:q\", \"cookie:sid2\"]", "/{*rest}", steps);
+}
