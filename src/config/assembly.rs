@@ -1,8 +1,9 @@
 //! Puts the parts that the sections make together into a [`Plan`]. Before that, `doubts` checks all parts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
@@ -25,7 +26,8 @@ use super::section::{
 use super::setting::read;
 use super::shape::Shape;
 use crate::plan::{
-    Action, AnswerSpec, LogSpec, NO_ROUTE, NamedLimits, Plan, RouteSpec, find_lines,
+    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, NamedLimits, Plan, RouteSpec,
+    UpstreamSpec, find_lines,
 };
 use crate::request::route::Table;
 
@@ -99,7 +101,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     };
     whole.check();
 
-    let upstreams = upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
+    let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
+    let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
     let named = |list: &[(usize, Span)]| {
         let drafts = list.iter().filter_map(|(place, _)| limits.get(*place)?.value.as_ref());
         drafts.map(|draft| draft.spec.name.clone()).collect()
@@ -135,6 +138,14 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         limits: everywhere,
         options: None,
     };
+    let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
+    let methods: Arc<[Method]> = methods.collect::<HashSet<_>>().into_iter().collect();
+    for limit in &mut on {
+        limit.key.methods = methods.clone();
+        if let Some(candidate) = &mut limit.candidate {
+            Arc::make_mut(candidate).key.methods = methods.clone();
+        }
+    }
     find_lines(&mut on, &finished, &no_route);
     // A wrong value was replaced by another one, by which limits may differ.
     if !cx.has_errors() {
@@ -142,7 +153,16 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         let store = &store.location;
         LineDoubts { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
     }
+    let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
+    let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
+        Balance::Hash(key) => Some(key.headers()),
+        _ => None,
+    });
+    let read_headers = conditions.map(|(name, _)| name).chain(balance.flatten());
+    let read_headers: HashSet<_> =
+        read_headers.chain(on.iter().flat_map(LimitSpec::headers)).cloned().collect();
     Some(Plan {
+        read_headers: read_headers.into_iter().collect(),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),

@@ -72,6 +72,7 @@ impl LimitSpec {
                 sources: Vec::new().into(),
                 missing: Missing::default(),
                 ipv6_prefix: 128,
+                methods: Arc::default(),
             },
             figures: Figures::Unlimited,
             counting: None,
@@ -90,6 +91,15 @@ impl LimitSpec {
             reject: None,
             limiter: None,
         }
+    }
+
+    /// The headers of a request that the limit reads.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let cost = match &self.cost {
+            CostSpec::Header { name, .. } => Some(&**name),
+            CostSpec::Fixed(_) | CostSpec::Response { .. } => None,
+        };
+        self.key.headers().chain(self.exempt.headers()).chain(cost)
     }
 
     /// Whether the tokens of a request are known only when its response has ended.

@@ -74,6 +74,8 @@ pub struct Plan {
     pub(crate) no_route: RouteSpec,
     /// Finds a request's route.
     pub table: Table,
+    /// The headers of a request that a limit, a route or an upstream reads, each once.
+    pub(crate) read_headers: Vec<HeaderName>,
     /// Where buckets live.
     pub store: StoreSpec,
     /// The answer to a throttled client where a limit has none of its own.

@@ -58,7 +58,7 @@ pub(super) async fn send(
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
     let trailers = match seen.has(Seen::TRAILER) {
-        true => hop::limit_trailers(&mut exchange.head.headers, &plan.server),
+        true => hop::limit_trailers(&mut exchange.head.headers, plan),
         false => Trailers::new(),
     };
     let mut request = Request::new(body_of(exchange, plan, route, trailers, client));

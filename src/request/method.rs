@@ -1,4 +1,4 @@
-//! The check that a method has only one reading.
+//! The check that a method has only one reading, and the name by which it is counted.
 
 use http::Method;
 
@@ -20,9 +20,44 @@ pub(crate) fn check(method: &Method) -> Result<(), MethodCase> {
     }
 }
 
+/// The methods that count by their own names, besides those that routes name.
+const USUAL: [Method; 8] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::QUERY,
+];
+
+/// The name by which a key counts a method. All methods that neither the file nor everybody knows have one name:
+/// otherwise a client could have a bucket for each method that it invents. No method has this name, because it is
+/// not in upper case.
+pub(super) fn counted<'m>(method: &'m Method, named: &[Method]) -> &'m str {
+    let is_known = USUAL.contains(method) || named.contains(method);
+    if is_known { method.as_str() } else { "other" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn invented_methods_are_counted_as_one() {
+        let method = |name: &str| name.parse::<Method>().expect(name);
+        let named = [method("PURGE")];
+        for (name, expected) in [
+            ("GET", "GET"),
+            ("QUERY", "QUERY"),
+            ("PURGE", "PURGE"),
+            ("A1", "other"),
+            ("A2", "other"),
+        ] {
+            assert_eq!(counted(&method(name), &named), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_method_is_in_upper_case() {

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::forwarded::{is_address, is_claim};
 use super::{Seen, listed, tokens};
-use crate::plan::ServerSpec;
+use crate::plan::{Plan, ServerSpec};
+use crate::request::name::are_alike;
 use crate::request::trace::{TRACEPARENT, TRACESTATE};
 use crate::upstream::body::Trailers;
 
@@ -138,13 +139,15 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
 }
 
 /// The trailers of a request that are passed on: those that the client announces and the API may believe. A
-/// field that is removed or rewritten in the head must not reach the API behind the body. `trailer` is
-/// rewritten to name only the trailers that are passed on.
-pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, server: &ServerSpec) -> Trailers {
+/// field that is removed or rewritten in the head, or that a limit or a route reads there, must not reach the API
+/// after the body: servers that merge trailers would read it. `trailer` is rewritten to name only the trailers that
+/// are passed on.
+pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_BEHIND.contains(name))
-        .filter(|name| !is_end_to_end(name, server));
+        .filter(|name| !is_end_to_end(name, &plan.server))
+        .filter(|name| !plan.read_headers.iter().any(|read| are_alike(read, name)));
     let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
     for name in &kept {

@@ -6,10 +6,11 @@ mod source;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
@@ -42,6 +43,8 @@ pub struct KeySpec {
     pub missing: Missing,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub ipv6_prefix: u8,
+    /// The methods that routes name. They count by their name, as the usual ones do.
+    pub methods: Arc<[Method]>,
 }
 
 /// The parts of a request from which keys are read.
@@ -93,7 +96,7 @@ impl KeySpec {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
-            match source.push(request, self.ipv6_prefix, &mut builder) {
+            match source.push(request, self, &mut builder) {
                 Found::Once => {}
                 Found::Nowhere => {
                     builder.push_absent();
@@ -108,6 +111,14 @@ impl KeySpec {
             (Some(_), Missing::Skip) => Ok(None),
             (Some(source), Missing::Reject) => Err(KeyError::Absent(source.clone())),
         }
+    }
+
+    /// The headers that it reads.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.sources.iter().flat_map(KeySource::alternatives).filter_map(|source| match source {
+            KeySource::Header(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// Whether a part may hold a secret: whether it comes from a header, a cookie or the query.

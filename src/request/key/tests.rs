@@ -19,7 +19,7 @@ const PLAIN: Request<'_> =
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
-    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64 }
+    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64, methods: Default::default() }
 }
 
 fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError> {

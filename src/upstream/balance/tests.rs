@@ -40,7 +40,12 @@ fn servers(weights: &[u32]) -> Vec<Arc<Server>> {
 
 fn by_hash() -> Balance {
     let sources = vec!["ip".parse().unwrap()].into();
-    Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix: 64 })
+    Balance::Hash(KeySpec {
+        sources,
+        missing: Missing::Skip,
+        ipv6_prefix: 64,
+        methods: Default::default(),
+    })
 }
 
 /// How many of these requests each server gets.

@@ -66,6 +66,28 @@ fn a_cookie_does_not_come_behind_a_body() {
     assert_eq!(api.last().trailers, [("x-sum".to_owned(), "1".to_owned())]);
 }
 
+/// A regression: servers that merge trailers with the head read a key there that no limit had seen.
+#[test]
+fn what_a_limit_or_a_route_reads_does_not_come_behind_a_body() {
+    let api = Upstream::echoing();
+    let limit = "key = [\"header:x-api-key\"]\nrate = \"1000000/s\"\n\
+                 cost = { header = \"x-cost\", max = 9 }\nexempt = { header = { x-internal = \"a\" } }";
+    let proxy = Proxy::of_one_worker(&api)
+        .limits(&format!("[limits.a]\n{limit}"))
+        .route("path = \"/{*rest}\"\nheaders = { x-plan = \"free\" }\nlimits = [\"a\"]")
+        .route("path = \"/{*rest}\"\nname = \"other\"\nlimits = [\"a\"]")
+        .start();
+    let names = ["x-api-key", "X-Api_Key", "x-cost", "x-internal", "x-plan", "x-sum"];
+    let lines: String = names.iter().map(|name| format!("{name}: 1\r\n")).collect();
+    let mut client = Connection::open(proxy.address);
+    client.send(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {}\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n{lines}\r\n",
+        names.join(", ")
+    ));
+    assert_eq!(client.reply("POST").status, 200);
+    assert_eq!(api.last().trailers, [("x-sum".to_owned(), "1".to_owned())]);
+}
+
 /// An answer without a body frames nothing, so whatever stood in its length was passed on.
 #[test]
 fn a_length_that_is_none_is_not_passed_on() {

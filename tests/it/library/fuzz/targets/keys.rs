@@ -32,7 +32,12 @@ pub(super) fn check(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let Some(sources) = lines.next().and_then(sources) else { return };
     let Some(parts) = lines.next().and_then(|line| parts(line, lines)) else { return };
-    let spec = |missing| KeySpec { sources: sources.clone().into(), missing, ipv6_prefix: 64 };
+    let spec = |missing| KeySpec {
+        sources: sources.clone().into(),
+        missing,
+        ipv6_prefix: 64,
+        methods: Default::default(),
+    };
     let Some(Ok(Some(key))) = key(&spec(Missing::Shared), &parts) else {
         for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
             // Two values, or one with two meanings, are never a key.
