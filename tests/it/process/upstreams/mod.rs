@@ -8,6 +8,7 @@ mod https;
 mod many;
 mod peers;
 mod places;
+mod private;
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
