@@ -15,7 +15,8 @@ use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
 use super::headers::answer::Framing;
 use super::headers::forwarded::{Origin, write_forwarded};
-use super::headers::{self, Seen, answer, hop};
+use super::headers::{self, Seen, answer, authenticates_connection, hop};
+use super::protocol::{GrpcKind, Protocol};
 use super::refusal::Refusal;
 use super::request_end::RequestDetails;
 use crate::plan::{Balance, Plan, RouteSpec};
@@ -26,7 +27,7 @@ use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
-use crate::upstream::{Answered, ServerFailure, Upstream, UpstreamError};
+use crate::upstream::{Answered, Sending, ServerFailure, Upstream, UpstreamError, Wanted};
 
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
@@ -77,9 +78,23 @@ pub(super) async fn send(
     if let Some(changes) = &route.options().request {
         headers::change(sent, changes);
     }
+    let wanted = if authenticates_connection(sent, seen) {
+        Wanted::Own
+    } else if switching.is_some() {
+        Wanted::Http1
+    } else if exchange.protocol == Protocol::Grpc(GrpcKind::Native) {
+        Wanted::Http2
+    } else {
+        Wanted::Any
+    };
+    let private = match wanted {
+        Wanted::Own => Some(client.private.get_or_init(Arc::default)),
+        Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get(),
+    };
     let response_timeout = route.options().response_timeout;
+    let sending = Sending { response_timeout, affinity, wanted, private };
     let asked = details.map(|details| &mut details.server);
-    let answered = match upstream.send(&mut request, response_timeout, affinity, asked).await {
+    let answered = match upstream.send(&mut request, sending, asked).await {
         Ok(answered) => answered,
         Err(error) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
@@ -115,7 +130,11 @@ pub(super) async fn send(
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
         lease.end_soon();
     }
-    match answer::remove_hop_by_hop(&mut head.headers) {
+    let seen = Seen::of(&head.headers);
+    if authenticates_connection(&head.headers, seen) {
+        lease.belongs_to(client.private.get_or_init(Arc::default));
+    }
+    match answer::remove_hop_by_hop(&mut head.headers, seen) {
         Framing::Clear => {}
         Framing::Doubtful => lease.end_soon(),
         Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
@@ -182,7 +201,8 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
     // No HTTP body follows, so its coding does not matter.
-    answer::remove_hop_by_hop(&mut head.headers);
+    let seen = Seen::of(&head.headers);
+    answer::remove_hop_by_hop(&mut head.headers, seen);
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);

@@ -77,6 +77,7 @@ struct Exchange {
     head: request::Parts,
     /// Which fields the request has.
     seen: Seen,
+    protocol: Protocol,
     body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     body_end: BodyEnd,
@@ -88,8 +89,8 @@ impl Exchange {
     fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
         let (seen, body) = (Seen::of(&head.headers), Some(body));
-        let body_end = BodyEnd::default();
-        Self { began: Instant::now(), head, seen, body, body_end, switched: None }
+        let (protocol, body_end) = (protocol(&head.headers, seen), BodyEnd::default());
+        Self { began: Instant::now(), head, seen, protocol, body, body_end, switched: None }
     }
 }
 
@@ -139,9 +140,8 @@ impl Proxy {
         let mut exchange = Exchange::of(request);
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
-        let (began, seen) = (exchange.began, exchange.seen);
+        let Exchange { began, seen, protocol, .. } = exchange;
         let is_second = client.begin(began);
-        let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &mut exchange.head, protocol);
         let server = &ended.active.plan.server;
         let headers = &mut exchange.head.headers;

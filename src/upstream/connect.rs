@@ -21,6 +21,7 @@ use super::connection::{
     Connection, Driver, ExclusiveConnection, Http2Transport, SharedConnection,
 };
 use super::stream::{ServerStream, ServerTransport};
+use super::wanted::Wanted;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
@@ -37,16 +38,6 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const PING_PAUSE: Duration = Duration::from_secs(20);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which protocols a connection may carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Whichever the server prefers.
-    Any,
-    /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
-    /// (RFC 9113, 8.6).
-    Http1,
-}
-
 /// Connects to the servers of one upstream.
 #[derive(Clone)]
 pub(super) struct Connector {
@@ -57,8 +48,7 @@ pub(super) struct Connector {
 
 #[derive(Clone)]
 struct Tls {
-    any: TlsConnector,
-    http1: TlsConnector,
+    connector: TlsConnector,
     spec: Arc<tls::client::ClientTlsSpec>,
 }
 
@@ -79,11 +69,8 @@ impl Connector {
         tcp.set_connect_timeout(Some(spec.connect_timeout));
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = spec.tls.as_ref().and_then(|spec| {
-            let connector = |protocols: &[&[u8]]| {
-                Some(TlsConnector::from(tls::client::config(spec, protocols).ok()?))
-            };
-            let (any, http1) = (connector(&[H2, HTTP_1_1])?, connector(&[HTTP_1_1])?);
-            Some(Tls { any, http1, spec: spec.clone() })
+            let connector = TlsConnector::from(tls::client::config(spec, &[]).ok()?);
+            Some(Tls { connector, spec: spec.clone() })
         });
         Self { tcp, tls }
     }
@@ -141,11 +128,13 @@ impl Connector {
         let tls = self.tls.as_ref().ok_or_else(|| refused("TLS is not set up"))?;
         let name = tls.spec.name_of(host);
         let name = name.ok_or_else(|| refused("no certificate can be for this host"))?;
-        let connector = match wanted {
-            Wanted::Any => &tls.any,
-            Wanted::Http1 => &tls.http1,
+        let offered: &[&[u8]] = match wanted {
+            Wanted::Any => &[H2, HTTP_1_1],
+            Wanted::Http1 | Wanted::Own => &[HTTP_1_1],
+            Wanted::Http2 => &[H2],
         };
-        connector.connect(name, stream).await
+        let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
+        tls.connector.with_alpn(offered).connect(name, stream).await
     }
 }
 

@@ -24,8 +24,9 @@ use tokio_util::io::InspectReader;
 
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::error::ServerFailure;
+use super::error::{ServerFailure, is_http1_required};
 use super::stream::{ServerTransport, SocketState};
+use super::wanted::Wanted;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
@@ -55,6 +56,7 @@ pub(super) struct ExclusiveConnection {
     /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
     /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
+    pub(super) made_for: Wanted,
     pub(super) watched: Arc<SocketState>,
     deadline: Deadline,
     driver: Driver,
@@ -104,13 +106,15 @@ impl Driver {
     }
 
     /// The reason for a failed request. For a request that was not sent, hyper only says that it was
-    /// cancelled. The error that ended the connection is then the better answer.
-    fn explain(&self, error: hyper::Error) -> hyper::Error {
-        match error.is_canceled() {
-            true => self.fault.lock().take(),
-            false => None,
+    /// cancelled. The error that ended the connection is then the better answer. A demand for HTTP/1.1 in a
+    /// GOAWAY concerns all requests of the connection, also those that only see the connection end.
+    fn explain(&self, error: hyper::Error, heard: bool) -> ServerFailure {
+        let mut fault = self.fault.lock();
+        if is_http1_required(&error) || fault.as_ref().is_some_and(is_http1_required) {
+            return ServerFailure::Http1Required;
         }
-        .unwrap_or(error)
+        let fault = if error.is_canceled() { fault.take() } else { None };
+        ServerFailure::Exchange { source: fault.unwrap_or(error), heard }
     }
 }
 
@@ -126,8 +130,8 @@ impl ExclusiveConnection {
         watched: Arc<SocketState>,
         driver: Driver,
     ) -> Self {
-        let deadline = Deadline::default();
-        Self { sender, pooled: None, watched, deadline, driver }
+        let (made_for, deadline) = (Wanted::Any, Deadline::default());
+        Self { sender, pooled: None, made_for, watched, deadline, driver }
     }
 
     /// Whether the connection must not be used again.
@@ -191,6 +195,33 @@ impl Connection {
         }
     }
 
+    /// Whether the connection must not be used again.
+    pub(super) fn is_spoilt(&self) -> bool {
+        match self {
+            Self::Http1(connection) => connection.is_spoilt(),
+            Self::Http2(connection) => connection.is_closed(),
+        }
+    }
+
+    /// The same connection, which the server may close from now on while it is idle.
+    pub(super) fn used(self) -> Self {
+        match self {
+            Self::Http1(mut connection) => {
+                connection.pooled.get_or_insert_with(Instant::now);
+                Self::Http1(connection)
+            }
+            Self::Http2(connection) => Self::Http2(connection.again()),
+        }
+    }
+
+    /// Waits until the connection can take a request. Returns false if it has ended.
+    pub(super) async fn becomes_ready(&mut self) -> bool {
+        match self {
+            Self::Http1(connection) => connection.sender.ready().await.is_ok(),
+            Self::Http2(connection) => connection.sender.ready().await.is_ok(),
+        }
+    }
+
     /// Whether the server has sent anything since the request.
     pub(super) fn has_heard(&self) -> bool {
         match self {
@@ -241,15 +272,12 @@ impl Connection {
                     into_http1(&mut request);
                     request
                 });
-                let source = match self {
-                    Self::Http1(connection) => connection.driver.explain(failure.into_error()),
-                    Self::Http2(connection) => connection.driver.explain(failure.into_error()),
+                let (error, heard) = (failure.into_error(), self.has_heard());
+                let failure = match self {
+                    Self::Http1(connection) => connection.driver.explain(error, heard),
+                    Self::Http2(connection) => connection.driver.explain(error, heard),
                 };
-                let heard = self.has_heard();
-                NoHead {
-                    failure: ServerFailure::Exchange { source, heard },
-                    unsent: unsent.map(Box::new),
-                }
+                NoHead { failure, unsent: unsent.map(Box::new) }
             })
         }
     }

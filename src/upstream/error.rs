@@ -40,6 +40,8 @@ pub(crate) enum ServerFailure {
         /// Whether the server had sent anything.
         heard: bool,
     },
+    /// The server demands HTTP/1.1 for a request that came over HTTP/2 (HTTP_1_1_REQUIRED of RFC 9113, 7).
+    Http1Required,
     /// The transfer coding is other than chunked. This proxy would pass the body on wrongly.
     Coding,
     /// The name of a header field is no token.
@@ -92,6 +94,13 @@ impl fmt::Display for UpstreamError {
                     (false, _) => Cause(source).fmt(f),
                 }
             }
+            ServerFailure::Http1Required => {
+                write!(f, "{server} demands HTTP/1.1 for this request (HTTP_1_1_REQUIRED)")?;
+                match server.starts_with("h2c:") {
+                    true => f.write_str("; h2c:// is HTTP/2 alone, so name the server by http://"),
+                    false => Ok(()),
+                }
+            }
             ServerFailure::Coding => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
@@ -112,7 +121,9 @@ impl ServerFailure {
             Self::Connect(_) => UpstreamFailure::Connect,
             Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Coding | Self::FieldName | Self::Switched => UpstreamFailure::Refused,
+            Self::Http1Required | Self::Coding | Self::FieldName | Self::Switched => {
+                UpstreamFailure::Refused
+            }
         }
     }
 
@@ -123,6 +134,7 @@ impl ServerFailure {
             Self::ResponseTimeout => true,
             Self::Connect(_)
             | Self::ConnectTimeout
+            | Self::Http1Required
             | Self::Coding
             | Self::FieldName
             | Self::Switched => false,
@@ -136,7 +148,7 @@ impl ServerFailure {
 
     /// Whether the server has said that it did not process the request.
     pub(super) fn is_unprocessed(&self) -> bool {
-        self.unread().is_some()
+        matches!(self, Self::Http1Required) || self.unread().is_some()
     }
 
     /// How the server has said that it did not process the request (RFC 9113, 8.7). It refused the stream, or its
@@ -154,6 +166,12 @@ impl ServerFailure {
             _ => None,
         }
     }
+}
+
+/// Whether the server demands HTTP/1.1 in place of HTTP/2.
+pub(super) fn is_http1_required(error: &hyper::Error) -> bool {
+    let error = error.source().and_then(|error| error.downcast_ref::<h2::Error>());
+    error.is_some_and(|it| it.is_remote() && it.reason() == Some(h2::Reason::HTTP_1_1_REQUIRED))
 }
 
 /// Displays hyper's error together with its cause.

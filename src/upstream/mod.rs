@@ -20,6 +20,7 @@ mod queue;
 mod retry;
 mod server;
 mod stream;
+mod wanted;
 pub(crate) mod write;
 
 use std::fmt;
@@ -28,7 +29,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::UPGRADE;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -36,18 +36,19 @@ use tokio::time::{Instant, timeout};
 
 use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
-use self::connect::{ConnectionSource, Connector, Wanted};
+use self::connect::{ConnectionSource, Connector};
 use self::connection::{Connection, NoHead};
 use self::health::{LONGEST_PAUSE, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
-use self::pool::Pool;
+use self::pool::{Pool, Shown};
 use self::retry::{RetryBudget, asked_pause, is_idempotent};
 use self::server::{InFlight, Server};
 use crate::plan::{Scheme, UpstreamSpec};
 
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
-pub(crate) use self::server::ConnectionLease;
+pub(crate) use self::server::{ConnectionLease, PrivateConnections};
+pub(crate) use self::wanted::Wanted;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -58,6 +59,18 @@ pub(crate) struct Upstream {
     chooser: Chooser,
     connector: Connector,
     budget: RetryBudget,
+}
+
+/// How a request is to be sent.
+pub(crate) struct Sending<'r> {
+    /// The route's own time-out for the response's head, if there is one.
+    pub(crate) response_timeout: Option<Duration>,
+    /// From the request's `hash_key`, where the upstream has one.
+    pub(crate) affinity: Option<Affinity>,
+    /// What the request needs of its connection.
+    pub(crate) wanted: Wanted,
+    /// The connections that belong to the request's client, if any do. [`Wanted::Own`] needs them.
+    pub(crate) private: Option<&'r Arc<PrivateConnections>>,
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -109,16 +122,18 @@ impl Upstream {
     }
 
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or
-    /// it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
-    /// time-out for the head, if there is one. `affinity` comes from the request's `hash_key`, where the
-    /// upstream has one. `asked` gets the server before it answers, because this future may be dropped
-    /// meanwhile.
+    /// it is the whole request again, if no byte of it was sent. `asked` gets the server before it answers,
+    /// because this future may be dropped meanwhile.
+    ///
+    /// A connection that belongs to the client comes first, whatever `balance` says: the server takes its
+    /// requests for those of this client.
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
     /// It is sent again only if the server has said that it did not process the request, or if its method is
     /// idempotent and its body empty. Bodies are kept for a second try over HTTP/2 alone: over HTTP/1.1 a
-    /// server cannot say that it did not process a request.
+    /// server cannot say that it did not process a request. A server that demands HTTP/1.1 gets the request by
+    /// HTTP/1.1, and this is no retry.
     ///
     /// # Errors
     /// Where no server answered in time with a valid HTTP head, or the request was sent to no server.
@@ -127,8 +142,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         request: &mut Request<RequestBody>,
-        response_timeout: Option<Duration>,
-        affinity: Option<Affinity>,
+        sending: Sending<'_>,
         mut asked: Option<&mut Option<Arc<str>>>,
     ) -> Result<Answered, UpstreamError> {
         let mut slot = match self.spec.max_requests {
@@ -138,22 +152,27 @@ impl Upstream {
                 Some(Box::pin(entering).await.map_err(UpstreamError::Queue)?)
             }
         };
+        let Sending { response_timeout, affinity, mut wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let whole = request.body().is_empty();
         let repeatable = whole && is_idempotent(request.method());
-        let wanted = match request.headers().contains_key(UPGRADE) {
-            true => Wanted::Http1,
-            false => Wanted::Any,
-        };
         self.budget.earn();
         let mut retries = self.spec.retries;
         let mut source = ConnectionSource::Pool;
         let mut failed = Vec::new();
         loop {
-            let trial = failed.is_empty().then(|| self.try_due_servers(repeatable)).flatten();
-            let place = match trial {
-                Some(trial) => trial,
-                None => self.place(&failed, affinity)?,
+            let (mut own, mut trial) = (None, None);
+            if failed.is_empty() {
+                if let Some(private) = private.filter(|_| wanted != Wanted::Http2) {
+                    let taking = private.take(&self.servers, self.spec.connect_timeout);
+                    own = Box::pin(taking).await;
+                }
+                trial = self.try_due_servers(repeatable);
+            }
+            let place = match (&own, trial) {
+                (Some((place, _)), _) => *place,
+                (None, Some(trial)) => trial,
+                (None, None) => self.place(&failed, affinity)?,
             };
             let mut note = |place: usize| {
                 if let Some(asked) = asked.as_deref_mut() {
@@ -161,9 +180,11 @@ impl Upstream {
                 }
             };
             note(place);
-            let pooled = match source {
-                ConnectionSource::Pool => self.servers[place].take(wanted),
-                ConnectionSource::New => None,
+            let is_own = own.is_some() || wanted == Wanted::Own;
+            let pooled = match (own, source) {
+                (Some((_, connection)), _) => Some(connection),
+                (None, ConnectionSource::Pool) => self.servers[place].take(wanted),
+                (None, ConnectionSource::New) => None,
             };
             let (place, mut connection) = match pooled {
                 Some(connection) => (place, connection),
@@ -175,8 +196,9 @@ impl Upstream {
             let server = &self.servers[place];
             let in_flight = InFlight::at(server, slot.take());
             let (body_end, was_up) = (request.body().end(), server.state.is_up());
-            let can_repeat = whole || matches!(connection, Connection::Http2(_));
-            let kept = (can_repeat && retries > 0).then(|| KeptHead::of(request));
+            let is_http2 = matches!(connection, Connection::Http2(_));
+            let can_repeat = is_http2 || (whole && retries > 0);
+            let kept = can_repeat.then(|| KeptHead::of(request));
             if kept.is_some() {
                 body_end.keep();
             }
@@ -192,7 +214,8 @@ impl Upstream {
                     {
                         self.state.paused(&server.state, pause);
                     }
-                    let lease = ConnectionLease { connection, body_end, in_flight };
+                    let owner = private.filter(|_| is_own).cloned();
+                    let lease = ConnectionLease { connection, body_end, in_flight, owner };
                     return Ok(Answered { response, lease });
                 }
                 Err(failure) => failure,
@@ -205,6 +228,12 @@ impl Upstream {
                 && !connection.has_heard()
             {
                 server.pool.retire(shared);
+            }
+            let changes = matches!(failure, ServerFailure::Http1Required)
+                && matches!(wanted, Wanted::Any | Wanted::Http2)
+                && server.address.scheme == Scheme::Https;
+            if changes {
+                server.pool.note(Some(Shown::Http1Required));
             }
             let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
@@ -222,12 +251,16 @@ impl Upstream {
                 false => body_end.take_kept().map(RequestBody::again),
             };
             let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
-            let may_retry = retries > 0 && may_pass && (is_unsent || again.is_some());
-            if !may_retry || !self.budget.spend() {
+            let may_repeat = is_unsent || again.is_some();
+            if !(may_repeat && (changes || (retries > 0 && may_pass && self.budget.spend()))) {
                 return Err(error);
             }
             if let Some(again) = again.filter(|_| !is_unsent) {
                 *request = again;
+            }
+            if changes {
+                wanted = Wanted::Http1;
+                continue;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
             // one.
@@ -275,11 +308,14 @@ impl Upstream {
             let (server, state) = (self.servers[place].clone(), self.state.clone());
             let connector = self.connector.clone();
             tokio::spawn(async move {
-                let wanted = server.wanted(Wanted::Any);
-                match timeout(time_limit, connector.open(&server.address, wanted)).await {
+                let opening = connector.open(&server.address, Wanted::Any);
+                match timeout(time_limit, opening).await {
                     Ok(Ok(connection)) => {
                         state.connected(&server.state);
-                        server.keep(connection);
+                        match connection {
+                            Connection::Http1(connection) => server.pool.put(connection),
+                            Connection::Http2(shared) => server.pool.share(shared, Wanted::Any),
+                        }
                     }
                     Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
                 }
@@ -296,9 +332,12 @@ impl Upstream {
         source: ConnectionSource,
         wanted: Wanted,
     ) -> io::Result<Connection> {
-        let wanted = server.wanted(wanted);
-        let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
-        let _turn = match shares && wanted == Wanted::Any {
+        let shares = match server.wanted(wanted) {
+            Wanted::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
+            Wanted::Http2 => true,
+            Wanted::Http1 | Wanted::Own => false,
+        };
+        let _turn = match shares {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
@@ -307,14 +346,35 @@ impl Upstream {
         {
             return Ok(connection);
         }
-        let connection = self.connector.open(&server.address, wanted).await?;
-        // A connection that was to be HTTP/1.1 is not shared, even if the server speaks HTTP/2 alone.
-        if wanted == Wanted::Any
-            && let Connection::Http2(shared) = &connection
-        {
-            server.pool.share(shared.clone());
-        }
+        let wanted = server.wanted(wanted);
+        let mut made_for = if wanted == Wanted::Http2 { Wanted::Any } else { wanted };
+        let connection = self.connector.open(&server.address, made_for).await?;
         self.state.connected(&server.state);
+        let mut connection = match (connection, wanted) {
+            // The server prefers HTTP/1.1. It is asked for HTTP/2 alone.
+            (Connection::Http1(ordinary), Wanted::Http2) => {
+                match self.connector.open(&server.address, wanted).await {
+                    Ok(Connection::Http2(shared)) => {
+                        server.pool.put(ordinary);
+                        made_for = wanted;
+                        Connection::Http2(shared)
+                    }
+                    Ok(Connection::Http1(_)) | Err(_) => {
+                        server.pool.note(Some(Shown::NoHttp2));
+                        Connection::Http1(ordinary)
+                    }
+                }
+            }
+            (connection, _) => connection,
+        };
+        match (&mut connection, made_for) {
+            (Connection::Http1(connection), _) => connection.made_for = made_for,
+            (Connection::Http2(shared), Wanted::Any | Wanted::Http2) => {
+                server.pool.share(shared.clone(), made_for);
+            }
+            // The server speaks HTTP/2 alone. A connection that was to be HTTP/1.1 is not shared.
+            (Connection::Http2(_), Wanted::Http1 | Wanted::Own) => server.pool.note(None),
+        }
         Ok(connection)
     }
 

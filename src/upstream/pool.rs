@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1 connections are kept while they are idle. The next request gets the connection that was used
 //! last. Connections that are not needed then stay idle and are closed. HTTP/2 connections are shared by
-//! many requests.
+//! many requests. A connection that was made for a special need serves only requests with this need.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::connect::Wanted;
 use super::connection::{Connection, ExclusiveConnection, SharedConnection};
+use super::wanted::Wanted;
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
@@ -37,9 +37,33 @@ struct PooledConnections {
     /// and needs no look at the clock.
     idle: VecDeque<(Instant, Box<ExclusiveConnection>)>,
     swept: Instant,
-    /// Each with the time of the last [`Pool::prune`] before it was made.
-    shared: Vec<(Instant, SharedConnection)>,
+    /// Each with the time of the last [`Pool::prune`] before it was made, and with what it was made for.
+    shared: Vec<(Instant, Wanted, SharedConnection)>,
     has_shared: bool,
+    /// What the server has shown, with the time of the last [`Pool::prune`] before. It is forgotten after
+    /// [`LONGEST_LIFE`].
+    shown: Option<(Instant, Shown)>,
+}
+
+/// What a server has shown of its protocols, beyond its choice in the TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// It has demanded HTTP/1.1 for a request that came over HTTP/2.
+    Http1Required,
+    /// It does not speak HTTP/2.
+    NoHttp2,
+}
+
+impl PooledConnections {
+    /// What to look for, for a request that wants this. gRPC still goes by HTTP/2 to a server that has demanded
+    /// HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
+    fn wanted(&self, wanted: Wanted) -> Wanted {
+        match (wanted, self.shown) {
+            (Wanted::Any, Some((_, Shown::Http1Required))) => Wanted::Http1,
+            (Wanted::Http2, Some((_, Shown::NoHttp2))) => Wanted::Any,
+            (wanted, _) => wanted,
+        }
+    }
 }
 
 impl Default for Pool {
@@ -49,6 +73,7 @@ impl Default for Pool {
             swept: Instant::now(),
             shared: Vec::new(),
             has_shared: false,
+            shown: None,
         };
         Self { kept: Mutex::new(kept), connecting: tokio::sync::Mutex::default() }
     }
@@ -59,21 +84,27 @@ impl Pool {
     /// last, of those that are open and ready.
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
         let mut kept = self.kept.lock();
-        if !kept.shared.is_empty() && wanted == Wanted::Any {
-            kept.shared.retain(|(_, connection)| !connection.is_closed());
-            let mut shared = kept.shared.iter().map(|(_, connection)| connection);
-            if let Some(connection) = shared.find(|connection| connection.has_room()) {
+        let wanted = kept.wanted(wanted);
+        if !kept.shared.is_empty() && matches!(wanted, Wanted::Any | Wanted::Http2) {
+            kept.shared.retain(|(_, _, connection)| !connection.is_closed());
+            let mut shared = kept.shared.iter();
+            let found = shared
+                .find(|(_, made_for, connection)| made_for.serves(wanted) && connection.has_room());
+            if let Some((_, _, connection)) = found {
                 return Some(Connection::Http2(connection.again()));
             }
+        }
+        if wanted == Wanted::Http2 {
+            return None;
         }
         let mut place = kept.idle.len();
         while let Some(last) = place.checked_sub(1) {
             place = last;
             let (_, connection) = &kept.idle[place];
-            let (spoilt, ready) = (connection.is_spoilt(), connection.is_ready());
-            if spoilt {
+            let fits = connection.is_ready() && connection.made_for.serves(wanted);
+            if connection.is_spoilt() {
                 kept.idle.remove(place);
-            } else if ready && let Some((_, connection)) = kept.idle.remove(place) {
+            } else if fits && let Some((_, connection)) = kept.idle.remove(place) {
                 return Some(Connection::Http1(connection));
             }
         }
@@ -95,19 +126,30 @@ impl Pool {
     }
 
     /// Lets other requests use a connection too.
-    pub(super) fn share(&self, connection: SharedConnection) {
+    pub(super) fn share(&self, connection: SharedConnection, made_for: Wanted) {
         let mut kept = self.kept.lock();
-        kept.has_shared = true;
+        kept.has_shared |= made_for == Wanted::Any;
         let since = kept.swept;
-        kept.shared.push((since, connection));
+        kept.shared.push((since, made_for, connection));
+    }
+
+    /// What to look for, for a request that wants this.
+    pub(super) fn wanted(&self, wanted: Wanted) -> Wanted {
+        self.kept.lock().wanted(wanted)
+    }
+
+    /// Remembers for some minutes what the server has shown; `None` forgets it.
+    pub(super) fn note(&self, shown: Option<Shown>) {
+        let mut kept = self.kept.lock();
+        kept.shown = shown.map(|shown| (kept.swept, shown));
     }
 
     /// A shared connection takes no more requests. Those under way go on.
     pub(super) fn retire(&self, shared: &SharedConnection) {
-        self.kept.lock().shared.retain(|(_, connection)| !connection.is_same(shared));
+        self.kept.lock().shared.retain(|(_, _, connection)| !connection.is_same(shared));
     }
 
-    /// Whether requests have ever shared a connection.
+    /// Whether ordinary requests have ever shared a connection.
     pub(super) fn has_shared(&self) -> bool {
         self.kept.lock().has_shared
     }
@@ -120,9 +162,10 @@ impl Pool {
         kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
         });
-        kept.shared.retain(|(since, connection)| {
+        kept.shared.retain(|(since, _, connection)| {
             now.duration_since(*since) < LONGEST_LIFE && !connection.is_closed()
         });
+        kept.shown = kept.shown.filter(|(since, _)| now.duration_since(*since) < LONGEST_LIFE);
     }
 }
 
@@ -197,12 +240,23 @@ mod tests {
         let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
             panic!("another protocol");
         };
-        pool.share(connection.clone());
+        pool.share(connection.clone(), Wanted::Any);
         pass(&pool, LONGEST_LIFE - SWEEP).await;
         assert!(is_used(&pool));
         pass(&pool, SWEEP).await;
         assert!(!is_used(&pool));
         assert!(!connection.is_closed(), "a request that is under way is finished");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_demand_for_http_1_1_is_forgotten_after_a_time() {
+        let pool = Pool::default();
+        pool.note(Some(Shown::Http1Required));
+        pass(&pool, LONGEST_LIFE - SWEEP).await;
+        assert_eq!(pool.wanted(Wanted::Any), Wanted::Http1);
+        assert_eq!(pool.wanted(Wanted::Http2), Wanted::Http2);
+        pass(&pool, SWEEP).await;
+        assert_eq!(pool.wanted(Wanted::Any), Wanted::Any);
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,12 +47,11 @@ impl RetryBudget {
     }
 }
 
-/// Whether a second request has the same effect as one (RFC 9110, 9.2.2).
+/// Whether a second request has the same effect as one (RFC 9110, 9.2.2). Of the methods that other documents
+/// define, these are the safe ones: QUERY (RFC 10008), and those of WebDAV, which the `http` crate does not
+/// know.
 pub(super) fn is_idempotent(method: &Method) -> bool {
-    matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
-    )
+    method.is_idempotent() || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH")
 }
 
 /// How long the server asks to be left alone, at most a minute; `None` if it does not ask. A date in

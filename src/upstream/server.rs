@@ -1,16 +1,25 @@
-//! A server of an upstream, as one worker sees it, and the exchanges that are under way there.
+//! A server of an upstream, as one worker sees it, the exchanges that are under way there, and the connections
+//! to servers that belong to one client.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::body::BodyEnd;
-use super::connect::Wanted;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
-use super::health::{ServerState, UpstreamState};
+use super::health::{ServerState, Standing, UpstreamState};
 use super::pool::Pool;
 use super::queue::RequestSlot;
+use super::wanted::Wanted;
 use crate::plan::{Scheme, ServerAddress};
+
+/// The most server connections that stay with one connection of a client. A client of HTTP/2 may have many
+/// requests at once.
+const MOST_PRIVATE: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -50,13 +59,20 @@ impl Drop for InFlight {
 }
 
 impl Server {
-    /// Which protocols a connection to this server may carry. An `h2c` server speaks HTTP/2 alone, so there
-    /// is no choice.
-    pub(super) fn wanted(&self, wanted: Wanted) -> Wanted {
-        match self.address.scheme {
-            Scheme::H2c => Wanted::Any,
-            Scheme::Http | Scheme::Https => wanted,
+    /// What to look for at this server, for a request that wants this. Without TLS a server has one protocol, so
+    /// there is no choice. The connections of HTTP/1.1 are never shared.
+    fn possible(&self, wanted: Wanted) -> Wanted {
+        match (self.address.scheme, wanted) {
+            (Scheme::H2c, Wanted::Own) => Wanted::Own,
+            (Scheme::Https, Wanted::Own) => Wanted::Http1,
+            (Scheme::Http | Scheme::H2c, _) => Wanted::Any,
+            (Scheme::Https, wanted) => wanted,
         }
+    }
+
+    /// What a new connection is to be, for a request that wants this.
+    pub(super) fn wanted(&self, wanted: Wanted) -> Wanted {
+        self.pool.wanted(self.possible(wanted))
     }
 
     pub(super) fn failed(&self, failure: ServerFailure) -> UpstreamError {
@@ -64,20 +80,55 @@ impl Server {
     }
 
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
-        self.pool.take(self.wanted(wanted))
+        self.pool.take(self.possible(wanted))
     }
 
     /// An answer of the server came to its end.
     fn finished(&self) {
         self.upstream.finished(&self.state);
     }
+}
 
-    /// Keeps a new connection for requests to come.
-    pub(super) fn keep(&self, connection: Connection) {
-        match connection {
-            Connection::Http1(connection) => self.pool.put(connection),
-            Connection::Http2(connection) => self.pool.share(connection),
+/// The connections to servers that belong to one client's connection, and are closed with it. A server that
+/// authenticates by NTLM or Negotiate takes all requests of a connection for those of the same user.
+#[derive(Debug, Default)]
+pub(crate) struct PrivateConnections(Mutex<Vec<(Weak<Server>, Connection)>>);
+
+impl PrivateConnections {
+    /// Takes the connection to one of these servers that was used last. It may still be writing its last
+    /// request. To take another one meanwhile would break a handshake, so this waits for at most `patience`.
+    /// Returns the server's place too.
+    pub(super) async fn take(
+        &self,
+        servers: &[Arc<Server>],
+        patience: Duration,
+    ) -> Option<(usize, Connection)> {
+        loop {
+            let (place, mut connection) = self.take_last(servers)?;
+            if timeout(patience, connection.becomes_ready()).await == Ok(true) {
+                return Some((place, connection));
+            }
         }
+    }
+
+    fn take_last(&self, servers: &[Arc<Server>]) -> Option<(usize, Connection)> {
+        let mut kept = self.0.lock();
+        kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_spoilt());
+        let is_paused =
+            |place: &usize| matches!(servers[*place].state.standing(), Standing::Paused(_));
+        let (at, place) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
+            let place = servers.iter().position(|it| Arc::as_ptr(it) == owner.as_ptr());
+            place.filter(|place| !is_paused(place)).map(|place| (at, place))
+        })?;
+        Some((place, kept.remove(at).1))
+    }
+
+    fn put(&self, server: &Arc<Server>, connection: Connection) {
+        let mut kept = self.0.lock();
+        if kept.len() >= MOST_PRIVATE {
+            kept.remove(0);
+        }
+        kept.push((Arc::downgrade(server), connection.used()));
     }
 }
 
@@ -88,6 +139,8 @@ pub(crate) struct ConnectionLease {
     pub(super) connection: Connection,
     pub(super) body_end: BodyEnd,
     pub(super) in_flight: InFlight,
+    /// Where the connection goes afterwards, if it belongs to a client.
+    pub(super) owner: Option<Arc<PrivateConnections>>,
 }
 
 impl ConnectionLease {
@@ -100,6 +153,14 @@ impl ConnectionLease {
     pub(crate) fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.spoil();
+        }
+    }
+
+    /// The server authenticates the connection: from now on it belongs to this client. A connection of HTTP/2
+    /// that others share stays shared. A request that authenticates never goes on it.
+    pub(crate) fn belongs_to(&mut self, owner: &Arc<PrivateConnections>) {
+        if let Connection::Http1(_) = &self.connection {
+            self.owner.get_or_insert_with(|| owner.clone());
         }
     }
 
@@ -119,15 +180,18 @@ impl ConnectionLease {
         server.upstream.broke_off(&server.state, error);
     }
 
-    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
-    /// the request's body is still on its way.
+    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool or to its client, unless it is
+    /// spoilt or the request's body is still on its way.
     pub(crate) fn release(self) {
-        self.in_flight.server.finished();
-        if let Connection::Http1(connection) = self.connection
-            && self.body_end.is_reached()
-            && !connection.is_spoilt()
-        {
-            self.in_flight.server.pool.put(connection);
+        let server = &self.in_flight.server;
+        server.finished();
+        if !self.body_end.is_reached() || self.connection.is_spoilt() {
+            return;
+        }
+        match (self.owner, self.connection) {
+            (Some(owner), connection) => owner.put(server, connection),
+            (None, Connection::Http1(connection)) => server.pool.put(connection),
+            (None, Connection::Http2(_)) => {}
         }
     }
 }

@@ -35,7 +35,7 @@ const PARENT_IS_REMOTE: u32 = 1 << 9;
 const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The methods that spans name. A client can invent others, and names of spans are to be few.
-const METHODS: [Method; 9] = [
+const METHODS: [Method; 10] = [
     Method::GET,
     Method::HEAD,
     Method::POST,
@@ -45,6 +45,7 @@ const METHODS: [Method; 9] = [
     Method::OPTIONS,
     Method::CONNECT,
     Method::TRACE,
+    Method::QUERY,
 ];
 
 /// The message that brings these spans to a collector. `process` tells this process from others.

@@ -4,8 +4,8 @@
 mod phase;
 mod socket;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
@@ -16,8 +16,8 @@ pub(crate) use self::phase::{DueAction, Overdue, Phase, Times};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
-use crate::upstream::ConnectionLease;
 use crate::upstream::overhead::Overhead;
+use crate::upstream::{ConnectionLease, PrivateConnections};
 
 /// The two sides of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(crate) struct ClientConnection {
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
+    /// The servers' connections that no other client uses. Most clients never have one.
+    pub(super) private: OnceLock<Arc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: Mutex<Option<Box<Switched>>>,
     hello: AtomicBool,
@@ -66,8 +68,8 @@ impl ClientConnection {
         let overhead = Arc::new(overhead);
         let cert = cert.map(String::into_boxed_str);
         let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
-        let too_many_fields = AtomicBool::new(false);
-        Self { peer, phase, overhead, socket, cert, switched, hello, too_many_fields }
+        let (too_many_fields, private) = (AtomicBool::new(false), OnceLock::new());
+        Self { peer, phase, overhead, socket, cert, private, switched, hello, too_many_fields }
     }
 
     /// A request's head is complete at `now`. Returns what [`Phase::begin`] returns.

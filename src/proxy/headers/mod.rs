@@ -8,8 +8,9 @@ pub(super) mod hop;
 pub(super) mod quotas;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap,
+    HeaderName, HeaderValue, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    WWW_AUTHENTICATE,
 };
 use http::{Uri, Version};
 
@@ -51,6 +52,8 @@ impl Seen {
     pub(super) const TRAILER: Self = Self(1 << 9);
     /// `grpc-timeout`.
     pub(super) const GRPC_TIMEOUT: Self = Self(1 << 10);
+    /// `authorization`, `www-authenticate` or `proxy-authenticate`.
+    pub(super) const AUTH: Self = Self(1 << 11);
 
     /// The fields that these headers have.
     pub(super) fn of(headers: &HeaderMap) -> Self {
@@ -72,12 +75,27 @@ impl Seen {
             CONTENT_TYPE => Self::TYPE,
             TRAILER => Self::TRAILER,
             HOST => Self(0),
+            AUTHORIZATION | WWW_AUTHENTICATE => Self::AUTH,
+            PROXY_AUTHENTICATE => Self(Self::AUTH.0 | Self::HOP.0),
             _ if hop::is_hop_by_hop(name) => Self::HOP,
             _ if forwarded::is_claim(name) => Self::CLAIM,
             _ if grpc::is_timeout(name) => Self::GRPC_TIMEOUT,
             _ => Self(0),
         }
     }
+}
+
+/// Whether a request or an answer takes part in an authentication that holds for the whole connection, by NTLM
+/// or Negotiate (RFC 4559, 6), also under other names that begin alike.
+pub(super) fn authenticates_connection(headers: &HeaderMap, seen: Seen) -> bool {
+    let is_such = |scheme: &[u8]| {
+        let begin = scheme.trim_ascii_start().get(..4).unwrap_or_default();
+        [b"ntlm", b"nego"].iter().any(|such| begin.eq_ignore_ascii_case(*such))
+    };
+    seen.has(Seen::AUTH)
+        && (headers.get_all(AUTHORIZATION).iter().any(|value| is_such(value.as_bytes()))
+            || listed(headers, &WWW_AUTHENTICATE).any(is_such)
+            || listed(headers, &PROXY_AUTHENTICATE).any(is_such))
 }
 
 /// Removes the fields of a request that are not forwarded to the API. This comes before routes and limits
@@ -183,7 +201,9 @@ mod tests {
             ("expect", Seen::EXPECT),
             ("keep-alive", Seen::HOP),
             ("proxy-connection", Seen::HOP),
-            ("proxy-authenticate", Seen::HOP),
+            ("proxy-authenticate", Seen(Seen::HOP.0 | Seen::AUTH.0)),
+            ("authorization", Seen::AUTH),
+            ("www-authenticate", Seen::AUTH),
             ("proxy-authorization", Seen::HOP),
             ("forwarded", Seen::CLAIM),
             ("x-forwarded-for", Seen::CLAIM),
@@ -202,5 +222,28 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("a"));
             assert_eq!(Seen::of(&headers), seen, "{name}");
         }
+    }
+
+    #[test]
+    fn ntlm_and_negotiate_hold_for_the_whole_connection() {
+        let is_such = |name: &'static str, lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(name, line.parse().unwrap());
+            }
+            authenticates_connection(&headers, Seen::of(&headers))
+        };
+        for name in ["authorization", "www-authenticate", "proxy-authenticate"] {
+            for value in ["NTLM", "ntlm TlRM", "Negotiate", "NEGOTIATE YII=", "Nego2", "\tNTLM"] {
+                assert!(is_such(name, &[value]), "{name}: {value}");
+                assert!(is_such(name, &["Basic YTpi", value]), "{name}: {value}");
+            }
+            for value in ["", "Basic YTpi", "Bearer ntlm", "NT", "Digest realm=\"a\""] {
+                assert!(!is_such(name, &[value]), "{name}: {value}");
+            }
+        }
+        assert!(is_such("www-authenticate", &["Basic realm=\"a\",NtLm"]));
+        assert!(is_such("proxy-authenticate", &["Digest realm=\"a\", nonce=b, Negotiate"]));
+        assert!(!is_such("x-authenticate", &["NTLM"]));
     }
 }

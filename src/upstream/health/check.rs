@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::UpstreamState;
 use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
-use crate::upstream::connect::{Connector, Wanted};
-use crate::upstream::{ServerFailure, UpstreamError};
+use crate::upstream::connect::Connector;
+use crate::upstream::{ServerFailure, UpstreamError, Wanted};
 
 /// How the servers' logs name the checks.
 const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
@@ -86,7 +86,7 @@ pub(super) enum CheckError {
     Status(StatusCode),
 }
 
-/// Asks a server once, on a connection of its own.
+/// Asks a server once, on a connection of its own. A server that demands HTTP/1.1 is asked by HTTP/1.1.
 async fn check(
     connector: &Connector,
     server: &ServerAddress,
@@ -95,11 +95,18 @@ async fn check(
     let failed = |failure| {
         CheckError::Exchange(UpstreamError::Server { server: server.url.as_str().into(), failure })
     };
-    let asking = async {
-        let opened = connector.open(server, Wanted::Any).await;
-        let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
+    let ask = async |wanted| {
+        let mut connection =
+            connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
         let answer = connection.send(request(server, health), server, health.timeout).await;
-        let status = answer.map_err(|none| failed(none.failure))?.status();
+        answer.map(|answer| answer.status()).map_err(|none| none.failure)
+    };
+    let asking = async {
+        let status = match ask(Wanted::Any).await {
+            Err(ServerFailure::Http1Required) => ask(Wanted::Http1).await,
+            answered => answered,
+        };
+        let status = status.map_err(failed)?;
         let passes = PASSING.contains(&status.as_u16());
         if passes { Ok(()) } else { Err(CheckError::Status(status)) }
     };

@@ -109,8 +109,8 @@ impl Api {
     }
 
     /// HTTP/1.1 in clear text on this socket. As all that speak HTTP/1.1, it says every body again (the
-    /// path where there is none), and takes every offer to change the protocol: everything is said again
-    /// then, too.
+    /// path where there is none), and takes every offer to change the protocol except at `/declined`: everything
+    /// is said again then, too.
     pub(crate) fn http1_on(listener: std::net::TcpListener) -> Self {
         Self::on(listener, "http", State::echoing(), http1)
     }
@@ -156,7 +156,17 @@ impl Api {
 
     /// By TLS, what ALPN agrees on.
     pub(crate) fn tls(config: Arc<ServerConfig>) -> Self {
-        Self::on(loopback(), "https", State::echoing(), move |stream, state, mut caller| {
+        Self::answering_tls(config, echo)
+    }
+
+    /// The same, with an answer of the test's own over HTTP/2.
+    pub(crate) fn answering_tls<A: Future<Output = ()> + Send + 'static>(
+        config: Arc<ServerConfig>,
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+    ) -> Self {
+        let state =
+            State::new(Arc::new(move |request, respond| Box::pin(answer(request, respond))));
+        Self::on(loopback(), "https", state, move |stream, state, mut caller| {
             let accepting = TlsAcceptor::from(config.clone()).accept(stream);
             async move {
                 let Ok(stream) = accepting.await else { return };
@@ -307,7 +317,8 @@ async fn http1(
 }
 
 async fn answer(mut request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
-    if let Some(protocol) = request.headers().get(UPGRADE).cloned() {
+    let declines = request.uri().path() == "/declined";
+    if let Some(protocol) = request.headers().get(UPGRADE).filter(|_| !declines).cloned() {
         let upgraded = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(upgraded) = upgraded.await else { return };

@@ -61,7 +61,7 @@ static OF_RESPOND: Settings<()> = &[
     &field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
 ];
 
-const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
 
 /// The upstreams and limits that a route can name.
 pub(crate) struct Known<'k> {

@@ -1,7 +1,6 @@
 //! APIs of HTTP/2 that refuse, say goodbye, or break, written frame by frame.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{Read, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -45,7 +44,7 @@ fn api(
 }
 
 /// The next frame.
-fn next(connection: &mut TcpStream) -> Option<Frame> {
+pub(super) fn next(connection: &mut impl Read) -> Option<Frame> {
     let mut head = [0; 9];
     connection.read_exact(&mut head).ok()?;
     let [a, b, c, kind, flags, stream @ ..] = head;
@@ -68,7 +67,7 @@ fn reset(stream: u32, code: u32) -> Vec<u8> {
 }
 
 /// That streams beyond `last` were not looked at.
-fn goodbye(last: u32, code: u32) -> Vec<u8> {
+pub(super) fn goodbye(last: u32, code: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 

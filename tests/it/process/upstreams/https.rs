@@ -1,18 +1,25 @@
 //! APIs behind TLS.
 
+use std::io::{BufReader, Read as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use h2::Reason;
 use http::Version;
-use rustls::ServerConfig;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tidegate::tls::server::ClientAuth;
 use tidegate::tls::{H2, HTTP_1_1, IdentityFiles};
 
-use crate::support::api::Api;
+use super::h2c_breaks::{goodbye, next};
+use crate::support::api::{Api, echo};
 use crate::support::client::{Connection, get};
+use crate::support::http2;
+use crate::support::http2::frames::{DATA, END_STREAM, HEADERS, PREFACE, SETTINGS, frame};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::wait_until;
 
 /// An API with a certificate for `api.test` and 127.0.0.1.
 struct Place {
@@ -173,6 +180,8 @@ fn an_api_that_prefers_http_1_1_gets_it() {
     }
 }
 
+const HTTP_1_1_REQUIRED: u32 = 13;
+
 const OFFER: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\n\
                      upgrade: websocket\r\n\r\n";
 
@@ -218,4 +227,216 @@ fn a_kept_connection_of_http_1_1_takes_an_upgrade() {
     client.send(OFFER);
     assert_eq!(client.any_reply("GET").status, 101);
     assert_eq!(api.connections(), 1);
+}
+
+/// The protocols that the requests came by.
+fn versions(api: &Api) -> Vec<Version> {
+    api.calls().iter().map(|call| call.version).collect()
+}
+
+const GRPC: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "trailers")];
+
+/// nginx's issue 1716: the declined upgrade's connection was used for all requests, and gRPC failed.
+#[test]
+fn a_declined_upgrade_leaves_no_http_1_1_to_others() {
+    let place = Place::new();
+    let api = place.api(&[H2, HTTP_1_1]);
+    let proxy = place.proxy(&api, "");
+    let offer = OFFER.replace("/chat", "/declined");
+    let mut client = Connection::open(proxy.address);
+    let mut caller = http2::Client::open(proxy.address);
+    for _ in 0..2 {
+        client.send(&offer);
+        assert_eq!(client.reply("GET").text(), "/declined");
+        assert_eq!(caller.post("/call", &GRPC, b"hello").text(), "hello");
+        assert_eq!(client.get("/ordinary", &[]).text(), "/ordinary");
+        assert_eq!(client.get("/te", &[("te", "trailers"), ("connection", "te")]).text(), "/te");
+    }
+    let (old, new) = (Version::HTTP_11, Version::HTTP_2);
+    assert_eq!(versions(&api), [old, new, new, new, old, new, new, new]);
+    assert_eq!(api.connections(), 2, "the second offer goes on the connection of the first");
+}
+
+#[test]
+fn grpc_goes_by_http_2_to_an_api_that_prefers_http_1_1() {
+    let place = Place::new();
+    let api = place.api(&[HTTP_1_1, H2]);
+    let proxy = place.proxy(&api, "");
+    let mut caller = http2::Client::open(proxy.address);
+    for _ in 0..2 {
+        assert_eq!(caller.get("/before", &[]).text(), "/before");
+        assert_eq!(caller.post("/call", &GRPC, b"hello").text(), "hello");
+        assert_eq!(caller.get("/after", &[]).text(), "/after");
+    }
+    let (old, new) = (Version::HTTP_11, Version::HTTP_2);
+    assert_eq!(versions(&api), [old, new, old, old, new, old]);
+}
+
+#[test]
+fn grpc_goes_by_http_1_1_where_that_is_all() {
+    let place = Place::new();
+    for alpn in [&[HTTP_1_1][..], &[]] {
+        let api = place.api(alpn);
+        let proxy = place.proxy(&api, "");
+        let mut caller = http2::Client::open(proxy.address);
+        for _ in 0..3 {
+            assert_eq!(caller.post("/call", &GRPC, b"hello").text(), "hello");
+            assert_eq!(caller.get("/ordinary", &[]).text(), "/ordinary");
+        }
+        assert!(versions(&api).iter().all(|version| *version == Version::HTTP_11));
+        assert_eq!(proxy.log.count("server down"), 0, "{alpn:?}");
+        let used = api.calls().iter().map(|call| call.connection).max();
+        assert!(used <= Some(1), "connections are used again: {used:?}");
+    }
+}
+
+/// An API that reads whole requests, and demands HTTP/1.1 for paths that begin with `/old`.
+fn demanding_http_1_1(place: &Place, alpn: &[&[u8]]) -> Api {
+    let config = place.folder.server(&place.files, alpn, None);
+    Api::answering_tls(config, async |request, mut respond| {
+        if !request.uri().path().starts_with("/old") {
+            return echo(request, respond).await;
+        }
+        // A body that has not come by then cannot be sent again.
+        let mut body = request.into_body();
+        while body.data().await.is_some() {}
+        respond.send_reset(Reason::HTTP_1_1_REQUIRED);
+    })
+}
+
+#[test]
+fn a_demand_for_http_1_1_is_met_and_remembered() {
+    let place = Place::new();
+    let (old, new) = (Version::HTTP_11, Version::HTTP_2);
+    for (method, body) in [("GET", &b""[..]), ("POST", b"hello"), ("POST", b"")] {
+        let api = demanding_http_1_1(&place, &[H2, HTTP_1_1]);
+        let ca = place.folder.ca();
+        let lines = format!("retries = 0\ntls = {{ ca = {ca:?} }}");
+        let proxy = Proxy::of_one_worker(&api).upstream(&lines).start();
+        let mut client = Connection::open(proxy.address);
+        let expected = if body.is_empty() { "/old" } else { "hello" };
+        for _ in 0..3 {
+            assert_eq!(client.request(method, "/old", &[], body).text(), expected, "{method}");
+        }
+        assert_eq!(client.get("/any", &[]).text(), "/any");
+        assert_eq!(versions(&api), [new, old, old, old, old], "{method}");
+        assert_eq!(proxy.log.count("upstream failed"), 0);
+    }
+}
+
+#[test]
+fn a_demand_for_http_1_1_does_not_concern_grpc() {
+    let place = Place::new();
+    let api = demanding_http_1_1(&place, &[H2, HTTP_1_1]);
+    let proxy = place.proxy(&api, "");
+    let mut caller = http2::Client::open(proxy.address);
+    for path in ["/old", "/old/call", "/call"] {
+        let headers = if path == "/old" { &[][..] } else { &GRPC };
+        assert_eq!(caller.post(path, headers, b"hello").text(), "hello", "{path}");
+    }
+    let (old, new) = (Version::HTTP_11, Version::HTTP_2);
+    assert_eq!(versions(&api), [new, old, new, old, new], "{:?}", api.calls());
+}
+
+#[test]
+fn a_long_body_meets_a_demand_for_http_1_1_once() {
+    let place = Place::new();
+    let api = demanding_http_1_1(&place, &[H2, HTTP_1_1]);
+    let proxy = place.proxy(&api, "");
+    let statuses = [502, 200, 200].map(|expected| {
+        // Longer than what is kept for a second try.
+        let reply = Connection::open(proxy.address).request("POST", "/old", &[], &[b'x'; 100_000]);
+        (reply.status, expected)
+    });
+    assert!(statuses.iter().all(|(status, expected)| status == expected), "{statuses:?}");
+}
+
+#[test]
+fn a_demand_for_http_1_1_that_cannot_be_met_is_a_502_that_says_so() {
+    let place = Place::new();
+    let alone = demanding_http_1_1(&place, &[H2]);
+    let h2c = Api::answering_h2c(async |_, mut respond: h2::server::SendResponse<_>| {
+        respond.send_reset(Reason::HTTP_1_1_REQUIRED);
+    });
+    for (api, advice) in [(&alone, "(HTTP_1_1_REQUIRED)"), (&h2c, "http://")] {
+        let tls = format!("tls = {{ ca = {:?} }}", place.folder.ca());
+        let tls = if advice == "http://" { "" } else { &tls };
+        let proxy = Proxy::of_one_worker(api).upstream(tls).start();
+        for _ in 0..4 {
+            assert_eq!(get(proxy.address, "/old", &[]).status, 502);
+        }
+        let line = proxy.log.wait("upstream failed", |_| true);
+        let error = line["error"].as_str().unwrap();
+        assert!(error.contains("demands HTTP/1.1") && error.ends_with(advice), "{error}");
+        assert_eq!(proxy.log.count("server down"), 0);
+    }
+    // Of HTTP/2 alone: what it serves by that is still served, on one connection.
+    let proxy = place.proxy(&alone, "");
+    let before = alone.connections();
+    assert_eq!(get(proxy.address, "/old", &[]).status, 502);
+    for _ in 0..5 {
+        assert_eq!(get(proxy.address, "/new", &[]).status, 200);
+    }
+    assert!(alone.connections() <= before + 3, "{}", alone.connections() - before);
+}
+
+#[test]
+fn a_health_check_meets_a_demand_for_http_1_1() {
+    let place = Place::new();
+    let api = demanding_http_1_1(&place, &[H2, HTTP_1_1]);
+    let ca = place.folder.ca();
+    let health = "health = { path = \"/old/health\", interval = \"50ms\", unhealthy_after = 1 }";
+    let lines = format!("{health}\ntls = {{ ca = {ca:?} }}");
+    let proxy = Proxy::of_one_worker(&api).upstream(&lines).start();
+    wait_until("checks have come by HTTP/1.1", || {
+        versions(&api).iter().filter(|version| **version == Version::HTTP_11).count() > 2
+    });
+    assert_eq!(proxy.log.count("server down"), 0);
+}
+
+/// An API that says goodbye to its first request over HTTP/2, and demands HTTP/1.1. Whether its GOAWAY counts
+/// that request as seen is another matter: it ends the connection.
+#[test]
+fn a_goodbye_can_demand_http_1_1() {
+    let place = Place::new();
+    for seen in [0, 1] {
+        for (method, body) in [("GET", &b""[..]), ("POST", b"hello")] {
+            let config = place.folder.server(&place.files, &[H2, HTTP_1_1], None);
+            let heads = Arc::<AtomicUsize>::default();
+            let count = heads.clone();
+            let api = Upstream::raw(move |stream| {
+                let session = ServerConnection::new(config.clone()).unwrap();
+                let mut stream = StreamOwned::new(session, stream);
+                let _ = stream.conn.complete_io(&mut stream.sock);
+                if stream.conn.alpn_protocol() != Some(H2) {
+                    let got = read_request(&mut BufReader::new(&mut stream));
+                    let said = got.map(|got| ok(&String::from_utf8_lossy(&got.body)));
+                    let _ = stream.write_all(&said.unwrap_or_default());
+                    return;
+                }
+                let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[]));
+                let _ = stream.read_exact(&mut [0; PREFACE.len()]);
+                while let Some(came) = next(&mut stream) {
+                    let is_whole = came.flags & END_STREAM != 0;
+                    if matches!(came.kind, HEADERS | DATA) && is_whole {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        let _ = stream.write_all(&goodbye(seen, HTTP_1_1_REQUIRED));
+                        stream.conn.send_close_notify();
+                        let _ = stream.flush();
+                        // A reset could destroy what was said.
+                        let _ = std::io::copy(&mut stream.sock, &mut std::io::sink());
+                        return;
+                    }
+                }
+            });
+            let tls = format!("tls = {{ ca = {:?} }}", place.folder.ca());
+            let url = api.url().replace("http:", "https:");
+            let proxy = Proxy::of_one_worker(url).upstream(&tls).start();
+            for _ in 0..3 {
+                let reply = Connection::open(proxy.address).request(method, "/", &[], body);
+                assert_eq!((reply.status, &*reply.body), (200, body), "{method} {seen}");
+            }
+            assert_eq!(heads.load(Ordering::SeqCst), 1, "{method} {seen}");
+        }
+    }
 }

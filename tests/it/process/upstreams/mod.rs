@@ -8,6 +8,7 @@ mod https;
 mod many;
 mod peers;
 mod places;
+mod private;
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
@@ -162,8 +163,15 @@ fn what_met_a_closing_connection_is_sent_again_if_safe() {
         ("DELETE", b"", 1, 200),
         ("PUT", b"", 1, 200),
         ("OPTIONS", b"", 1, 200),
+        ("QUERY", b"", 1, 200),
+        ("PROPFIND", b"", 1, 200),
+        ("REPORT", b"", 1, 200),
+        ("SEARCH", b"", 1, 200),
         ("PUT", b"hi", 1, 502),
         ("GET", b"hi", 1, 502),
+        ("QUERY", b"hi", 1, 502),
+        ("MOVE", b"", 1, 502),
+        ("LOCK", b"", 1, 502),
         ("POST", b"", 1, 502),
         ("PATCH", b"", 1, 502),
         ("POST", b"hi", 1, 502),

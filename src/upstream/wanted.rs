@@ -1,0 +1,23 @@
+//! What a request needs of its connection.
+
+/// What a request needs of its connection. It is also what a connection was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The protocol that the server prefers.
+    Any,
+    /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
+    /// (RFC 9113, 8.6).
+    Http1,
+    /// HTTP/2 if the server has it, for gRPC.
+    Http2,
+    /// A connection that no other client uses, for a request that authenticates the connection. It is HTTP/1.1
+    /// if the server has that: NTLM cannot work over HTTP/2.
+    Own,
+}
+
+impl Wanted {
+    /// Whether a connection that was made for this may carry a request that wants `other`.
+    pub(super) fn serves(self, other: Self) -> bool {
+        self == Self::Any || self == other
+    }
+}
