@@ -14,7 +14,7 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
+pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_of(&SOURCES);
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
