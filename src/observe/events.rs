@@ -67,8 +67,8 @@ events! {
     pub(crate) fn admin_listening(address: &ListenAddress) = info!(%address, "admin listening");
 
     /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
-    pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
-        warn!(%error, count, "costs not settled");
+    pub(crate) fn costs_not_settled(_kind: &(), error: &String, count: u64) =
+        warn!(error, count, "costs not settled");
 
     /// `count` connections since the last such line were closed because their client took too long. `client`
     /// was the last one.
