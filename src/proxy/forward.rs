@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
@@ -115,7 +115,9 @@ pub(super) async fn send(
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
         lease.end_soon();
     }
-    match answer::remove_hop_by_hop(&mut head.headers) {
+    let tells_protocols =
+        head.status == StatusCode::UPGRADE_REQUIRED && exchange.head.version != Version::HTTP_2;
+    match answer::remove_hop_by_hop(&mut head.headers, tells_protocols) {
         Framing::Clear => {}
         Framing::Doubtful => lease.end_soon(),
         Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
@@ -180,13 +182,8 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
-    let protocol = head.headers.get(UPGRADE).cloned();
     // No HTTP body follows, so its coding does not matter.
-    answer::remove_hop_by_hop(&mut head.headers);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
+    answer::remove_hop_by_hop(&mut head.headers, true);
     let (time_limit, slots) = (plan.server.tunnel_timeout, Permit::default());
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
