@@ -100,6 +100,9 @@ events! {
     /// A server takes connections again.
     pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");
 
+    /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
+    pub(crate) fn panicked(error: &str, place: &str) = error!(error, place, "panic");
+
     /// The system allows fewer open files than the connections may need.
     pub(crate) fn few_open_files(limit: u64, wanted: u64) =
         warn!(limit, wanted,
