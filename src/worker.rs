@@ -99,12 +99,14 @@ impl Process {
     /// Writes the log's summaries.
     pub(crate) fn write_summaries(&self, which: Summaries) {
         match which {
-            Summaries::Due => self.throttled.tick(self.clock.now()),
+            Summaries::Due(_) => self.throttled.tick(self.clock.now()),
             Summaries::All => self.throttled.flush(self.clock.now()),
         }
         let now = Instant::now();
         self.incidents.write(which, now);
         self.slots.refused().write(which, now);
+        self.spans.lost.write(which, now);
+        self.store.unsettled.write(which, now);
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Scrape<'s> {
     pub(super) servers: Vec<ClusterServer>,
     /// Log lines that were dropped since the start.
     pub(super) log_dropped: u64,
+    /// Panics since the start.
+    pub(super) panics: u64,
     /// The length of a calendar's window depends on the time.
     pub(super) now: Now,
     pub(super) process: &'s Process,
@@ -146,6 +148,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, and faulty bodies, handshakes and frames.", |scrape, page| page.number(&scrape.process.incidents.malformed.total())),
+    ("counter", "tidegate_panics_total", "Faults of the program, each of which ended a request, a connection or a task.", |scrape, page| page.number(&scrape.panics)),
     ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.incidents.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.slots.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
@@ -276,6 +279,7 @@ limits = ["per-client", "off", "slots"]
             },
             servers: Vec::new(),
             log_dropped: 4,
+            panics: 2,
             now: Timestamp::MIN.into(),
             process: &process,
             published: &published,
@@ -356,7 +360,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 33);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 34);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

@@ -35,6 +35,7 @@ use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
 use crate::limit::time::{Now, Timestamp};
+use crate::observe::panics;
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
@@ -161,6 +162,7 @@ impl Admin {
             store: self.process.store.counters(),
             servers: self.process.store.cluster_servers(),
             log_dropped: self.dropped.load(Ordering::Relaxed),
+            panics: panics::total(),
             now: self.clocks(),
             process: &self.process,
             published: &self.plan.borrow().clone(),

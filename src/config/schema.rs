@@ -58,6 +58,10 @@ fn shape_schema(shape: &Shape) -> Json {
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
+    if !shape.one_of.is_empty() {
+        let one = |field: &&str| json!({ "required": [field] });
+        schema["oneOf"] = shape.one_of.iter().map(one).collect();
+    }
     schema
 }
 
@@ -109,6 +113,9 @@ mod tests {
         let upstream = &schema["properties"]["upstreams"]["additionalProperties"];
         assert_eq!(upstream["required"], json!(["servers"]));
         assert!(limit.get("required").is_none(), "a Redisson limiter needs no rate");
+        let route = &schema["properties"]["routes"]["items"];
+        let one = json!([{ "required": ["upstream"] }, { "required": ["respond"] }]);
+        assert_eq!((&route["required"], &route["oneOf"]), (&json!(["path"]), &one));
         assert_eq!(limit["additionalProperties"], false);
     }
 }

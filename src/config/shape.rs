@@ -10,6 +10,8 @@ pub(super) struct Shape {
     pub(super) fields: fn() -> Vec<&'static Field>,
     /// What other programs call these fields.
     pub(super) elsewhere: &'static [Elsewhere],
+    /// Fields of which the table must have exactly one. Empty where there are none.
+    pub(super) one_of: &'static [&'static str],
 }
 
 /// The name that a field has in other programs.
@@ -25,12 +27,18 @@ pub(super) struct Elsewhere {
 
 impl Shape {
     pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
-        Self { title, fields, elsewhere: &[] }
+        Self { title, fields, elsewhere: &[], one_of: &[] }
     }
 
     /// The same table, whose fields have these names in other programs.
     pub(super) const fn called_elsewhere(self, elsewhere: &'static [Elsewhere]) -> Self {
         Self { elsewhere, ..self }
+    }
+
+    /// The same table, which must have exactly one of these fields. The section's code refuses a file with
+    /// none or several.
+    pub(super) const fn with_one_of(self, one_of: &'static [&'static str]) -> Self {
+        Self { one_of, ..self }
     }
 }
 

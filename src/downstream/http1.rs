@@ -69,7 +69,8 @@ pub(super) async fn serve(
                 return Ok(());
             }
             Served::Idle { stream: parked, early } => {
-                if early.is_empty() && !is_awaited(&client, draining.clone()).await {
+                let is_idle = early.is_empty() && !parked.holds_back();
+                if is_idle && !is_awaited(&client, draining.clone()).await {
                     // Over TLS the client must be told, or the end looks like a cut connection.
                     let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, Stream as _};
-use http::{Request, StatusCode};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -25,7 +25,8 @@ use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, Worker};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{ClientLeft, ResponseBody, Uptake, invalid_name};
+use crate::proxy::refusal::HeadFault;
+use crate::proxy::{ClientLeft, ResponseBody, Uptake};
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -73,16 +74,16 @@ pub(super) async fn serve(
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
-        let refused = refused(&request, largest_head).map(|(status, reason)| {
-            worker.refuse(reason.to_owned(), client.peer.address);
-            status
-        });
+        let refused = refused(&request, largest_head);
+        if let Some(fault) = refused {
+            worker.refuse(fault.to_string(), client.peer.address);
+        }
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
             first_look().await;
             let mut answer = match refused {
-                Some(status) => proxy.malformed(&client, status),
+                Some(fault) => proxy.refuse(&request, &client, fault),
                 None => proxy.handle(request, &client).await?,
             };
             answer.body_mut().watched_by(uptake);
@@ -117,14 +118,12 @@ fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
     builder
 }
 
-/// Why a head is refused that h2 lets pass, with the answer's status. `most` is the most bytes of a head.
-fn refused(request: &Request<Incoming>, most: usize) -> Option<(StatusCode, &'static str)> {
-    if list_size(request) > most {
-        let reason = "message head is larger than max_header_size (HTTP/2)";
-        return Some((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, reason));
+/// Why a head is refused that h2 lets pass. `most` is the most bytes of a head.
+fn refused(request: &Request<Incoming>, most: usize) -> Option<HeadFault> {
+    match list_size(request) > most {
+        true => Some(HeadFault::TooLarge),
+        false => HeadFault::of(request.headers()),
     }
-    let reason = "invalid name of a header field (HTTP/2)";
-    invalid_name(request.headers()).map(|_| (StatusCode::BAD_REQUEST, reason))
 }
 
 /// The size of a request's head in bytes, with 32 for each field (RFC 9113, 6.5.2).

@@ -12,6 +12,7 @@ mod http1;
 mod http2;
 mod listener;
 mod proxy_header;
+mod request_line;
 mod stream;
 mod tls;
 mod tunnel;

@@ -14,6 +14,7 @@ use tokio::task::coop::{has_budget_remaining, unconstrained};
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::request_line::RequestLine;
 use super::tls::ClientTransport;
 use super::watch::LINGER;
 use crate::observe::metrics::WorkerMetrics;
@@ -50,6 +51,7 @@ pub(super) struct ClientStream {
     early: Bytes,
     /// No bytes were handed on yet.
     opening: bool,
+    line: RequestLine,
     /// Bytes that were read since the socket was last empty, or others last had their turn.
     in_a_row: usize,
     lingering: Option<Lingering>,
@@ -93,14 +95,36 @@ impl ClientStream {
         transport: ClientTransport,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (early, lingering) = (Bytes::new(), None);
-        Self { client, transport, metrics, early, opening: true, in_a_row: 0, lingering }
+        let (early, line, lingering) = (Bytes::new(), RequestLine::Begin, None);
+        Self { client, transport, metrics, early, opening: true, line, in_a_row: 0, lingering }
     }
 
-    /// The same stream, with bytes that were read before. They are returned by the next reads.
+    /// The same stream for a new connection of hyper, with bytes that were read before. They are returned by the
+    /// next reads.
     pub(super) fn after(mut self, early: Bytes) -> Self {
-        (self.early, self.opening) = (early, false);
+        let early = match self.early.is_empty() {
+            true => early,
+            false => [early, self.early].concat().into(),
+        };
+        (self.opening, self.line) = (false, RequestLine::Begin);
+        self.early = self.line.encoded(&early).map_or(early, Bytes::from);
         self
+    }
+
+    /// Whether bytes are held back for a new connection of hyper.
+    pub(super) fn holds_back(&self) -> bool {
+        self.line == RequestLine::HeldBack
+    }
+
+    /// Encodes what hyper does not take in the bytes of `buffer` from `begin` on. What does not fit any more is
+    /// returned by the next read.
+    fn encode(&mut self, buffer: &mut ReadBuf<'_>, begin: usize) {
+        if let Some(encoded) = self.line.encoded(&buffer.filled()[begin..]) {
+            buffer.set_filled(begin);
+            let mut encoded = Bytes::from(encoded);
+            buffer.put_slice(&encoded.split_to(encoded.len().min(buffer.remaining())));
+            self.early = encoded;
+        }
     }
 
     fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -142,6 +166,15 @@ impl ClientStream {
         let read = buffer.filled().len() - before;
         self.in_a_row += read;
         if read > 0 {
+            let is_between = self.line == RequestLine::Elsewhere && phase.is_settled();
+            if is_between && RequestLine::is_odd(&buffer.filled()[before..]) {
+                self.early = Bytes::copy_from_slice(&buffer.filled()[before..]);
+                buffer.set_filled(before);
+                self.line = RequestLine::HeldBack;
+                self.metrics.received(read);
+                phase.park_now();
+                return Poll::Pending;
+            }
             phase.bytes_came();
             self.metrics.received(read);
             if !phase.has_switched() {
@@ -183,6 +216,7 @@ impl ClientStream {
         if let Some(first) = buffer.filled().get(begin) {
             self.client.begins_with(*first);
         }
+        self.encode(buffer, begin);
         Poll::Ready(Ok(()))
     }
 
@@ -214,6 +248,10 @@ impl AsyncRead for ClientStream {
         if self.opening {
             return self.poll_opening(cx, buffer);
         }
+        if self.holds_back() {
+            // The connection's timer wakes the task.
+            return Poll::Pending;
+        }
         if !self.early.is_empty() {
             let length = self.early.len().min(buffer.remaining());
             buffer.put_slice(&self.early[..length]);
@@ -224,7 +262,10 @@ impl AsyncRead for ClientStream {
             }
             return Poll::Ready(Ok(()));
         }
-        self.poll_transport(cx, buffer).map_ok(|_| ())
+        let begin = buffer.filled().len();
+        ready!(self.poll_transport(cx, buffer))?;
+        self.encode(buffer, begin);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -67,8 +67,8 @@ events! {
     pub(crate) fn admin_listening(address: &ListenAddress) = info!(%address, "admin listening");
 
     /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
-    pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
-        warn!(%error, count, "costs not settled");
+    pub(crate) fn costs_not_settled(_kind: &(), error: &String, count: u64) =
+        warn!(error, count, "costs not settled");
 
     /// `count` connections since the last such line were closed because their client took too long. `client`
     /// was the last one.
@@ -99,6 +99,9 @@ events! {
 
     /// A server takes connections again.
     pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");
+
+    /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
+    pub(crate) fn panicked(error: &str, place: &str) = error!(error, place, "panic");
 
     /// The system allows fewer open files than the connections may need.
     pub(crate) fn few_open_files(limit: u64, wanted: u64) =

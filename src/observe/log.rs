@@ -11,9 +11,9 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::events;
 use super::format::Lines;
 use super::sink::Sink;
+use super::{events, panics};
 use crate::plan::filter::{LogFilter, LogFilterError};
 use crate::plan::{LogFormat, LogSpec};
 
@@ -57,6 +57,7 @@ pub(crate) fn init(
     let colours = stdout == Terminal::Colour && format == LogFormat::Pretty;
     let (subscriber, level) = assemble(format, colours, &filter, Arc::clone(&sink));
     tracing::subscriber::set_global_default(subscriber).map_err(LogError::Global)?;
+    panics::log();
     Ok(LogGuard { sink, level: rust_log.is_none().then_some(level) })
 }
 

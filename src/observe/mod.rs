@@ -10,6 +10,7 @@ pub(crate) mod history;
 pub(crate) mod incidents;
 pub(crate) mod log;
 pub mod metrics;
+pub(crate) mod panics;
 pub(crate) mod repeated;
 pub(crate) mod seldom;
 mod sink;

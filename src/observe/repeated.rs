@@ -1,6 +1,6 @@
 //! Log lines for events that may happen thousands of times a second. The first event of a kind is logged at
-//! once. Later events are counted, and a line every ten seconds says how many they were. The counts of all
-//! lines add up to the number of events.
+//! once. Later events are counted, and a line each `log.summary_interval` says how many they were. The counts of
+//! all lines add up to the number of events.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,11 +32,14 @@ pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 /// Spans that no collector got, by the reason, with the collector and the last error of each reason.
 pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
 
+/// Settlements of costs that may not have reached Redis, with the last error: an outage must not fill the log.
+pub(crate) type UnsettledCosts = Repeated<(), String>;
+
 /// Which summaries are to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Summaries {
-    /// Those whose time has come.
-    Due,
+    /// Those whose last line is as old as this.
+    Due(Duration),
     /// All, as at the end of the process.
     All,
 }
@@ -58,10 +61,8 @@ begin_without_counts! {
     SlowClients: events::slow_clients,
     RefusedConnections: events::connections_refused,
     DroppedSpans: events::spans_dropped,
+    UnsettledCosts: events::costs_not_settled,
 }
-
-/// The time between two lines of the same kind.
-const PAUSE: Duration = Duration::from_secs(10);
 
 /// The most kinds that are counted apart. When one more kind comes, all counts are logged, and start again from
 /// zero.
@@ -126,12 +127,12 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Writes the counts of kinds whose last line is ten seconds old, or all counts that no line has told yet. To be
-    /// called about every second.
+    /// Writes the counts of kinds that are due, or all counts that no line has told yet. To be called about every
+    /// second.
     pub(crate) fn write(&self, which: Summaries, now: Instant) {
         match which {
-            Summaries::Due => {
-                self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
+            Summaries::Due(pause) => {
+                self.tell(|kind| now.saturating_duration_since(kind.told) >= pause, now);
             }
             Summaries::All => self.tell(|_| true, now),
         }
@@ -170,6 +171,10 @@ mod tests {
     /// The route, error and count of each line. A failure has its second, its route and its error. The
     /// timer ticks each second for half a minute.
     fn told(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
+        told_each(10, failures)
+    }
+
+    fn told_each(interval: u64, failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
         let (failed, begin) = (FailedExchanges::default(), Instant::now());
         let lines = testing::lines(|| {
             for second in 0..30 {
@@ -177,7 +182,7 @@ mod tests {
                 for (_, route, error) in failures.iter().filter(|(after, ..)| *after == second) {
                     failed.count(exchange(route, error), (), now);
                 }
-                failed.write(Summaries::Due, now);
+                failed.write(Summaries::Due(Duration::from_secs(interval)), now);
             }
         });
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -195,6 +200,8 @@ mod tests {
     fn an_api_that_is_away_is_a_line_in_ten_seconds() {
         let away: Vec<_> = (0..25).map(|second| (second, "all", "refused")).collect();
         assert_eq!(counts(&away), [1, 10, 10]);
+        let each = |interval| told_each(interval, &away).into_iter().map(|(.., count)| count);
+        assert!(each(5).eq([1, 5, 5, 5, 5, 4]), "the file says how long an interval is");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -201,6 +202,25 @@ impl ResponseBody {
         }
     }
 
+    /// The next piece, which is counted.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let frame = self.poll_source(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(ended)) = (&frame, &mut self.ended)
+            && let Some(piece) = frame.data_ref()
+        {
+            ended.sent += piece.len() as u64;
+            ended.noted.permit.read(piece);
+            ended.client.overhead.answered(piece.len());
+        }
+        if let Some(uptake) = &self.uptake {
+            *uptake.lock() = frame.is_ready().then(Instant::now);
+        }
+        frame
+    }
+
     fn failed(&mut self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
         if let Some(ended) = &mut self.ended {
             ended.broke_off();
@@ -231,18 +251,9 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let frame = self.poll_source(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(ended)) = (&frame, &mut self.ended)
-            && let Some(piece) = frame.data_ref()
-        {
-            ended.sent += piece.len() as u64;
-            ended.noted.permit.read(piece);
-            ended.client.overhead.answered(piece.len());
-        }
-        if let Some(uptake) = &self.uptake {
-            *uptake.lock() = frame.is_ready().then(Instant::now);
-        }
-        frame
+        // A panic ends this response, and not the other requests of the connection.
+        panic::catch_unwind(AssertUnwindSafe(|| self.poll_piece(cx)))
+            .unwrap_or_else(|_| self.break_off(io::Error::other("a fault of the proxy"), cx))
     }
 
     fn is_end_stream(&self) -> bool {

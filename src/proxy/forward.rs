@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
@@ -134,7 +134,9 @@ pub(super) async fn send(
     if authenticates_connection(&head.headers, seen) {
         lease.belongs_to(client.private.get_or_init(Arc::default));
     }
-    match answer::remove_hop_by_hop(&mut head.headers, seen) {
+    let tells_protocols =
+        head.status == StatusCode::UPGRADE_REQUIRED && exchange.head.version != Version::HTTP_2;
+    match answer::remove_hop_by_hop(&mut head.headers, seen, tells_protocols) {
         Framing::Clear => {}
         Framing::Doubtful => lease.end_soon(),
         Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
@@ -199,14 +201,9 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
-    let protocol = head.headers.get(UPGRADE).cloned();
     // No HTTP body follows, so its coding does not matter.
     let seen = Seen::of(&head.headers);
-    answer::remove_hop_by_hop(&mut head.headers, seen);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
+    answer::remove_hop_by_hop(&mut head.headers, seen, true);
     let (time_limit, half_open_limit) = (plan.server.tunnel_timeout, plan.server.body_timeout);
     let permit = Permit::default();
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));

@@ -9,6 +9,7 @@ mod answer;
 mod body;
 pub(crate) mod client;
 mod discard;
+mod entry;
 mod forward;
 mod grpc;
 mod headers;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version, request};
+use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -40,7 +41,6 @@ use self::client::{ClientConnection, Overdue, Times};
 use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::forwarded::Peer;
-pub(crate) use self::headers::invalid_name;
 pub(crate) use self::headers::quotas::whole_seconds;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
@@ -116,12 +116,6 @@ impl Proxy {
         self.active().metrics.clone()
     }
 
-    /// Counts and logs a malformed request. Returns its answer, which over HTTP/1.1 hyper has sent by itself.
-    pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) -> Answer {
-        request_end::malformed(&self.active(), client, status);
-        response::own(status, None, Bytes::new()).map(ResponseBody::whole)
-    }
-
     /// The limits and their store.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.throttle
@@ -130,14 +124,13 @@ impl Proxy {
     /// Answers one request of a client's connection.
     ///
     /// # Errors
-    /// If the client has left before its answer. Then nothing is to be written to the connection.
+    /// If the client has left before its answer.
     // The request is taken apart before the future is made. Inside, the future would hold the request twice.
-    pub(crate) fn handle(
+    fn answer(
         &self,
-        request: Request<Incoming>,
+        mut exchange: Exchange,
         client: &Arc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> + Send {
-        let mut exchange = Exchange::of(request);
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;

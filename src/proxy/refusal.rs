@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use http::{Method, StatusCode, request};
+use http::{HeaderMap, Method, StatusCode, request};
 
 use super::grpc::Status;
+use super::headers::invalid_name;
 use crate::request::host::HostError;
 use crate::request::method::MethodCase;
 use crate::request::path::AmbiguousPath;
@@ -13,9 +14,39 @@ use crate::throttle::Refused;
 use crate::upstream::body::BodyFault;
 use crate::upstream::{ServerFailure, UpstreamError};
 
+/// The most different fields of a request. The `http` crate holds 24,576 of them in a message and panics at one
+/// more. The rest is for fields that this proxy and a route's `request_headers` add.
+const MOST_FIELDS: usize = 24_576 - 1_024;
+
+/// Why a head is refused that hyper lets pass over HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeadFault {
+    /// It is larger than `max_header_size`.
+    #[error("message head is larger than max_header_size (HTTP/2)")]
+    TooLarge,
+    /// It has more fields than can be passed on with ours.
+    #[error("message head has more than {MOST_FIELDS} different fields (HTTP/2)")]
+    TooManyFields,
+    /// The name of a field is no token.
+    #[error("invalid name of a header field (HTTP/2)")]
+    FieldName,
+}
+
+impl HeadFault {
+    /// The fault in the fields of a request.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        if headers.keys_len() > MOST_FIELDS {
+            return Some(Self::TooManyFields);
+        }
+        invalid_name(headers).map(|_| Self::FieldName)
+    }
+}
+
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
 pub(crate) enum Refusal<'p> {
+    /// The head is not to be passed on.
+    Head(HeadFault),
     /// The request's host is missing, repeated or malformed.
     Host(HostError),
     /// The path can be read in two ways.
@@ -45,6 +76,8 @@ pub(crate) enum Refusal<'p> {
     Upstream(UpstreamError),
     /// The client has left before an answer.
     ClientLeft,
+    /// The program has panicked. `observe::panics` has logged why.
+    Panic,
 }
 
 /// What the answer to a refused request says.
@@ -62,6 +95,8 @@ impl Refusal<'_> {
     pub(crate) fn meaning(&self) -> Meaning {
         let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
         let (status, grpc, detail) = match self {
+            Self::Head(fault @ HeadFault::FieldName) => bad(fault),
+            Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),
             Self::Host(error) => bad(error),
             Self::Path(error) => bad(error),
             Self::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
@@ -98,6 +133,7 @@ impl Refusal<'_> {
             Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => {
                 (client_gone().as_u16(), Status::Internal, "the client has left".into())
             }
+            Self::Panic => (500, Status::Internal, "a fault of the proxy".into()),
             Self::Deadline => {
                 (504, Status::DeadlineExceeded, "no answer before the call's deadline".into())
             }
@@ -124,7 +160,9 @@ impl Refusal<'_> {
     /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
     pub(super) fn closes(&self) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_) => true,
+            Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_) | Self::Panic => {
+                true
+            }
             Self::Path(error) => *error == AmbiguousPath::Relative,
             _ => false,
         }

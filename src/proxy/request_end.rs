@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, Version};
@@ -12,6 +13,7 @@ use tracing::info;
 use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
+use super::refusal::client_gone;
 use super::trace::SpanNotes;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
@@ -177,6 +179,9 @@ pub(super) struct RequestDetails {
 
 impl Drop for RequestEnd {
     fn drop(&mut self) {
+        if self.status == client_gone() && thread::panicking() {
+            self.status = StatusCode::INTERNAL_SERVER_ERROR;
+        }
         let now = Instant::now();
         let duration = now.saturating_duration_since(self.began);
         let phase = &self.client.phase;

@@ -30,7 +30,8 @@ pub(super) fn own(
 
 /// Ends an HTTP/1 connection with this response. `version` is the request's.
 pub(super) fn close<B>(answer: &mut Response<B>, version: Version) {
-    answer.headers_mut().insert(CONNECTION, CLOSE);
+    // An answer that names protocols in `upgrade` has a `connection` already.
+    answer.headers_mut().append(CONNECTION, CLOSE);
     if version < Version::HTTP_11 {
         // hyper tells an HTTP/1.0 client of a later answer that the connection is kept as well.
         *answer.version_mut() = version;

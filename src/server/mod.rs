@@ -231,7 +231,8 @@ impl Supervisor {
     fn attend(&mut self, occasion: Occasion) -> Result<(), Box<dyn Error>> {
         match occasion {
             Occasion::Tick => {
-                self.process.write_summaries(Summaries::Due);
+                let interval = self.published.borrow().plan.log.summary_interval;
+                self.process.write_summaries(Summaries::Due(interval));
                 let now = self.process.clock.now();
                 self.candidates.tick(&self.published.borrow().plan, now);
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);

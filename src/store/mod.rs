@@ -10,7 +10,7 @@
 //! set since the start.
 //!
 //! `nodes` knows the Redis servers and whether they decide, and `name` the names of the keys there. `error` says why
-//! Redis did not decide. `notices` and `unsettled` tell the operator what is odd in Redis and what was lost.
+//! Redis did not decide. `notices` tells the operator what is odd in Redis.
 //!
 //! All workers of a process share one [`ProcessStore`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
@@ -32,7 +32,6 @@ mod reserve;
 mod running;
 #[cfg(test)]
 mod simulation;
-mod unsettled;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -14,11 +14,11 @@ use super::nodes::{ClusterServer, RedisNodes};
 use super::notices::Notices;
 use super::reserve::{LEASE, Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
-use super::unsettled::Unsettled;
 use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
+use crate::observe::repeated::UnsettledCosts;
 use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
@@ -31,7 +31,8 @@ pub struct ProcessStore {
     /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
     pub(super) notices: Notices,
-    pub(super) unsettled: Unsettled,
+    /// Settlements that may not have reached Redis.
+    pub(crate) unsettled: UnsettledCosts,
     pub(super) current_limits: CurrentLimits,
     pub(super) running: RunningOverrides,
     /// Requests that were refused without Redis, because the refusal was known.
@@ -95,7 +96,7 @@ impl ProcessStore {
             timeout: AtomicU64::new(0),
             client_id: client_id(),
             notices: Notices::default(),
-            unsettled: Unsettled::default(),
+            unsettled: UnsettledCosts::default(),
             current_limits: CurrentLimits::default(),
             running: RunningOverrides::default(),
             known_refusals: AtomicU64::new(0),
@@ -182,7 +183,7 @@ impl ProcessStore {
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
-            unsettled: self.unsettled.count.load(Ordering::Relaxed),
+            unsettled: self.unsettled.total(),
             redis_up: redis.map(|redis| redis.are_up()),
         }
     }

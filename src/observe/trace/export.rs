@@ -12,7 +12,7 @@ use super::collector::{CollectorConnection, ExportError, PartialRefusal};
 use super::{BATCH, RequestSpan, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
-use crate::observe::repeated::{DroppedSpans, Summaries};
+use crate::observe::repeated::Summaries;
 use crate::plan::CollectorAddress;
 
 /// Spans are sent after this time at the latest. After a failure, this is the time to the next try.
@@ -75,8 +75,6 @@ struct Exporter {
     connection: Option<CollectorConnection>,
     /// When the first of the failed batches was to be sent; `None` where the last batch was sent.
     failing_since: Option<Instant>,
-    /// The lines about spans that were dropped.
-    lost: DroppedSpans,
 }
 
 impl Exporter {
@@ -89,7 +87,6 @@ impl Exporter {
             orders,
             connection: None,
             failing_since: None,
-            lost: DroppedSpans::default(),
         }
     }
 
@@ -99,12 +96,11 @@ impl Exporter {
             let is_end = self.orders.borrow_and_update().end.is_some();
             // A batch that is not full has all spans that were left.
             while self.send_batch().await == Some(BATCH) {
-                self.tell_due();
+                self.tell_overflow();
             }
-            self.tell_due();
+            self.tell_overflow();
             if is_end {
                 self.lose_rest();
-                self.lost.write(Summaries::All, Instant::now());
                 return;
             }
         }
@@ -150,7 +146,7 @@ impl Exporter {
             Ok(refused) => {
                 if let Some(since) = self.failing_since.take() {
                     let away = now.saturating_duration_since(since);
-                    self.lost.write(Summaries::All, now);
+                    self.queue.lost.write(Summaries::All, now);
                     events::collector_recovered(&collector, away);
                 }
                 if let Some(PartialRefusal { spans, message }) = refused {
@@ -201,19 +197,18 @@ impl Exporter {
         self.tell(reason, error, spans);
     }
 
-    /// Logs the spans that found the queue full, which are counted already, and the summaries that are due.
-    fn tell_due(&self) {
+    /// Logs the spans that found the queue full, which are counted already.
+    fn tell_overflow(&self) {
         let spans = self.queue.take_overflow();
         if spans > 0 {
             self.tell(DropReason::Full, "more came than it took".to_owned(), spans);
         }
-        self.lost.write(Summaries::Due, Instant::now());
     }
 
     fn tell(&self, reason: DropReason, error: String, spans: u64) {
         let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
         let details = (collector.unwrap_or_default(), error);
-        self.lost.count_many(reason, details, spans, Instant::now());
+        self.queue.lost.count_many(reason, details, spans, Instant::now());
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 pub(crate) use self::export::SpanExport;
 pub(crate) use self::otlp::{LONGEST, cut};
 pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
+use super::repeated::DroppedSpans;
 
 /// The most spans that are sent together.
 const BATCH: usize = 512;
@@ -34,6 +35,8 @@ pub(crate) struct SpanQueue {
     has_batch: Notify,
     /// Spans that no collector got.
     dropped: AtomicU64,
+    /// The lines about spans that no collector got.
+    pub(crate) lost: DroppedSpans,
     /// Spans that found the queue full, since the log last told of them.
     overflow: AtomicU64,
 }

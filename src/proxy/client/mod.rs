@@ -92,6 +92,7 @@ impl ClientConnection {
 
     /// The connection changes to another protocol after the current answer.
     pub(super) fn switch(&self, switched: Box<Switched>) {
+        self.phase.unsettle();
         *self.switched.lock() = Some(switched);
     }
 

@@ -2,7 +2,7 @@
 //! this.
 
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use smallvec::SmallVec;
 
 use super::forwarded::is_claim;
@@ -21,12 +21,27 @@ pub(in crate::proxy) enum Framing {
 
 /// Removes the fields that concern the server's connection alone (RFC 9110, 7.6.1), and leaves at most one
 /// `content-length`. Where the framing is unknown, all fields stay.
-pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) -> Framing {
+///
+/// `upgrade` stays where the answer `tells_protocols`: with 101 the protocol of the connection, and with 426 those
+/// that the server asks for. The client needs them (RFC 9110, 15.2.2 and 15.5.22).
+pub(in crate::proxy) fn remove_hop_by_hop(
+    headers: &mut HeaderMap,
+    seen: Seen,
+    tells_protocols: bool,
+) -> Framing {
     if hop::has_unknown_coding(headers, seen) {
         return Framing::Unknown;
     }
     hop::remove_named(headers, seen, is_claim);
+    let protocols: SmallVec<[HeaderValue; 1]> = match tells_protocols {
+        true => headers.get_all(UPGRADE).iter().cloned().collect(),
+        false => SmallVec::new(),
+    };
     hop::remove_always(headers, seen);
+    if !protocols.is_empty() {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.extend(protocols.into_iter().map(|protocol| (UPGRADE, protocol)));
+    }
     if seen.has(Seen::LENGTH) {
         unite_lengths(headers);
     }
@@ -100,9 +115,9 @@ mod tests {
         pairs.collect()
     }
 
-    fn without_hop_by_hop(headers: &mut HeaderMap) -> Framing {
+    fn without_hop_by_hop(headers: &mut HeaderMap, tells_protocols: bool) -> Framing {
         let seen = Seen::of(headers);
-        remove_hop_by_hop(headers, seen)
+        remove_hop_by_hop(headers, seen, tells_protocols)
     }
 
     #[test]
@@ -123,7 +138,7 @@ mod tests {
             for line in said {
                 headers.append(CONTENT_LENGTH, HeaderValue::from_static(line));
             }
-            without_hop_by_hop(&mut headers);
+            without_hop_by_hop(&mut headers, false);
             let lines: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
             assert_eq!(lines, left.as_slice(), "{said:?}");
         }
@@ -141,8 +156,15 @@ mod tests {
             ("trailer", "x-sum"),
             ("x-kept", "1"),
         ]);
-        without_hop_by_hop(&mut headers);
+        without_hop_by_hop(&mut headers, false);
         assert_eq!(headers, answer(&[("trailer", "x-sum"), ("x-kept", "1")]));
+        let mut telling =
+            answer(&[("connection", "x-own, upgrade"), ("upgrade", "b"), ("x-own", "1")]);
+        telling.append(UPGRADE, HeaderValue::from_static("c"));
+        without_hop_by_hop(&mut telling, true);
+        let mut told = answer(&[("connection", "upgrade"), ("upgrade", "b")]);
+        told.append(UPGRADE, HeaderValue::from_static("c"));
+        assert_eq!(telling, told);
         let mut trailers = answer(&[
             ("grpc-status", "0"),
             ("connection", "x-own"),
@@ -157,6 +179,6 @@ mod tests {
         limit_trailers(&mut trailers);
         assert_eq!(trailers, answer(&[("grpc-status", "0")]));
         let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
-        assert_eq!(without_hop_by_hop(&mut coded), Framing::Unknown);
+        assert_eq!(without_hop_by_hop(&mut coded, false), Framing::Unknown);
     }
 }

@@ -20,7 +20,7 @@ use crate::request::client::Client;
 
 /// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
 /// message with such a name is malformed (RFC 9113, 10.3), because HTTP/1.1 does not allow the name.
-pub(crate) fn invalid_name(headers: &HeaderMap) -> Option<&HeaderName> {
+pub(super) fn invalid_name(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| name.as_str().contains('"'))
 }
 

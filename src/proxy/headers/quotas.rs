@@ -9,6 +9,7 @@ use http::header::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::listed;
 use crate::limit::decision::Outcome;
 use crate::plan::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
@@ -19,6 +20,12 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+/// What APIs write besides. These fields mean nothing beside a limit and a remainder of ours.
+const X_RATELIMIT_MORE: [HeaderName; 2] = [
+    HeaderName::from_static("x-ratelimit-reset-after"),
+    HeaderName::from_static("x-ratelimit-used"),
+];
+
 /// A field's value while it is written. The text of two limits mostly fits without the heap.
 type QuotaText = SmallVec<[u8; 96]>;
 
@@ -26,6 +33,9 @@ type QuotaText = SmallVec<[u8; 96]>;
 /// answer settings ask for them. Of the limits that ask for the older `x-ratelimit-*`, these fields show
 /// the tightest. `default` has the settings for limits without their own. `retry_after` is the wait of a
 /// rejected client, in whole seconds.
+///
+/// The API may have written such fields about limits of its own. The client must keep to these too, so they
+/// are never made more generous: the lists get our members beside the API's.
 pub(in crate::proxy) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota<'_>],
@@ -41,20 +51,38 @@ pub(in crate::proxy) fn write_quotas(
             write_member(&mut state, place, quota);
             write_state(&mut state, quota, retry_after);
         }
-        headers.insert(RATELIMIT_POLICY, value(&policy));
-        headers.insert(RATELIMIT, value(&state));
+        headers.append(RATELIMIT_POLICY, value(&policy));
+        headers.append(RATELIMIT, value(&state));
     }
     let asked = quotas.iter().filter(|quota| fields(quota).x_ratelimit);
     let tightest = asked.fold(None, |tightest: Option<&Quota<'_>>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
-    if let Some(quota) = tightest {
+    if let Some(quota) = tightest
+        && leaves_more(headers, quota.remaining)
+    {
+        X_RATELIMIT_MORE.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(X_RATELIMIT_LIMIT, quota.burst.into());
         headers.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
-        if let Some(seconds) = reset(quota, retry_after) {
-            headers.insert(X_RATELIMIT_RESET, seconds.into());
+        match reset(quota, retry_after) {
+            Some(seconds) => drop(headers.insert(X_RATELIMIT_RESET, seconds.into())),
+            None => drop(headers.remove(X_RATELIMIT_RESET)),
         }
     }
+}
+
+/// Whether the API's own `x-ratelimit-*` leave more than `ours`, or are not there. Where the API does not say
+/// clearly what is left, it may be less.
+fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
+    let [limit, remaining, reset] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+    let mut left = listed(headers, &remaining).peekable();
+    if left.peek().is_none() {
+        return ![&limit, &remaining, &reset].iter().any(|name| headers.contains_key(*name));
+    }
+    left.all(|left| {
+        let left = std::str::from_utf8(left).ok().and_then(|left| left.parse::<u64>().ok());
+        left.is_some_and(|left| left > ours)
+    })
 }
 
 /// The number of limits whose fields are cached. Two limits that share a place replace each other.
@@ -123,10 +151,10 @@ impl QuotaFields {
             Some(kept) if kept.figures.are_of(quota) => kept,
             other => other.insert(Box::new(LimitFields::of(quota))),
         };
-        headers.insert(RATELIMIT_POLICY, kept.policy.clone());
+        headers.append(RATELIMIT_POLICY, kept.policy.clone());
         let mut state = QuotaText::from_slice(&kept.state);
         write_state(&mut state, quota, None);
-        headers.insert(RATELIMIT, value(&state));
+        headers.append(RATELIMIT, value(&state));
     }
 }
 
@@ -250,5 +278,95 @@ mod tests {
         }
         assert_ne!(seen[0], seen[1]);
         assert!(seen.last().unwrap().is_empty());
+    }
+
+    /// The fields that a client gets: those of an API, and ours of a limit of which 7 of 10 are left.
+    fn beside(api: &[(&'static str, &'static str)], reset: Option<u64>) -> Vec<String> {
+        let text = "[limits.ours]\nrate = \"10/h\"\n[reject]\nheaders = [\"x-ratelimit\", \"ratelimit\"]\n\
+                    [[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"ours\"]\n";
+        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        let (limit, outcome) = (&plan.limits[0], Outcome::Allow);
+        let quota =
+            Quota { limit, burst: 10, window: Some(60), reset, unit: None, remaining: 7, outcome };
+        let mut headers = HeaderMap::new();
+        for (name, value) in api {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        QuotaFields::new().write(&mut headers, &[quota], &plan.reject);
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            format!("{name}: {}", value.to_str().unwrap())
+        };
+        let mut lines: Vec<_> = headers.iter().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn the_lists_of_the_api_get_our_members() {
+        let api = [("ratelimit", "\"theirs\";r=1;t=9"), ("ratelimit-policy", "\"theirs\";q=5;w=9")];
+        let lines = beside(&api, Some(60));
+        assert_eq!(
+            lines[..4],
+            [
+                "ratelimit-policy: \"ours\";q=10;w=60",
+                "ratelimit-policy: \"theirs\";q=5;w=9",
+                "ratelimit: \"ours\";r=7;t=60",
+                "ratelimit: \"theirs\";r=1;t=9",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_older_fields_are_those_of_whoever_leaves_less() {
+        const LIMIT: &str = "x-ratelimit-limit";
+        const LEFT: &str = "x-ratelimit-remaining";
+        const RESET: &str = "x-ratelimit-reset";
+        for (reset, ours) in [
+            (
+                Some(60),
+                &["x-ratelimit-limit: 10", "x-ratelimit-remaining: 7", "x-ratelimit-reset: 60"][..],
+            ),
+            (None, &["x-ratelimit-limit: 10", "x-ratelimit-remaining: 7"]),
+        ] {
+            for (api, is_ours) in [
+                (&[][..], true),
+                (&[("x-ratelimit-scope", "user")], true),
+                (&[(LEFT, "8")], true),
+                (&[(LIMIT, "100"), (LEFT, "8"), (RESET, "1700000000")], true),
+                (
+                    &[
+                        (LIMIT, "100"),
+                        (LEFT, "8"),
+                        ("x-ratelimit-used", "92"),
+                        ("x-ratelimit-reset-after", "1.5"),
+                    ],
+                    true,
+                ),
+                (&[(LEFT, "8, 9"), (LEFT, "10")], true),
+                (&[(LIMIT, "100"), (LEFT, "7"), (RESET, "9")], false),
+                (&[(LIMIT, "100"), (LEFT, "6"), (RESET, "9")], false),
+                (&[(LIMIT, "100"), (LEFT, "0")], false),
+                (&[(LEFT, "8, 6")], false),
+                (&[(LEFT, "8"), (LEFT, "6")], false),
+                // Nobody knows what is left.
+                (&[(LIMIT, "100")], false),
+                (&[(RESET, "9")], false),
+                (&[(LEFT, "")], false),
+                (&[(LEFT, "-1")], false),
+                (&[(LEFT, "8.5")], false),
+                (&[(LEFT, "8;w=1")], false),
+                (&[(LEFT, "many"), (LIMIT, "100")], false),
+            ] {
+                let mut lines = beside(api, reset);
+                lines.retain(|line| line.starts_with("x-ratelimit") && !line.contains("scope"));
+                let mut theirs: Vec<_> =
+                    api.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+                theirs.sort();
+                match is_ours {
+                    true => assert_eq!(lines, ours, "{api:?}"),
+                    false => assert_eq!(lines, theirs, "{api:?}"),
+                }
+            }
+        }
     }
 }

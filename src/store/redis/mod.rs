@@ -230,7 +230,8 @@ impl Redis {
     /// does not wait for the reply. Lost settlements are counted, and logged from time to time.
     pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt) {
         let shared = Arc::clone(&self.shared);
-        let lost: Lost = Box::new(move |error| shared.unsettled.add(error));
+        let lost: Lost =
+            Box::new(move |error| shared.unsettled.count((), error.to_string(), Instant::now()));
         let verb = Verb::Settle(used, receipt);
         if is_limiter(&ask.ask) {
             return self.settle_limiter(ask, verb, lost);

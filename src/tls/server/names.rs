@@ -46,6 +46,8 @@ impl ByName {
         name: Option<&str>,
         fits: impl Fn(&CertifiedKey) -> bool,
     ) -> Arc<CertifiedKey> {
+        // A name may be written as absolute, with a dot at its end. No name in a certificate has that dot.
+        let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));
         let name = name.map(str::to_ascii_lowercase).unwrap_or_default();
         let behind = name.split_once('.').map(|(_, rest)| rest);
         let exact = self.exact.get(&name);
@@ -114,6 +116,13 @@ mod tests {
             (Some("www.a.test"), 2),
             (Some("upper.test"), 2),
             (Some("b.c.test"), 3),
+            // An absolute name is the same name.
+            (Some("a.test."), 1),
+            (Some("X.a.Test."), 1),
+            (Some("WWW.a.test."), 2),
+            (Some("x.y.a.test."), 0),
+            (Some("test."), 0),
+            (Some("."), 0),
             // A star stands for one label.
             (Some("x.y.a.test"), 0),
             (Some("test"), 0),

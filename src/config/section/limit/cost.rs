@@ -14,7 +14,7 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
+pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_of(&SOURCES);
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
@@ -25,7 +25,7 @@ static OF_COST: Settings<()> = &[
     &field("response_header", Kind::Text, Words("none"),
         "the response's header that says what was used"),
     &field("response_json", Kind::Text, Words("none"),
-        "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it"),
+        "keys with dots between them, to the number in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it"),
     &field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
     &field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),

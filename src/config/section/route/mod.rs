@@ -23,7 +23,8 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 
 type Spec = RouteOptions;
 
-pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
+pub(crate) static ROUTE: Shape =
+    Shape::new("[[routes]]", || fields(SETTINGS)).with_one_of(&["upstream", "respond"]);
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[

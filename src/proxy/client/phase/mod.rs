@@ -103,6 +103,8 @@ pub(crate) struct Phase {
     discards: AtomicBool,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
     unsettled: AtomicBool,
+    /// The connection is to be parked at once.
+    parks: AtomicBool,
     /// The last thing for which the client took too long.
     overdue: Mutex<Option<Overdue>>,
 }
@@ -175,6 +177,7 @@ impl Phase {
             switched: AtomicBool::new(false),
             discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
+            parks: AtomicBool::new(false),
             overdue: Mutex::default(),
         }
     }
@@ -190,12 +193,9 @@ impl Phase {
             0 => None,
             since => Some((since, self.times.body(), DueAction::Close(Some(Overdue::Response)))),
         };
-        let settled = writing.is_none()
-            && !self.unsettled.load(Ordering::Relaxed)
-            && !self.is_multiplexed()
-            && PARK < self.times.idle();
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
-            IDLE if settled => (PARK, DueAction::Park),
+            IDLE if self.parks.load(Ordering::Relaxed) => (Duration::ZERO, DueAction::Park),
+            IDLE if PARK < self.times.idle() && self.is_settled() => (PARK, DueAction::Park),
             IDLE => (self.times.idle(), DueAction::Close(None)),
             BUSY => (LOOK, DueAction::Look),
             DISCARDING => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
@@ -204,6 +204,20 @@ impl Phase {
         let doing = (self.since(), limit, due);
         let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
         at(doing).into_iter().chain(writing.and_then(at)).min()
+    }
+
+    /// Whether an HTTP/1.1 connection is between two requests, with nothing of the last one under way. hyper has
+    /// then used up all bytes that it got, but for a part of the next head.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.doing.load(Ordering::Relaxed) == IDLE
+            && self.write_waits_since.load(Ordering::Relaxed) == 0
+            && !self.unsettled.load(Ordering::Relaxed)
+            && !self.is_multiplexed()
+    }
+
+    /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
+    pub(crate) fn park_now(&self) {
+        self.parks.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the client took too long.
@@ -403,6 +417,7 @@ impl Phase {
             IDLE if !self.is_multiplexed() => {
                 self.doing.store(READING_HEAD, Ordering::Relaxed);
                 self.since.store(NOW, Ordering::Relaxed);
+                self.parks.store(false, Ordering::Relaxed);
             }
             DISCARDING => self.since.store(NOW, Ordering::Relaxed),
             _ => {}

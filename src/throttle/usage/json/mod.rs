@@ -3,6 +3,9 @@
 //! The scanner keeps how many objects on the path are open, how deep it is in other values, and the text of
 //! the present key or number. Therefore its memory is bounded for any body, and the cuts between pieces make
 //! no difference.
+//!
+//! A list that is no part of another value is read like its documents one after another: some APIs send the
+//! pieces of an answer as one list.
 
 use std::sync::Arc;
 
@@ -20,6 +23,8 @@ pub(super) struct Scanner {
     level: usize,
     /// The number of other open objects and lists, inside the innermost object on the path.
     aside: u64,
+    /// Whether the documents stand in a list.
+    listed: bool,
     /// Whether the present key is the path's.
     on_path: bool,
     state: ScanState,
@@ -70,6 +75,7 @@ impl Scanner {
             path,
             level: 0,
             aside: 0,
+            listed: false,
             on_path: false,
             state: ScanState::Value,
             text: Vec::new(),
@@ -84,7 +90,8 @@ impl Scanner {
 
     /// Another document begins, even if the present one is incomplete or broken.
     pub(super) fn begin(&mut self) {
-        (self.level, self.aside, self.on_path, self.state) = (0, 0, false, ScanState::Value);
+        (self.level, self.aside, self.listed) = (0, 0, false);
+        (self.on_path, self.state) = (false, ScanState::Value);
     }
 
     /// Reads the next piece of the text.
@@ -183,6 +190,15 @@ impl Scanner {
                 self.level += 1;
                 ScanState::Key
             }
+            (ScanState::Value, b'[') if self.level == 0 && !self.listed => {
+                self.listed = true;
+                ScanState::Value
+            }
+            (ScanState::Value | ScanState::After, b']') if self.level == 0 && self.listed => {
+                self.listed = false;
+                ScanState::After
+            }
+            (ScanState::After, b',') if self.level == 0 && self.listed => ScanState::Value,
             (ScanState::Value, b'{' | b'[') => {
                 self.aside = 1;
                 ScanState::Aside
@@ -192,7 +208,9 @@ impl Scanner {
                 self.text.clear();
                 return (ScanState::Number, ScanStep::Again);
             }
-            (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => {
+            (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z')
+                if self.level > 0 || self.listed =>
+            {
                 ScanState::Word
             }
             (ScanState::Key, b'"') => {
@@ -207,7 +225,9 @@ impl Scanner {
             (ScanState::Colon, b':') => ScanState::Value,
             (ScanState::After, b',') if self.level > 0 => ScanState::Key,
             // Documents may follow each other.
-            (ScanState::After, _) if self.level == 0 => return (ScanState::Value, ScanStep::Again),
+            (ScanState::After, _) if self.level == 0 && !self.listed => {
+                return (ScanState::Value, ScanStep::Again);
+            }
             _ => ScanState::Lost,
         };
         (state, ScanStep::Taken)

@@ -28,7 +28,25 @@ fn finds_the_number_at_the_path() {
         ("an object", r#"{"usage":{"total":{"total":57}}}"#, None),
         ("a list", r#"{"usage":{"total":[57]}}"#, None),
         ("another object's", r#"{"choice":{"usage":{"total":57}},"total":57}"#, None),
-        ("in a list", r#"[{"usage":{"total":57}}]"#, None),
+        ("of a list", r#"[{"usage":{"total":57}}]"#, Some(57)),
+        (
+            "the last of a list",
+            "[{\"usage\":{\"total\":57}}\n,\r\n{\"usage\":{\"total\":58}}\n]\n",
+            Some(58),
+        ),
+        (
+            "the last of a list that has it",
+            r#"[{"usage":{"total":57}},{"a":[]},[1],"x",2,null]"#,
+            Some(57),
+        ),
+        ("in a list that is cut", r#"[{"usage":{"total":57}},{"us"#, Some(57)),
+        ("in a list in a list", r#"[[{"usage":{"total":57}}]]"#, None),
+        ("in an object of a list", r#"[{"a":{"usage":{"total":57}}}]"#, None),
+        ("in a list of a list's object", r#"[{"usage":[{"total":57}]}]"#, None),
+        ("behind an empty list", r#"[]{"usage":{"total":57}}"#, Some(57)),
+        ("of a list without commas", r#"[{"a":1}{"usage":{"total":57}}]"#, None),
+        ("behind a comma without a list", r#"{"a":1},{"usage":{"total":57}}"#, None),
+        ("behind the end of no list", r#"{"a":1}]{"usage":{"total":57}}"#, None),
         ("in a list of the path", r#"{"usage":[{"total":57}]}"#, None),
         ("in a text", r#"{"a":"{\"usage\":{\"total\":57}}"}"#, None),
         ("an object that is a number", r#"{"usage":57}"#, None),
@@ -121,8 +139,12 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The number that serde_json finds at the path.
+/// The number that serde_json finds at the path: of a list, in the last member that has it.
 fn oracle(document: &Value, path: &JsonPath) -> Option<u64> {
+    if let Some(list) = document.as_array() {
+        let objects = list.iter().rev().filter(|member| member.is_object());
+        return objects.filter_map(|member| oracle(member, path)).next();
+    }
     let number = path.keys().iter().try_fold(document, |at, key| at.as_object()?.get(&**key))?;
     number.as_u64().or_else(|| {
         let text = number.as_f64().filter(|_| number.is_f64())?.ceil().to_string();

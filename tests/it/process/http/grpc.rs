@@ -63,6 +63,18 @@ fn what_the_proxy_says_itself_is_a_grpc_status() {
 }
 
 #[test]
+fn a_call_whose_head_is_refused_gets_a_grpc_status() {
+    let proxy = before(&Api::h2c());
+    let mut client = Client::open(proxy.address);
+    let large = "x".repeat(40_000);
+    let refused = client.post("/t.T/Large", &[&CALL[..], &[("x-large", &large)]].concat(), b"x");
+    assert_eq!(status(&refused).as_deref(), Some("8"));
+    let plain = client.get("/t.T/Large", &[("x-large", &large)]);
+    assert_eq!((plain.status, plain.json()["status"].as_u64()), (431, Some(431)));
+    assert_eq!(client.begin("HEAD", "/", &[("x-large", &large)]).reply().body, b"");
+}
+
+#[test]
 fn a_call_from_a_browser_is_answered_in_its_own_kind_of_grpc() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api).limit("one", "rate = \"1/h\"").start();

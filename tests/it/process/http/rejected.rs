@@ -397,3 +397,36 @@ fn a_limit_may_spread_less_than_the_file_says_and_never_what_is_never() {
     let reply = Connection::open(closed.address).get("/", &[]);
     assert_eq!((reply.status, reply.header("retry-after")), (429, None));
 }
+
+#[test]
+fn what_the_api_says_of_limits_of_its_own_stays() {
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 77\r\nratelimit: \"theirs\";r=0;t=77\r\n\
+          ratelimit-policy: \"theirs\";q=5;w=99\r\nx-ratelimit-limit: 5\r\n\
+          x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 77\r\ncontent-length: 0\r\n\r\n"
+            .to_vec()
+    });
+    let ours = "key = []\nrate = \"9/h\"";
+    for two in [false, true] {
+        let proxy = Proxy::of_one_worker(&api)
+            .section("[reject]\nheaders = [\"retry-after\", \"ratelimit\", \"x-ratelimit\"]")
+            .limit("ours", ours);
+        let proxy = if two { proxy.limit("also", ours) } else { proxy }.start();
+        let reply = Connection::open(proxy.address).get("/", &[]);
+        assert_eq!(header(&reply, "retry-after"), "77");
+        let also = |text: &str| if two { text.to_owned() } else { String::new() };
+        let state = also(", \"also\";r=8;t=3600");
+        assert_eq!(
+            header(&reply, "ratelimit"),
+            format!("\"theirs\";r=0;t=77, \"ours\";r=8;t=3600{state}")
+        );
+        let policy = also(", \"also\";q=9;w=3600");
+        assert_eq!(
+            header(&reply, "ratelimit-policy"),
+            format!("\"theirs\";q=5;w=99, \"ours\";q=9;w=3600{policy}")
+        );
+        let older =
+            ["limit", "remaining", "reset"].map(|it| header(&reply, &format!("x-ratelimit-{it}")));
+        assert_eq!(older, ["5", "0", "77"]);
+    }
+}

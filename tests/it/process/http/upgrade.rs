@@ -6,6 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::{Connection, get};
+use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
@@ -224,4 +225,30 @@ fn an_offer_that_the_server_declines_is_an_ordinary_request() {
         assert_eq!(client.reply("GET").text(), "websocket");
     }
     assert_eq!(client.get("/", &[]).status, 200);
+}
+
+/// RFC 9110, 15.5.22: an answer with the status 426 must say to which protocols.
+#[test]
+fn an_answer_that_wants_an_upgrade_says_to_what() {
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 426 Upgrade Required\r\nconnection: x-own, Upgrade\r\nx-own: 1\r\n\
+          upgrade: TLS/1.3, a/1\r\nupgrade: b\r\n\
+          transfer-encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"
+            .to_vec()
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    // A client of HTTP/1.0 knows the body's end by the connection's.
+    for (version, connection) in [("1.1", "upgrade"), ("1.1", "upgrade"), ("1.0", "upgrade, close")]
+    {
+        client.send(format!("GET / HTTP/{version}\r\nhost: a\r\n\r\n"));
+        let reply = client.reply("GET");
+        assert_eq!((reply.status, reply.text().as_str()), (426, "no"));
+        assert_eq!(reply.header("upgrade").as_deref(), Some("TLS/1.3, a/1, b"));
+        assert_eq!(reply.header("connection").as_deref(), Some(connection), "{version}");
+        assert_eq!(reply.header("x-own"), None);
+    }
+    let reply = Client::open(proxy.address).get("/", &[]);
+    assert_eq!((reply.status, reply.text().as_str()), (426, "no"));
+    assert_eq!((reply.header("upgrade"), reply.header("connection")), (None, None));
 }

@@ -1,0 +1,73 @@
+//! Where a request enters: what `downstream` calls for it. A panic within is caught here.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use futures_util::future::{FutureExt as _, ready};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+
+use super::body::{Answer, ResponseBody, withhold_body};
+use super::client::ClientConnection;
+use super::headers::Seen;
+use super::protocol::{Protocol, protocol};
+use super::refusal::{HeadFault, Refusal};
+use super::{ClientLeft, Exchange, Proxy, answer, request_end, response};
+
+impl Proxy {
+    /// Answers one request of a client's connection. A panic ends this request alone, with the status 500.
+    ///
+    /// # Errors
+    /// If the client has left before its answer. Then nothing is to be written to the connection.
+    pub(crate) fn handle(
+        &self,
+        request: Request<Incoming>,
+        client: &Arc<ClientConnection>,
+    ) -> impl Future<Output = Result<Answer, ClientLeft>> + Send {
+        let exchange = Exchange::of(request);
+        let protocol = exchange.protocol;
+        let (version, is_head) = (exchange.head.version, exchange.head.method == Method::HEAD);
+        let answering = AssertUnwindSafe(|| self.answer(exchange, client));
+        let answering = match panic::catch_unwind(answering) {
+            Ok(answering) => AssertUnwindSafe(answering).catch_unwind().left_future(),
+            Err(panicked) => ready(Err(panicked)).right_future(),
+        };
+        answering.map(move |answered| {
+            answered.unwrap_or_else(|_| {
+                let method = if is_head { &Method::HEAD } else { &Method::GET };
+                let mut answer = self.own(&Refusal::Panic, protocol, method);
+                if !client.phase.is_multiplexed() {
+                    client.phase.linger();
+                    response::close(&mut answer, version);
+                }
+                Ok(answer)
+            })
+        })
+    }
+
+    /// Counts and logs a malformed request, which hyper has answered by itself.
+    pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) {
+        request_end::malformed(&self.active(), client, status);
+    }
+
+    /// Answers, counts and logs a request that hyper has let pass in spite of its head.
+    pub(crate) fn refuse(
+        &self,
+        request: &Request<Incoming>,
+        client: &ClientConnection,
+        fault: HeadFault,
+    ) -> Answer {
+        let protocol = protocol(request.headers(), Seen::of(request.headers()));
+        let answer = self.own(&Refusal::Head(fault), protocol, request.method());
+        self.malformed(client, answer.status());
+        answer
+    }
+
+    /// The answer to a request that meets no route.
+    fn own(&self, refusal: &Refusal<'_>, protocol: Protocol, method: &Method) -> Answer {
+        let answer = answer::respond(refusal, &[], &self.active(), protocol, None);
+        let mut answer = answer.map(ResponseBody::whole);
+        withhold_body(&mut answer, method);
+        answer
+    }
+}
