@@ -24,6 +24,9 @@ impl StoreError {
             ),
             Self::Redis(error) => refusal(error)?.1,
             Self::ClusterDown(_) => Some(CLUSTER),
+            Self::NoAddress(_) => {
+                Some("wait until that one has joined, or set its cluster-announce-ip")
+            }
             Self::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
             Self::UnknownMaster(_) => {
                 Some("compare the name in store.url with the answer to SENTINEL MASTERS")

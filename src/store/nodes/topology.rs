@@ -85,7 +85,7 @@ async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
             return Err(StoreError::ClusterDown(endpoint));
         }
         let slots: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-        read_slots(&slots, &endpoint).ok_or(StoreError::Nonsense)
+        read_slots(&slots, &endpoint)
     };
     timeout(PATIENCE, asking).await.map_err(|_| StoreError::TimedOut)?
 }
