@@ -200,8 +200,9 @@ pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) 
     info!(target: TARGET, %collector, away_ms, "collector recovered");
 }
 
-/// The configuration of the start is in force. `store` says where buckets live, without secrets.
-pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
+/// The configuration of the start is in force.
+pub(crate) fn config_loaded(file: &str, plan: &Plan) {
+    let store = plan.store.location.to_string();
     let version = env!("CARGO_PKG_VERSION");
     let [routes, limits, upstreams] = [plan.routes.len(), plan.limits.len(), plan.upstreams.len()];
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");

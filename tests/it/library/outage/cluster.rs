@@ -361,7 +361,7 @@ async fn a_cluster_that_is_not_there_at_the_start() {
     // A server that joins the others later may tell of itself.
     let log = bench.log.text();
     for message in
-        ["store unavailable server=\"the cluster", "store connected server=\"the cluster"]
+        ["store unavailable server=\"redis-cluster:/", "store connected server=\"redis-cluster:/"]
     {
         assert_eq!(bench.log.count(message), 1, "{log}");
     }
