@@ -56,7 +56,11 @@ impl AdminOptions {
 fn authority(url: &str) -> Result<String, Failure> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let authority = rest.split('/').next().unwrap_or_default();
-    if authority.is_empty() || rest.contains("://") {
+    if rest.contains('@') {
+        // The text in front of it may be a password.
+        return Err(Failure::usage("expected a URL without a user and a password"));
+    }
+    if authority.is_empty() || rest.contains("://") || rest.contains(['?', '#']) {
         return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090")));
     }
     match authority.rsplit_once(':') {
@@ -219,5 +223,31 @@ impl AdminClient {
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, LONGEST).collect().await.map_err(io::Error::other)?;
         Ok(Some(Response::from_parts(head, body.to_bytes())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_named_without_a_login_and_a_query() {
+        for (url, found) in [
+            ("http://127.0.0.1:9090", Some("127.0.0.1:9090")),
+            ("127.0.0.1:9090/", Some("127.0.0.1:9090")),
+            ("http://admin.internal", Some("admin.internal:80")),
+            ("http://admin.internal:9090?x", None),
+            ("http://admin.internal:9090#x", None),
+            ("http://u:secret@admin.internal:9090", None),
+            ("https://admin.internal", None),
+            ("http://", None),
+        ] {
+            let (authority, told) = match authority(url) {
+                Ok(authority) => (Some(authority), None),
+                Err(failure) => (None, failure.message),
+            };
+            assert_eq!(authority.as_deref(), found, "{url}");
+            assert!(!told.unwrap_or_default().contains("secret"), "{url}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
 use crate::limit::name::Name;
+use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
 
@@ -203,8 +204,9 @@ pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) 
     info!(target: TARGET, %collector, away_ms, "collector recovered");
 }
 
-/// The configuration of the start is in force. `store` says where buckets live, without secrets.
-pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
+/// The configuration of the start is in force.
+pub(crate) fn config_loaded(file: &str, plan: &Plan) {
+    let store = plan.store.location.to_string();
     let version = env!("CARGO_PKG_VERSION");
     let [routes, limits, upstreams] = [plan.routes.len(), plan.limits.len(), plan.upstreams.len()];
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
@@ -230,6 +232,15 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
     let (key, until) = (shown(key), until.map(date_and_time));
     let until = until.as_deref();
     info!(target: TARGET, limit, key, rate, burst, queue, until, reason, "override set");
+}
+
+/// A request takes more than the bucket of an override can ever hold: its limit costs more than when it was set.
+pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost) {
+    let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
+    let (key, cost) = (shown(key), cost.get());
+    let help =
+        "no request of this key passes: set the override again with more tokens, or reset it";
+    warn!(target: TARGET, limit, key, rate, holds, cost, help, "override too small");
 }
 
 /// An override no longer applies in this process.

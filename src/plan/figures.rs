@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
 use crate::limit::algorithm::{Algorithm, fixed_window};
-use crate::limit::rate::Burst;
+use crate::limit::rate::{Burst, Rate};
 use crate::limit::time::{Descent, Now, Timestamp};
 
 /// The figures of a limit: how much passes.
@@ -62,6 +62,18 @@ impl Figures {
             }
             Self::Unlimited => None,
             Self::Ramp(ramp) => ramp.at(now),
+        }
+    }
+
+    /// The most that a request can take. `None` where there is no bound, where the bound is not known, and where nothing
+    /// passes in any case.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Unlimited | Self::Ramp(_) | Self::Limited(Algorithm::Closed) => None,
+            // Without a rate in the file, the figures are known only to Redis.
+            Self::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
+            Self::Limited(algorithm) => Some(algorithm.capacity()),
+            Self::Calendar(quota) => Some(quota.count.get()),
         }
     }
 

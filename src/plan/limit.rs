@@ -147,6 +147,17 @@ pub enum CostSpec {
     },
 }
 
+impl CostSpec {
+    /// What a request takes that does not say its cost itself.
+    pub(crate) fn default_cost(&self) -> Cost {
+        match self {
+            Self::Fixed(cost)
+            | Self::Header { default: cost, .. }
+            | Self::Response { estimate: cost, .. } => *cost,
+        }
+    }
+}
+
 /// For example `5`, or `the request's header x-cost (1 without it, at most 100)`.
 impl fmt::Display for CostSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

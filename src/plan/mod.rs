@@ -216,6 +216,16 @@ pub enum StoreLocation {
     Redis(Box<RedisLocation>),
 }
 
+/// As the URL in the file, without user and password.
+impl fmt::Display for StoreLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Redis(location) => location.fmt(f),
+        }
+    }
+}
+
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogSpec {

@@ -1,5 +1,6 @@
 //! Where Redis is, and how a connection logs in: what the URL in `[store]` says.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use super::{Endpoint, write_list};
+use crate::percent;
 use crate::tls::client::ClientTlsSpec;
 
 /// The port of a server, and that of a sentinel, where the URL names none.
@@ -83,113 +85,145 @@ impl FromStr for RedisUrl {
     fn from_str(text: &str) -> Result<Self, NoRedisUrl> {
         let (scheme, rest) = text.split_once(':').ok_or(NoRedisUrl)?;
         let kind = scheme.strip_prefix("redis").or_else(|| scheme.strip_prefix("valkey"));
-        let location = match kind.ok_or(NoRedisUrl)? {
-            "" | "s" => server(&format!("redis:{rest}")),
-            "+unix" => server(&format!("redis+unix:{rest}")),
-            "-sentinel" | "s-sentinel" => sentinel(rest.strip_prefix("//").ok_or(NoRedisUrl)?),
-            "-cluster" | "s-cluster" => cluster(rest.strip_prefix("//").ok_or(NoRedisUrl)?),
-            _ => None,
+        let kind = kind.ok_or(NoRedisUrl)?;
+        let location = match kind {
+            "+unix" => socket(rest),
+            _ => network(kind.strip_prefix('s').unwrap_or(kind), rest),
         };
-        let secure = matches!(kind, Some("s" | "s-sentinel" | "s-cluster"));
+        let secure = matches!(kind, "s" | "s-sentinel" | "s-cluster");
         location.map(|location| Self { location, secure }).ok_or(NoRedisUrl)
     }
 }
 
-/// The library for Redis reads the URL of one server.
-fn server(url: &str) -> Option<RedisLocation> {
-    let info = url.into_connection_info().ok()?;
-    let endpoint = match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            Endpoint::Tcp { host, port: *port }
+/// `//[USER:PASSWORD@]HOST[:PORT][/DB]`, with the hosts of sentinels `…/MASTER[/DB]`, and with those of a cluster
+/// nothing behind them: a cluster has no other database than 0.
+fn network(kind: &str, rest: &str) -> Option<RedisLocation> {
+    let is_odd = |c: char| matches!(c, '?' | '#') || c.is_control() || c.is_whitespace();
+    let rest = rest.strip_prefix("//").filter(|rest| !rest.contains(is_odd))?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let path = path.strip_suffix('/').unwrap_or(path);
+    match kind {
+        "" => {
+            let (mut servers, location) = servers(authority, SERVER_PORT, path)?;
+            let topology = RedisTopology::Server(servers.pop().filter(|_| servers.is_empty())?);
+            Some(RedisLocation { topology, ..location })
         }
-        ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
-        _ => return None,
-    };
-    let login = info.redis_settings();
-    Some(RedisLocation {
-        topology: RedisTopology::Server(endpoint),
-        user: login.username().map(str::to_owned),
-        password: login.password().map(str::to_owned),
-        database: login.db(),
-        tls: None,
-    })
-}
-
-/// `[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]`.
-fn sentinel(text: &str) -> Option<RedisLocation> {
-    let (login, hosts) = login_of(text);
-    let (hosts, path) = hosts.split_once('/')?;
-    let (master, database) = path.split_once('/').unwrap_or((path, "0"));
-    if master.is_empty() || master.contains(['?', '#', '%']) {
-        return None;
+        "-sentinel" => {
+            let (master, database) = path.split_once('/').unwrap_or((path, ""));
+            if master.is_empty() || master.contains(['%', '@']) {
+                return None;
+            }
+            let (sentinels, location) = servers(authority, SENTINEL_PORT, database)?;
+            let master = master.to_owned();
+            Some(RedisLocation {
+                topology: RedisTopology::Sentinel { sentinels, master },
+                ..location
+            })
+        }
+        "-cluster" if path.is_empty() => {
+            let (servers, location) = servers(authority, SERVER_PORT, "")?;
+            Some(RedisLocation { topology: RedisTopology::Cluster(servers), ..location })
+        }
+        _ => None,
     }
-    let (sentinels, location) = servers(login, hosts, SENTINEL_PORT, database)?;
-    let master = master.to_owned();
-    Some(RedisLocation { topology: RedisTopology::Sentinel { sentinels, master }, ..location })
 }
 
-/// `[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]`. A cluster has no other database than 0.
-fn cluster(text: &str) -> Option<RedisLocation> {
-    let (login, hosts) = login_of(text);
-    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-    let (servers, location) = servers(login, hosts, SERVER_PORT, "0")?;
-    Some(RedisLocation { topology: RedisTopology::Cluster(servers), ..location })
-}
-
-/// `USER:PASSWORD@`, or nothing, and what follows.
-fn login_of(text: &str) -> (&str, &str) {
-    text.split_at(text.rfind('@').map_or(0, |at| at + 1))
-}
-
-/// The hosts of a list, and what the URL of each says. Each host is read as the URL of a server.
+/// The hosts of a list, and what the URL of each says. The library for Redis reads each host as the URL of a server.
+/// The library passes over what it does not know, and so takes a part of a password for a host. What it would pass over
+/// is refused before.
 fn servers(
-    login: &str,
-    hosts: &str,
+    authority: &str,
     default_port: u16,
     database: &str,
 ) -> Option<(Vec<Endpoint>, RedisLocation)> {
+    let database = database_number(database)?;
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    if hosts.contains('%') {
+        return None;
+    }
     let mut found = None;
     let mut servers = Vec::new();
     for host in hosts.split(',') {
         // An address with colons of its own stands in brackets.
         let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
         let port = if has_port { String::new() } else { format!(":{default_port}") };
-        if host.contains(['/', '?', '#']) {
-            return None;
-        }
-        let location = server(&format!("redis://{login}{host}{port}/{database}"))?;
-        let RedisTopology::Server(endpoint @ Endpoint::Tcp { .. }) = &location.topology else {
-            return None;
-        };
-        servers.push(endpoint.clone());
-        found = Some(location);
+        let info = format!("redis://{login}{host}{port}").into_connection_info().ok()?;
+        let ConnectionAddr::Tcp(host, port @ 1..) = info.addr() else { return None };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        servers.push(Endpoint::Tcp { host, port: *port });
+        found = Some(info);
     }
-    Some((servers, found?))
+    let login = found?.redis_settings().clone();
+    let [user, password] = [login.username(), login.password()].map(|it| it.map(str::to_owned));
+    // Without a password the user would not be sent.
+    let is_whole = user.is_none() || password.is_some();
+    // The caller knows what the servers are.
+    let topology = RedisTopology::Cluster(Vec::new());
+    let location = RedisLocation { topology, user, password, database, tls: None };
+    is_whole.then_some((servers, location))
 }
 
-/// The places without user and password, as in `cache.internal:6379`.
+/// `[//]/PATH[?db=DB&user=USER&pass=PASSWORD]`.
+fn socket(rest: &str) -> Option<RedisLocation> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let decoded = |bytes: Cow<'_, [u8]>| String::from_utf8(bytes.into_owned()).ok();
+    let path = decoded(percent::decode(path)).filter(|_| !rest.contains('#'))?;
+    let is_path = path.starts_with('/') && !path.ends_with('/') && !path.contains(char::is_control);
+    let [mut database, mut user, mut password] = [None, None, None];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        let field = match name {
+            "db" => &mut database,
+            "user" => &mut user,
+            "pass" => &mut password,
+            _ => return None,
+        };
+        if field.replace(decoded(percent::decode_query(value))?).is_some() {
+            return None;
+        }
+    }
+    let is_whole = is_path && (user.is_none() || password.is_some());
+    let topology = RedisTopology::Server(Endpoint::Unix(path.into()));
+    let database = database_number(&database.unwrap_or_default())?;
+    is_whole.then_some(RedisLocation { topology, user, password, database, tls: None })
+}
+
+/// The number of a database; 0 where none is named.
+fn database_number(text: &str) -> Option<i64> {
+    let fits = text.len() <= 4 && text.bytes().all(|digit| digit.is_ascii_digit());
+    if text.is_empty() { Some(0) } else { text.parse().ok().filter(|_| fits) }
+}
+
+/// As a URL without user and password, as in `redis://cache.internal:6379`.
 impl fmt::Display for RedisLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secure = if self.tls.is_some() { "s" } else { "" };
+        let mut database = "/";
         match &self.topology {
-            RedisTopology::Server(endpoint) => write!(f, "{endpoint}"),
+            RedisTopology::Server(Endpoint::Unix(path)) => {
+                write!(f, "redis+unix://{}", path.display())?;
+                database = "?db=";
+            }
+            RedisTopology::Server(server) => write!(f, "redis{secure}://{server}")?,
             RedisTopology::Sentinel { sentinels, master } => {
-                write!(f, "{master} (by the sentinels ")?;
-                write_list(f, sentinels, ", ")?;
-                f.write_str(")")
+                write!(f, "redis{secure}-sentinel://")?;
+                write_list(f, sentinels, ",")?;
+                write!(f, "/{master}")?;
             }
             RedisTopology::Cluster(servers) => {
-                f.write_str("the cluster of ")?;
-                write_list(f, servers, ", ")
+                write!(f, "redis{secure}-cluster://")?;
+                write_list(f, servers, ",")?;
             }
         }
+        if self.database == 0 { Ok(()) } else { write!(f, "{database}{}", self.database) }
     }
 }
 
 /// Without user and password, so that no message can show them.
 impl fmt::Debug for RedisLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisLocation({self}/{})", self.database)
+        write!(f, "RedisLocation({self})")
     }
 }
 
@@ -200,31 +234,47 @@ mod tests {
     #[test]
     fn urls() {
         for (url, shown, login, database, secure) in [
-            ("redis://a", "a:6379", None, 0, false),
-            ("redis://127.0.0.1:1/2", "127.0.0.1:1", None, 2, false),
-            ("redis://[::1]:1", "[::1]:1", None, 0, false),
-            ("redis://u:p%40@a", "a:6379", Some(("u", "p@")), 0, false),
-            ("valkey://a", "a:6379", None, 0, false),
-            ("rediss://u:p@a:1/3", "a:1", Some(("u", "p")), 3, true),
-            ("valkeys://a", "a:6379", None, 0, true),
-            ("redis+unix:///run/redis.sock", "/run/redis.sock", None, 0, false),
-            ("redis-sentinel://a/m", "m (by the sentinels a:26379)", None, 0, false),
+            ("redis://a", "redis://a:6379", None, 0, false),
+            ("redis://a/", "redis://a:6379", None, 0, false),
+            ("redis://127.0.0.1:1/2", "redis://127.0.0.1:1/2", None, 2, false),
+            ("redis://[::1]:1", "redis://[::1]:1", None, 0, false),
+            ("redis://u:p%40@a", "redis://a:6379", Some(("u", "p@")), 0, false),
             (
-                "redis-sentinel://u:p@a,b:1,[::1]:2/m/4",
-                "m (by the sentinels a:26379, b:1, [::1]:2)",
-                Some(("u", "p")),
+                "redis://u:p@:%2F%3F%23%25@a/9999",
+                "redis://a:6379/9999",
+                Some(("u", "p@:/?#%")),
+                9_999,
+                false,
+            ),
+            ("valkey://a", "redis://a:6379", None, 0, false),
+            ("rediss://u:p@a:1/3", "redis://a:1/3", Some(("u", "p")), 3, true),
+            ("valkeys://a", "redis://a:6379", None, 0, true),
+            ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock", None, 0, false),
+            ("redis+unix:/run/a%20b", "redis+unix:///run/a b", None, 0, false),
+            (
+                "valkey+unix:///run/a@b?db=2&user=u&pass=p%40%23%26%2B",
+                "redis+unix:///run/a@b?db=2",
+                Some(("u", "p@#&+")),
+                2,
+                false,
+            ),
+            ("redis-sentinel://a/m", "redis-sentinel://a:26379/m", None, 0, false),
+            (
+                "redis-sentinel://u:p%2F@a,b:1,[::1]:2/m/4",
+                "redis-sentinel://a:26379,b:1,[::1]:2/m/4",
+                Some(("u", "p/")),
                 4,
                 false,
             ),
-            ("valkeys-sentinel://[::1]/m", "m (by the sentinels [::1]:26379)", None, 0, true),
+            ("valkeys-sentinel://[::1]/m", "redis-sentinel://[::1]:26379/m", None, 0, true),
             (
-                "redis-cluster://u:p@a,b:1,[::1]:2",
-                "the cluster of a:6379, b:1, [::1]:2",
-                Some(("u", "p")),
+                "redis-cluster://u:p%3F%40@a,b:1,[::1]:2",
+                "redis-cluster://a:6379,b:1,[::1]:2",
+                Some(("u", "p?@")),
                 0,
                 false,
             ),
-            ("valkeys-cluster://a/", "the cluster of a:6379", None, 0, true),
+            ("valkeys-cluster://a/", "redis-cluster://a:6379", None, 0, true),
         ] {
             let found = url.parse::<RedisUrl>().unwrap_or_else(|error| panic!("{url}: {error}"));
             let location = found.location;
@@ -236,9 +286,12 @@ mod tests {
                 "{url}"
             );
             assert!(!format!("{location:?}").contains("p@"), "{location:?}");
+            let again = shown.parse::<RedisUrl>().map(|again| again.location.to_string());
+            assert_eq!(again.as_deref(), Ok(shown), "{url}");
         }
     }
 
+    /// What stood behind `?` or `#` was dropped, and the rest of a password was taken for a host.
     #[test]
     fn other_texts() {
         for text in [
@@ -246,21 +299,74 @@ mod tests {
             "redis",
             "http://a",
             "redis://",
+            "redis:///1",
+            "redis:a",
+            "redis://a:0",
             "redis://a:99999",
+            "redis://a,b",
+            "redis://a b",
+            "redis://a\n",
+            "redis://u%3Ap%40a",
+            "redis://default:1234#rest@host",
+            "redis://default:1234?rest@host",
+            "redis://default:1234/5@host",
+            "redis://u:p@a#",
+            "redis://password@a",
+            "redis://user:@a",
             "redis://a/x",
+            "redis://a/-1",
+            "redis://a/+1",
+            "redis://a/10000",
+            "redis://a/99999",
+            "redis://a/9223372036854775808",
+            "redis://a/1/2",
+            "redis://a/1?x",
+            "redis://a?db=2",
+            "redis://a?password=p",
+            "redis://a?",
+            "rediss://a#insecure",
+            "redisss://a",
             "redissentinel://a/m",
             "redis-sentinel://a",
             "redis-sentinel://a/",
             "redis-sentinel:a/m",
             "redis-sentinel://a,/m",
             "redis-sentinel://a/m/x",
+            "redis-sentinel://a/m/-1",
+            "redis-sentinel://a/m/99999",
             "redis-sentinel://a/m?x=1",
+            "redis-sentinel://a/m#x",
+            "redis-sentinel://a/m/1?password=p",
+            "redis-sentinel://u:1234#p@a/m",
+            "redis-sentinel://u:1234/p@a/m",
+            "redis-sentinel://u@a/m",
             "redis-cluster://",
             "redis-cluster:a",
             "redis-cluster://a,",
+            "redis-cluster://a/0",
             "redis-cluster://a/1",
             "redis-cluster://a?x=1",
+            "redis-cluster://a,b#x",
+            "redis-cluster://u:1234#p@a",
+            "redis-cluster://u:1234?p@a,b",
+            "redis-cluster://u:1234/p@a",
+            "redis-cluster://a:0,b",
             "rediss+unix:///run/redis.sock",
+            "redis+unix:run/redis.sock",
+            "redis+unix://host/run/redis.sock",
+            "redis+unix://u:p@/run/redis.sock",
+            "redis+unix:///run/",
+            "redis+unix:///run/redis.sock#x",
+            "redis+unix:///run/redis.sock?pass=1#2",
+            "redis+unix:///run/redis.sock?password=p",
+            "redis+unix:///run/redis.sock?username=u&pass=p",
+            "redis+unix:///run/redis.sock?user=u",
+            "redis+unix:///run/redis.sock?pass=a&b",
+            "redis+unix:///run/redis.sock?db=1&db=2",
+            "redis+unix:///run/redis.sock?db=-1",
+            "redis+unix:///run/redis.sock?db=99999",
+            "redis+unix:///run/redis.sock?db=x",
+            "redis+unix:///run/redis.sock?db",
         ] {
             assert_eq!(text.parse::<RedisUrl>(), Err(NoRedisUrl), "{text}");
         }

@@ -45,7 +45,6 @@ use crate::observe::repeated::Summaries;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::Reload;
-use crate::store;
 use crate::tls::server::{Certificates, Look};
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, Orders, Process, Published};
@@ -153,7 +152,7 @@ impl Supervisor {
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
-        events::config_loaded(&start.file, &store::location(&plan.store), &plan);
+        events::config_loaded(&start.file, &plan);
         for address in &sockets.addresses {
             events::listening(address);
         }

@@ -61,7 +61,7 @@ use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
-use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreSpec};
 
 /// This many calls of [`ProcessStore::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
@@ -308,14 +308,6 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
-    }
-}
-
-/// Where buckets live, for logs: `memory:`, or the server's address without user and password.
-pub(crate) fn location(spec: &StoreSpec) -> String {
-    match &spec.location {
-        StoreLocation::Memory => "memory:".to_owned(),
-        StoreLocation::Redis(location) => location.to_string(),
     }
 }
 

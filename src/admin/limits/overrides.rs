@@ -14,8 +14,6 @@ use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::config::{self, DurationError};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::Cost;
 use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
 use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::text::misleads;
@@ -168,22 +166,18 @@ impl WantedOverride {
         };
         let figures = counting.figures(&self.wanted);
         let figures = figures.map_err(|error| ApiProblem::nonsense(error.to_string()))?;
-        let cost = match &spec.cost {
-            CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => *cost,
-            CostSpec::Header { .. } => Cost::ONE,
+        let cost = spec.cost.default_cost();
+        let Some(capacity) = figures.capacity().filter(|capacity| *capacity < cost.get()) else {
+            return Ok(());
         };
-        match figures.at(crate::limit::time::Timestamp::MIN) {
-            Some(algorithm)
-                if algorithm != Algorithm::Closed && algorithm.capacity() < cost.get() =>
-            {
-                Err(ApiProblem::nonsense(format!(
-                    "a request takes {cost} tokens, and the bucket would hold {}: nothing would \
-                     pass, which \"0/s\" says better",
-                    algorithm.capacity()
-                )))
-            }
-            _ => Ok(()),
-        }
+        let request = match &spec.cost {
+            CostSpec::Header { name, .. } => format!("a request without the header `{name}`"),
+            _ => "a request".to_owned(),
+        };
+        Err(ApiProblem::nonsense(format!(
+            "{request} takes {cost} tokens, and the bucket would hold {capacity}: it would never pass. Give it \
+             {cost} or more, or the rate \"0/s\" where nothing is to pass"
+        )))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Scene, latency, millis};
 use crate::observe::metrics::Histogram;
 use crate::plan::StoreLocation;
-use crate::store::{self, ClusterServer};
+use crate::store::ClusterServer;
 
 impl Scene<'_> {
     pub(super) fn store(&self) -> Value {
@@ -26,7 +26,7 @@ impl Scene<'_> {
         };
         json!({
             "kind": kind,
-            "location": store::location(spec),
+            "location": spec.location.to_string(),
             "up": counters.redis_up.unwrap_or(true),
             "since": self.ago(age),
             "since_ms": millis(age),

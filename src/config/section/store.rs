@@ -16,7 +16,7 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!("url", location), Kind::Text, Value("\"memory:\""),
-        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`").restart().masked(Mask::Shown(without_login)).shown(|location, _| location_text(location)),
+        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)).shown(|location, _| location.to_string()),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown"),
     &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", |item, _| prefix(item)).restart().shown(|prefix, _| prefix.clone()),
@@ -39,6 +39,16 @@ const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWO
 
 const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as %3A, `?` as %3F, \
                       `#` as %23 and `%` as %25";
+
+const NO_QUERY: &str = "write the database as in redis://HOST/2, and user and password in front of the host; in them \
+                        write `?` as %3F and `#` as %23";
+
+const NO_PASSWORD: &str = "in front of `@` stands USER:PASSWORD, or :PASSWORD for the default user";
+
+const DATABASE: &str = "the number of a database is from 0 to 9999; a cluster has none";
+
+const SOCKET: &str = "as in redis+unix:///PATH?db=2&user=USER&pass=PASSWORD, by clear text; in these write `#` as %23, \
+                      `?` as %3F, `&` as %26, `+` as %2B and `%` as %25";
 
 /// How the schemes of a Redis begin.
 const SCHEMES: [&str; 2] = ["redis", "valkey"];
@@ -99,18 +109,31 @@ fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     let scheme = url.split(':').next().unwrap_or_default();
     let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };
     let noted = text.refuse(format!("{URL}{near}"));
-    // The usual reason: a generated password has characters with a meaning in a URL.
-    if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) {
-        noted.help(ENCODE);
+    if let Some(help) =
+        SCHEMES.iter().find_map(|it| scheme.strip_prefix(it)).and_then(|_| help(url))
+    {
+        noted.help(help);
     }
     None
 }
 
-/// How a reload shows `url`: without user and password.
-fn location_text(location: &StoreLocation) -> String {
-    match location {
-        StoreLocation::Memory => "memory:".to_owned(),
-        StoreLocation::Redis(location) => location.to_string(),
+/// What is probably wrong with the URL of a Redis.
+fn help(url: &str) -> Option<&'static str> {
+    let (scheme, rest) = url.split_once(':')?;
+    let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let login = login.trim_start_matches('/');
+    match (login, place) {
+        _ if scheme.ends_with("+unix") => Some(SOCKET),
+        // The usual reason: a generated password has characters with a meaning in a URL.
+        (login, _) if login.contains(['/', '?', '#']) => Some(ENCODE),
+        (_, place) if place.contains(['?', '#']) => Some(NO_QUERY),
+        (login, _)
+            if !login.is_empty() && login.split_once(':').is_none_or(|it| it.1.is_empty()) =>
+        {
+            Some(NO_PASSWORD)
+        }
+        (_, place) if place.trim_start_matches('/').contains('/') => Some(DATABASE),
+        _ => rest.contains('@').then_some(ENCODE),
     }
 }
 
@@ -145,6 +168,29 @@ fn prefix(item: &Item<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_told() {
+        for (url, told) in [
+            ("redis://default:1234#rest@host", Some(ENCODE)),
+            ("rediss://default:1234?rest@host", Some(ENCODE)),
+            ("redis-cluster://default:12/34@host", Some(ENCODE)),
+            ("redis://default:p@[::1", Some(ENCODE)),
+            ("redis://host?db=2", Some(NO_QUERY)),
+            ("redis-sentinel://u:p@host/main?db=2", Some(NO_QUERY)),
+            ("valkey-cluster://u:p@host#x", Some(NO_QUERY)),
+            ("redis://password@host", Some(NO_PASSWORD)),
+            ("redis-cluster://user:@host", Some(NO_PASSWORD)),
+            ("redis://:p@host/-1", Some(DATABASE)),
+            ("redis-sentinel://host/main/99999", Some(DATABASE)),
+            ("redis-cluster://host/1", Some(DATABASE)),
+            ("redis+unix:///run/a.sock?password=p", Some(SOCKET)),
+            ("redis://", None),
+        ] {
+            assert_eq!(help(url), told, "{url}");
+            assert!(url.parse::<RedisUrl>().is_err(), "{url}");
+        }
+    }
 
     #[test]
     fn a_url_is_shown_without_user_and_password() {

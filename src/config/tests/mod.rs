@@ -228,6 +228,12 @@ fn the_command_line_wins() {
         (several.as_str(), Some("http://a"), None, "the file has several upstreams"),
         ("", Some("http://a"), None, "the file has no upstream"),
         (SMALLEST, Some("a b"), None, "`--upstream` cannot be \"a b\""),
+        (
+            SMALLEST,
+            Some("http://u:p@a"),
+            None,
+            "`--upstream` cannot be this text: expected a URL without",
+        ),
         (SMALLEST, Some("ftp://a"), None, "`--upstream` cannot be \"ftp://a\""),
         (SMALLEST, Some("unix:a"), None, "absolute path"),
         (SMALLEST, None, Some("8080"), "`--listen` cannot be \"8080\""),

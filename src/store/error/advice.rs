@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use super::StoreError;
-use super::words::{CLUSTER, refusal};
+use super::words::{CLUSTER, IN_CLUSTER, refusal};
 
 impl StoreError {
     /// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
@@ -16,9 +16,7 @@ impl StoreError {
             Self::TimedOut => Some(
                 "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
             ),
-            Self::Redis(error) if error.code() == Some("MOVED") => {
-                Some("this server belongs to a cluster: write redis-cluster:// in store.url")
-            }
+            Self::Redis(error) if error.code() == Some("MOVED") => Some(IN_CLUSTER),
             // The library writes before it reads, so the reason that Redis gives at once is lost.
             Self::Redis(error) if is_cut_off(error) => Some(
                 "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
@@ -26,6 +24,9 @@ impl StoreError {
             ),
             Self::Redis(error) => refusal(error)?.1,
             Self::ClusterDown(_) => Some(CLUSTER),
+            Self::NoAddress(_) => {
+                Some("wait until that one has joined, or set its cluster-announce-ip")
+            }
             Self::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
             Self::UnknownMaster(_) => {
                 Some("compare the name in store.url with the answer to SENTINEL MASTERS")
@@ -68,7 +69,41 @@ mod tests {
     fn what_redis_says_is_told_in_its_words_and_with_what_to_do() {
         for (line, told, advised) in [
             ("NOAUTH Authentication required.", "NOAUTH Authentication required.", "password"),
-            ("WRONGPASS invalid password", "WRONGPASS invalid password", "password"),
+            ("WRONGPASS invalid password", "WRONGPASS invalid password", "the user `default`"),
+            (
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+                "remove it from store.url",
+            ),
+            (
+                "ERR This instance has cluster support disabled",
+                "ERR This instance has cluster support disabled",
+                "write redis:// in store.url",
+            ),
+            (
+                "ERR SELECT is not allowed in cluster mode",
+                "ERR SELECT is not allowed in cluster mode",
+                "redis-cluster://",
+            ),
+            ("ERR DB index is out of range", "ERR DB index is out of range", "`databases`"),
+            (
+                "ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-ADDR-BY-NAME' 'm' ",
+                "ERR unknown command 'SENTINEL'",
+                "no sentinel",
+            ),
+            (
+                "ERR unknown command `EVALSHA`, with args beginning with: `72aa`, `1`, ",
+                "ERR unknown command `EVALSHA`",
+                "redis-sentinel://",
+            ),
+            // Where AUTH has another name, an argument is the password.
+            (
+                "ERR unknown command 'AUTH', with args beginning with: 'hunter2' ",
+                "ERR unknown command 'AUTH'",
+                "",
+            ),
             (
                 "OOM command not allowed when used memory > 'maxmemory'. script: 72aa, on \
                  @user_script:958.",
@@ -94,6 +129,29 @@ mod tests {
             (
                 "ERR The user executing the script can't run this command script: 72aa, on @user_script:958.",
                 "ERR The user executing the script can't run this command",
+                "allow this user the commands",
+            ),
+            // Redis 7.2 and later, and Valkey. They were cut off at the first "script:".
+            (
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command script: 72aa, on \
+                 @user_script:958.",
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: 72aa, on @user_script:958.",
+                "ERR ACL failure in script: No permissions to access a key",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: User a has no permissions to access the 'a script: b' key script: 72aa, \
+                 on @user_script:958.",
+                "ERR ACL failure in script: User a has no permissions to access the 'a script: b' key",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
                 "allow this user the commands",
             ),
             ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),

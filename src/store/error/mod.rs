@@ -45,6 +45,9 @@ pub enum StoreError {
     /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
     #[error("{0} says that its cluster is down")]
     ClusterDown(Endpoint),
+    /// The server names a server of its cluster without its address: that one is just joining.
+    #[error("{0} does not say at which address a server of its cluster is")]
+    NoAddress(Endpoint),
     /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
@@ -130,7 +133,7 @@ impl StoreError {
                 (None, None) => "connection",
             },
             Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
-            Self::NoServer(_) | Self::ClusterDown(_) => "cluster",
+            Self::NoServer(_) | Self::ClusterDown(_) | Self::NoAddress(_) => "cluster",
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",
             Self::WrongType => "type",

@@ -1,20 +1,20 @@
 //! What Redis's own errors say, and what the operator can do about them.
 
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 
 /// Redis's error in its own words, such as `NOAUTH Authentication required.` The script's hash and line are
-/// left out, because they do not help an operator.
+/// left out, because they do not help an operator. So are the arguments of a command that the server does not know: one
+/// may be a password.
 pub(super) fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
-            let detail = detail.split(" script: ").next().unwrap_or(detail);
-            format!("{code} {detail}")
+            let place = detail.rfind(" script: ").filter(|_| detail.contains(", on @"));
+            let end = place.or_else(|| detail.find(", with args beginning with"));
+            format!("{code} {}", detail[..end.unwrap_or(detail.len())].trim_end())
         }
         _ => error.to_string(),
     }
 }
-
-const PASSWORD: &str = "give store.url Redis's password and restart";
 
 pub(super) const CLUSTER: &str =
     "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
@@ -30,7 +30,7 @@ const REFUSALS: [(&str, &str, Option<&str>); 10] = [
     ("CLUSTERDOWN", "cluster", Some(CLUSTER)),
     ("LOADING", "loading", None),
     ("MISCONF", "server", Some("Redis cannot save to its disk: see its log")),
-    ("NOAUTH", "permission", Some(PASSWORD)),
+    ("NOAUTH", "permission", Some("give store.url Redis's password and restart")),
     ("NOPERM", "permission", Some("allow this user the commands and keys that tidegate needs")),
     (
         "NOREPLICAS",
@@ -47,8 +47,48 @@ const REFUSALS: [(&str, &str, Option<&str>); 10] = [
         "readonly",
         Some("store.url leads to a replica: name the primary, or wait for the end of a failover"),
     ),
-    ("WRONGPASS", "permission", Some(PASSWORD)),
+    (
+        "WRONGPASS",
+        "permission",
+        Some(
+            "give store.url Redis's password and restart; without a user in store.url it is the password of the user \
+             `default`",
+        ),
+    ),
 ];
+
+pub(super) const IN_CLUSTER: &str =
+    "this server belongs to a cluster: write redis-cluster:// in store.url";
+
+/// Parts of what Redis says with the code ERR where it cannot decide about any key: each with its label in metrics and
+/// its advice. Versions differ in upper and lower case.
+const REFUSALS_IN_WORDS: [(&str, &str, &str); 7] = [
+    (
+        "without any password configured",
+        "permission",
+        "Redis wants no password: remove it from store.url and restart, or give Redis this password (requirepass)",
+    ),
+    (
+        "cluster support disabled",
+        "cluster",
+        "this server is in no cluster: write redis:// in store.url",
+    ),
+    ("not allowed in cluster mode", "cluster", IN_CLUSTER),
+    (
+        "db index is out of range",
+        "server",
+        "Redis does not have the database in store.url: see its setting `databases`",
+    ),
+    (
+        "unknown command 'sentinel'",
+        "sentinel",
+        "this server is no sentinel: write redis:// in store.url, or name the sentinels",
+    ),
+    ("unknown command 'evalsha'", "server", NO_SCRIPTS),
+    ("unknown command 'cluster'", "server", NO_SCRIPTS),
+];
+
+const NO_SCRIPTS: &str = "tidegate needs this command; a sentinel does not have it: write redis-sentinel:// in store.url for one";
 
 /// How Redis says that a user has no right to a key. Versions differ, and Redis 7.2 and Valkey say it in another way
 /// where a script touches the key. The whole phrases are compared, because the name of a user may stand beside them.
@@ -89,11 +129,16 @@ fn is_denial(error: &RedisError, says: impl Fn(&str) -> bool) -> bool {
 pub(in crate::store) fn refusal(
     error: &RedisError,
 ) -> Option<(&'static str, Option<&'static str>)> {
-    // The library drops Redis's own answer to a wrong password.
-    let code = match error.kind() {
-        ErrorKind::AuthenticationFailed => "WRONGPASS",
+    let code = match error.code()? {
         _ if is_no_right_to_key(error) || is_no_right_in_script(error) => "NOPERM",
-        _ => error.code()?,
+        "ERR" => {
+            // Older versions quote with backquotes.
+            let detail = error.detail()?.to_ascii_lowercase().replace('`', "'");
+            let is_said = |(words, ..): &&(&str, _, _)| detail.contains(words);
+            let (_, kind, help) = REFUSALS_IN_WORDS.iter().find(is_said)?;
+            return Some((kind, Some(help)));
+        }
+        code => code,
     };
     let (_, kind, help) = REFUSALS.iter().find(|(refusal, ..)| *refusal == code)?;
     Some((kind, *help))

@@ -77,15 +77,11 @@ impl RedisConnector {
         &self,
         server: &Endpoint,
     ) -> Result<OpenConnection, StoreError> {
-        let mut login =
-            RedisConnectionInfo::default().set_db(self.location.database).set_skip_set_lib_name();
-        if let Some(user) = &self.location.user {
-            login = login.set_username(user);
+        let OpenConnection { mut connection, driver } = self.open(server).await?;
+        self.log_in(&mut connection).await?;
+        if self.location.database != 0 {
+            cmd("SELECT").arg(self.location.database).exec_async(&mut connection).await?;
         }
-        if let Some(password) = &self.location.password {
-            login = login.set_password(password);
-        }
-        let OpenConnection { mut connection, driver } = self.open(server, &login).await?;
         if self.may_move() {
             let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await?;
             // For some seconds after a failover a sentinel may name a server that is a replica now.
@@ -119,30 +115,30 @@ impl RedisConnector {
     /// Asks a sentinel for the address of the master. Sentinels mostly have no password. One that wants a
     /// password gets the same as the servers.
     async fn ask(&self, sentinel: &Endpoint, master: &str) -> Result<Option<Endpoint>, RedisError> {
-        let plain = RedisConnectionInfo::default().set_skip_set_lib_name();
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-        let OpenConnection { mut connection, .. } = self.open(sentinel, &plain).await?;
+        let OpenConnection { mut connection, .. } = self.open(sentinel).await?;
         let mut answer = question.query_async(&mut connection).await;
-        if let (Err(error), Some(password)) = (&answer, &self.location.password)
-            && error.code() == Some("NOAUTH")
+        if answer.as_ref().is_err_and(|error: &RedisError| error.code() == Some("NOAUTH"))
+            && self.location.password.is_some()
         {
-            let mut login = cmd("AUTH");
-            login.arg(&self.location.user).arg(password);
-            login.exec_async(&mut connection).await?;
+            self.log_in(&mut connection).await?;
             answer = question.query_async(&mut connection).await;
         }
         let found: Option<(String, u16)> = answer?;
+        let found = found.filter(|(host, port)| !host.is_empty() && *port != 0);
         Ok(found.map(|(host, port)| Endpoint::Tcp { host, port }))
     }
 
-    async fn open(
-        &self,
-        server: &Endpoint,
-        login: &RedisConnectionInfo,
-    ) -> Result<OpenConnection, RedisError> {
+    /// Sends the password, where there is one. The library can do this too, but it drops what the server answers.
+    async fn log_in(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let Some(password) = &self.location.password else { return Ok(()) };
+        cmd("AUTH").arg(&self.location.user).arg(password).exec_async(connection).await
+    }
+
+    async fn open(&self, server: &Endpoint) -> Result<OpenConnection, RedisError> {
         let (host, port) = match server {
-            Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?, login).await,
+            Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?).await,
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
         let stream = TcpStream::connect((host, port)).await?;
@@ -152,17 +148,17 @@ impl RedisConnector {
         let Some((connector, spec)) = &self.tls else {
             return match self.location.tls {
                 Some(_) => Err(io::Error::other("TLS cannot be set up").into()),
-                None => speak(stream, login).await,
+                None => speak(stream).await,
             };
         };
         let no_name = || io::Error::other(format!("no certificate can be for {host}"));
         let name = spec.name_of(host).ok_or_else(no_name)?;
-        speak(connector.connect(name, stream).await?, login).await
+        speak(connector.connect(name, stream).await?).await
     }
 }
 
-/// Logs in, and drives the connection in a task of the worker's runtime until it is dropped.
-async fn speak<S>(stream: S, login: &RedisConnectionInfo) -> Result<OpenConnection, RedisError>
+/// Drives the connection in a task of the worker's runtime until it is dropped.
+async fn speak<S>(stream: S) -> Result<OpenConnection, RedisError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -171,7 +167,8 @@ where
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE);
-    let logging_in = MultiplexedConnection::new_with_config(login, stream, config);
-    let (connection, driver) = logging_in.await?;
+    let plain = RedisConnectionInfo::default().set_skip_set_lib_name();
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&plain, stream, config).await?;
     Ok(OpenConnection { connection, driver: tokio::spawn(driver) })
 }

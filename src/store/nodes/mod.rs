@@ -257,7 +257,7 @@ impl RedisNodes {
             return Arc::clone(node);
         }
         let location = self.location.of_server(endpoint.clone());
-        let health = Arc::new(RedisHealth::like(&self.health, location.to_string()));
+        let health = Arc::new(RedisHealth::like(&self.health, endpoint.to_string()));
         let node = Arc::new(RedisNode { id: map.count, location, health });
         map.count += 1;
         map.nodes.push(Arc::clone(&node));
@@ -265,8 +265,8 @@ impl RedisNodes {
     }
 
     fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
-        let from = from.map_or_else(|| "no server".to_owned(), |node| node.location.to_string());
-        *self.untold.lock().entry((from, to.location.to_string())).or_default() += 1;
+        let from = from.map_or("no server", |node| node.health.server()).to_owned();
+        *self.untold.lock().entry((from, to.health.server().to_owned())).or_default() += 1;
     }
 
     /// Logs the slots that moved since the last such line. During a resharding a line comes from time to time.
@@ -312,17 +312,17 @@ impl RedisNodes {
     /// The servers of a cluster that have slots. Empty without a cluster.
     pub(super) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
-        let server = |location: &RedisLocation, health: &RedisHealth| ClusterServer {
-            name: location.to_string(),
+        let server = |health: &RedisHealth| ClusterServer {
+            name: health.server().to_owned(),
             is_up: health.is_up(),
             phase_age: health.phase_age(),
             seconds: health.counts.seconds.total(),
             errors: health.counts.errors(),
         };
-        let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
+        let of_owners = owners.iter().map(|node| server(&node.health));
         // If some slots have no server, the list has one more entry: the whole cluster, as a server that is away.
         let is_whole = !self.is_cluster || self.health.is_up();
-        let whole = (!is_whole).then(|| server(&self.location, &self.health));
+        let whole = (!is_whole).then(|| server(&self.health));
         of_owners.chain(whole).collect()
     }
 

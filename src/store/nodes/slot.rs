@@ -6,6 +6,7 @@ use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
 use crate::plan::Endpoint;
+use crate::store::StoreError;
 
 /// The number of hash slots of every cluster.
 pub(in crate::store) const SLOTS: u16 = 16_384;
@@ -36,41 +37,67 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 /// Slots from the first number to the second, and the master that has them.
 pub(in crate::store) type SlotRange = (u16, u16, Endpoint);
 
-/// Reads the answer to `CLUSTER SLOTS`, which `asked` gave. `None` where it is no such answer.
-pub(in crate::store) fn read_slots(answer: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
-    let Value::Array(ranges) = answer else { return None };
-    ranges.iter().map(|range| read_range(range, asked)).collect()
+/// Reads the answer to `CLUSTER SLOTS`, which `asked` gave.
+///
+/// # Errors
+/// Where it is no such answer, or names a server without its address.
+pub(in crate::store) fn read_slots(
+    answer: &Value,
+    asked: &Endpoint,
+) -> Result<Vec<SlotRange>, StoreError> {
+    let Value::Array(ranges) = answer else { return Err(StoreError::Nonsense) };
+    let read = |range| {
+        let (first, last, host, port) = read_range(range).ok_or(StoreError::Nonsense)?;
+        let server = match host {
+            // A server that does not know its own address yet is the one that was asked. Of another server with
+            // this answer, nobody knows the address: it is just joining.
+            Some("" | "?") => Some(asked.clone()).filter(|asked| port_of(asked) == Some(port)),
+            // The other servers are reached in the same way as the one that was asked.
+            host => reached(host.unwrap_or_default(), port, asked),
+        };
+        let server = server.ok_or_else(|| StoreError::NoAddress(asked.clone()))?;
+        Ok((first, last, server))
+    };
+    ranges.iter().map(read).collect()
 }
 
-fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
+/// The slots, and the host and port of the server that has them. The host is `None` where the cluster does not say it.
+fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
         return None;
     };
     let [host, Value::Int(port), ..] = master.as_slice() else { return None };
     let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
-        Value::Nil => "",
+        Value::BulkString(host) => Some(std::str::from_utf8(host).ok()?),
+        Value::SimpleString(host) => Some(host.as_str()),
+        Value::Nil => None,
         _ => return None,
     };
     let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
-    Some((slot(first)?, slot(last)?, reached(host, u16::try_from(*port).ok()?, asked)))
+    Some((slot(first)?, slot(last)?, host, u16::try_from(*port).ok()?))
 }
 
 /// Reads the address in a redirection, such as `10.0.0.4:6379`, which `asked` gave.
 pub(in crate::store) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
-    Some(reached(host, port.parse().ok()?, asked))
+    reached(host, port.parse().ok()?, asked)
 }
 
-/// A server that does not know its own host is reached by the host of the server that named it.
-fn reached(host: &str, port: u16, asked: &Endpoint) -> Endpoint {
+/// A server whose host is not said is reached by the host of the server that named it. `None` for port 0.
+fn reached(host: &str, port: u16, asked: &Endpoint) -> Option<Endpoint> {
     let host = match (host, asked) {
         ("" | "?", Endpoint::Tcp { host, .. }) => host.clone(),
         _ => host.trim_matches(['[', ']']).to_owned(),
     };
-    Endpoint::Tcp { host, port }
+    (port != 0).then_some(Endpoint::Tcp { host, port })
+}
+
+fn port_of(endpoint: &Endpoint) -> Option<u16> {
+    match endpoint {
+        Endpoint::Tcp { port, .. } => Some(*port),
+        Endpoint::Unix(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +136,8 @@ mod tests {
             ("cache.internal:7000", Some(at("cache.internal", 7_000))),
             ("10.0.0.4", None),
             ("10.0.0.4:x", None),
+            ("10.0.0.4:0", None),
+            (":0", None),
         ] {
             assert_eq!(read_address(text, &asked), expected, "{text}");
         }
@@ -121,13 +150,41 @@ mod tests {
         let range = |first, last, host| Value::Array(vec![int(first), int(last), node(host)]);
         let read = |ranges: Vec<Value>| read_slots(&Value::Array(ranges), &at("a", 1));
         assert_eq!(
-            read(vec![range(0, 99, text("b")), range(100, 16_383, Value::Nil)]),
-            Some(vec![(0, 99, at("b", 7_000)), (100, 16_383, at("a", 7_000))])
+            read(vec![range(0, 99, text("b")), range(100, 16_383, Value::Nil)]).unwrap(),
+            [(0, 99, at("b", 7_000)), (100, 16_383, at("a", 7_000))]
         );
-        assert_eq!(read(vec![]), Some(vec![]));
+        assert_eq!(read(vec![]).unwrap(), []);
         for wrong in [range(0, 16_384, text("b")), range(-1, 5, text("b")), Value::Nil] {
-            assert_eq!(read(vec![wrong.clone()]), None, "{wrong:?}");
+            let read = read(vec![wrong.clone()]);
+            assert!(matches!(read, Err(StoreError::Nonsense)), "{wrong:?}");
         }
-        assert_eq!(read_slots(&Value::Okay, &at("a", 1)), None);
+        assert!(matches!(read_slots(&Value::Okay, &at("a", 1)), Err(StoreError::Nonsense)));
+    }
+
+    /// A server that is just joining was taken for one at the host of the server that named it.
+    #[test]
+    fn a_server_without_an_address_is_the_one_that_was_asked_or_none() {
+        let asked = at("10.0.0.9", 7_000);
+        for (host, port, expected) in [
+            (Value::BulkString(Vec::new()), 7_000, Some(asked.clone())),
+            (Value::BulkString(b"?".into()), 7_000, Some(asked.clone())),
+            (Value::BulkString(Vec::new()), 7_001, None),
+            (Value::BulkString(b"?".into()), 7_001, None),
+            (Value::Nil, 7_001, Some(at("10.0.0.9", 7_001))),
+            (Value::BulkString(Vec::new()), 0, None),
+            (Value::BulkString(b"10.0.0.4".into()), 0, None),
+            (Value::Nil, 0, None),
+        ] {
+            let range = |host, port| {
+                let master = Value::Array(vec![host, Value::Int(port)]);
+                Value::Array(vec![Value::Int(0), Value::Int(16_383), master])
+            };
+            let answer = Value::Array(vec![range(host.clone(), port)]);
+            let read = read_slots(&answer, &asked);
+            match expected {
+                Some(server) => assert_eq!(read.unwrap(), [(0, 16_383, server)], "{host:?}:{port}"),
+                None => assert!(matches!(read, Err(StoreError::NoAddress(_))), "{host:?}:{port}"),
+            }
+        }
     }
 }

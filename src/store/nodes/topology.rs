@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Value, cmd};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::RedisNodes;
@@ -80,13 +80,12 @@ async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
     let asking = async {
         let endpoint = connector.find().await?;
         let mut connection = connector.connect(&endpoint).await?.connection;
-        let mut question = redis::pipe();
-        question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-        let (info, slots): (String, Value) = question.query_async(&mut connection).await?;
+        let info: String = cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
         if !info.contains("cluster_state:ok") {
             return Err(StoreError::ClusterDown(endpoint));
         }
-        read_slots(&slots, &endpoint).ok_or(StoreError::Nonsense)
+        let slots: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        read_slots(&slots, &endpoint)
     };
     timeout(PATIENCE, asking).await.map_err(|_| StoreError::TimedOut)?
 }

@@ -276,6 +276,12 @@ impl RunningOverrides {
         for (place, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
             let Some(spec) = state.limits.get(place.0.as_str()) else { continue };
             let Some(figures) = known.entry.figures(spec) else { continue };
+            let cost = spec.cost.default_cost();
+            let capacity = figures.capacity().filter(|capacity| *capacity < cost.get());
+            let is_new = anew || state.in_force.get(place) != Some(&known.entry);
+            if let Some(capacity) = capacity.filter(|_| is_new) {
+                events::override_too_small(&event(&known.entry), capacity, cost);
+            }
             table.add(spec, &place.1, figures, known.ends);
             in_force.insert(place.clone(), Arc::clone(&known.entry));
         }

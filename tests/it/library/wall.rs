@@ -194,6 +194,22 @@ async fn a_clock_set_back_does_not_renew_a_spent_window() {
 }
 
 #[tokio::test]
+async fn a_clock_that_steps_back_and_returns_renews_no_window() {
+    for algorithm in on_the_clock() {
+        let scene = Scene::new();
+        scene.set(60 * SECOND);
+        assert_eq!(scene.passes(algorithm).await, 3);
+        for since in [-30 * 60 * SECOND, 2 * SECOND, -SECOND - 1, 90 * SECOND, HOUR - 1] {
+            scene.set(since);
+            scene.sweep();
+            assert_eq!(scene.passes(algorithm).await, 0, "{since} after the begin");
+        }
+        scene.set(DAY);
+        assert_eq!(scene.passes(algorithm).await, 3);
+    }
+}
+
+#[tokio::test]
 async fn a_window_that_still_runs_is_never_forgotten() {
     for algorithm in on_the_clock() {
         let scene = Scene::new();

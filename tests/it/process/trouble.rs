@@ -99,6 +99,28 @@ fn as_many_connections_as_may_be_are_told() {
     assert!(line["help"].as_str().unwrap().contains("max_connections"));
 }
 
+/// `config loaded` named the address alone, and another line named a socket by its path.
+#[test]
+fn a_store_is_named_by_its_url_without_the_login() {
+    for (url, name) in [
+        ("memory:", "memory:"),
+        ("redis://user:secret@127.0.0.1:1/3", "redis://127.0.0.1:1/3"),
+        ("rediss://:secret@127.0.0.1:1", "rediss://127.0.0.1:1"),
+        ("redis+unix:///none?pass=secret&db=2", "redis+unix:///none?db=2"),
+        ("redis-sentinel://:secret@127.0.0.1:1/main", "redis-sentinel://127.0.0.1:1/main"),
+        ("rediss-cluster://:secret@127.0.0.1:1,[::1]:2", "rediss-cluster://127.0.0.1:1,[::1]:2"),
+    ] {
+        let proxy = Proxy::answering().store(&format!("url = \"{url}\"")).admin().start();
+        assert_eq!(proxy.log.wait("config loaded", |_| true)["store"], name);
+        let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+        assert_eq!(status["store"]["location"], name);
+        if url != "memory:" {
+            assert_eq!(proxy.log.wait("store unavailable", |_| true)["server"], name);
+        }
+        assert!(!proxy.log.text().contains("secret"), "{}", proxy.log.text());
+    }
+}
+
 /// From the log nobody could tell how many requests an outage had met, and what became of them.
 #[test]
 fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {

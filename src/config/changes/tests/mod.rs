@@ -331,7 +331,7 @@ fn says_what_needs_a_restart() {
         (
             "redis://u:hunter2@localhost",
             "memory:",
-            "store.url localhost:6379 -> memory: with a restart",
+            "store.url redis://localhost:6379 -> memory: with a restart",
         ),
         ("prefix = \"tidegate\"", "prefix = \"x\"", "store.prefix tidegate -> x with a restart"),
         ("\"hashed\"", "\"plain\"", "log.keys hashed -> plain with a restart"),

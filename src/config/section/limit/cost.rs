@@ -8,10 +8,9 @@ use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::{Cost, MAX_TOKENS, Rate};
+use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
-use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
+use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
 pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_of(&SOURCES);
@@ -177,18 +176,6 @@ impl CostBounds<'_> {
                 return;
             }
         }
-    }
-}
-
-/// The most that a request can take. `None` where there is no bound, or where the bound is not known.
-pub(super) fn burst(figures: &Figures) -> Option<u64> {
-    match figures {
-        // The figures of a file hold at once.
-        Figures::Unlimited | Figures::Ramp(_) | Figures::Limited(Algorithm::Closed) => None,
-        // Without a rate in the file, the figures are known only to Redis.
-        Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
-        Figures::Limited(algorithm) => Some(algorithm.capacity()),
-        Figures::Calendar(quota) => Some(quota.count.get()),
     }
 }
 

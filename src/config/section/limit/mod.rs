@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use self::algorithm::{Counting, Family, counting};
 pub(crate) use self::cost::COST;
-use self::cost::{CostBounds, burst};
+use self::cost::CostBounds;
 pub(crate) use self::count_when::COUNT_WHEN;
 use self::count_when::count_when;
 pub(crate) use self::overrides::OVERRIDE;
@@ -189,10 +189,10 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let candidate = waiting::candidate(&mut section, counting.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
-        .map(|o| (burst(&o.figures), o.span.clone()))
-        .chain(candidate.as_ref().map(|(figures, span)| (burst(figures), span.clone())))
+        .map(|o| (o.figures.capacity(), o.span.clone()))
+        .chain(candidate.as_ref().map(|(figures, span)| (figures.capacity(), span.clone())))
         .collect();
-    let own = figures.as_ref().and_then(burst);
+    let own = figures.as_ref().and_then(Figures::capacity);
     // The limit's own figures may be `unlimited`, and those of an override a log.
     let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
     let of_one_request = is_log.then_some(MOST_COST);

@@ -105,7 +105,9 @@ pub(crate) fn build(
         None | Some(Ok(_)) => {}
         Some(Err(error)) => {
             let (url, expected) = (url.unwrap_or_default(), error.instead(URL, true));
-            cx.note(Problem::general(format!("`--upstream` cannot be \"{url}\": {expected}")));
+            // The text in front of `@` may be a password.
+            let found = if url.contains('@') { "this text" } else { &format!("\"{url}\"") };
+            cx.note(Problem::general(format!("`--upstream` cannot be {found}: {expected}")));
         }
     }
     upstreams

@@ -82,11 +82,15 @@ while true do
       start = start_of(place_of(start))
     end
     if start - now > 1000000 + lead * 1000000 then -- STALE
-      start, moved = math.min(now + lead * 1000000, 2^53 - 1), true
+      local latest = math.min(now + lead * 1000000, 2^53 - 1)
       if align == 1 then
-        start = start - start % length
+        latest = latest - latest % length
       elseif align == 2 then
-        start = start_of(place_of(start))
+        latest = start_of(place_of(latest))
+      end
+      local after = align == 2 and start_of(place_of(latest) + 1) or latest + length
+      if start > after then
+        start, moved = latest, true
       end
     elseif start <= now then
       lead = 0

@@ -206,8 +206,10 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.lead > Lead::NONE || state.under(params.count.get()).beyond > 0
 }
 
-/// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
-/// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
+/// The state for the window of `now`. If the clock has stepped back into the window before, the state stays: it still
+/// counts when the clock returns. Until then requests take from it. If the clock has stepped back further, the state is
+/// moved back too, because the bucket would be closed for as long. The second value is then the moved state, which
+/// must be kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let (opens, count) = (params.windows.start_of(now), params.count.get());
     let Some(state) = state else { return (State::of(opens, 0), None) };
@@ -216,9 +218,11 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     let state = State { start, ..state.under(count) };
     let ahead = start.micros_since(now);
     if state.lead.is_exceeded_by(ahead) {
-        let start = params.windows.start_of(now.plus_micros(state.lead.as_micros()));
-        let moved = State { start, ..state };
-        return (moved, Some(moved));
+        let latest = params.windows.start_of(now.plus_micros(state.lead.as_micros()));
+        if start > params.windows.later(latest, 1) {
+            let moved = State { start: latest, ..state };
+            return (moved, Some(moved));
+        }
     }
     if ahead > 0 {
         return (state, None);

@@ -363,7 +363,12 @@ proptest! {
         let bucket = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
         let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.start, now)?;
         let kept = after(&step, Some(state)).unwrap();
-        prop_assert!(kept.start.micros_since(now) <= STALE);
+        let next = figures.windows.later(figures.windows.start_of(now), 1);
+        prop_assert!(kept.start <= next || kept.start.micros_since(now) <= STALE);
+        let returned = open(&figures, Some(kept), state.start).0;
+        if state.start <= next {
+            prop_assert_eq!(returned, open(&figures, Some(state), state.start).0);
+        }
     }
 
     #[test]

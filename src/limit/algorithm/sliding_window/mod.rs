@@ -198,8 +198,9 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.previous.max(state.current) > params.count.get() || state.next > 0
 }
 
-/// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
-/// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
+/// The state for the window of `now`. If the clock has stepped back into the window before, the state stays: it still
+/// counts when the clock returns. If the clock has stepped back further, the state is moved back too, because the
+/// bucket would be closed for as long. The second value is then the moved state, which must be kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let interval = params.interval.as_micros();
     let opens = begin(interval, now);
@@ -208,7 +209,7 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     };
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
-    if ahead > STALE {
+    if ahead > STALE.max(interval) {
         // In the new window less of `previous` would count. Therefore all of it counts as `current`.
         let moved = State { start: opens, ..together(state) };
         return (moved, Some(moved));

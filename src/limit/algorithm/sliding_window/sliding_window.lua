@@ -35,7 +35,7 @@ else
   elseif previous > most_behind then
     previous = most_behind
   end
-  if start - now > 1000000 then -- STALE
+  if start - now > math.max(1000000, interval) then -- STALE
     start, previous, current, moved = opens, 0, math.min(previous + current, 2^40 - 1), true
   elseif start < opens then
     local passed = (opens - start) / interval

@@ -122,6 +122,11 @@ impl RedisHealth {
         self.phase.borrow().up
     }
 
+    /// The URL of the store, or the address of a cluster's server.
+    pub(in crate::store) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// How long the server has been up, or away.
     pub(in crate::store) fn phase_age(&self) -> Duration {
         self.phase.borrow().since.elapsed()

@@ -1,6 +1,8 @@
 //! A Redis cluster: each server decides on its own keys, and a server that is away, replaced, or loses a slot
 //! touches no other keys.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
@@ -9,6 +11,7 @@ use tidegate::plan::LimitSpec;
 use super::{Bench, ask, key, limit};
 use crate::support::cluster::Cluster;
 use crate::support::limits::bucket;
+use crate::support::redis::RedisServer;
 
 impl Bench {
     /// Waits until the server of each of these keys decides.
@@ -58,6 +61,51 @@ async fn each_key_is_decided_by_its_server() {
     assert_eq!(bench.shared.counters().redis_up, Some(true));
     assert_eq!(bench.shared.cluster_servers().len(), 3);
     assert_eq!(bench.log.text(), "");
+}
+
+/// It does not know its own address yet.
+#[tokio::test]
+async fn a_server_that_has_met_no_other_is_a_cluster() {
+    let server = RedisServer::start_in_cluster(&["--cluster-enabled", "yes"]);
+    let () = server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let bench = Bench::on(&server.url().replace("redis://", "redis-cluster://"));
+    bench.until_all_decide(&["a".to_owned()]).await;
+    assert_eq!(bench.passed(&limit("one"), "a", 12).await, 10);
+}
+
+/// Its slots went without Redis: the server without an address was sought at the host of the one that was asked.
+#[tokio::test]
+async fn an_answer_that_names_a_server_without_its_address_is_none() {
+    for master in
+        ["$0\r\n\r\n:1\r\n", "$1\r\n?\r\n:1\r\n", "$9\r\n127.0.0.1\r\n:0\r\n", "$-1\r\n:0\r\n"]
+    {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for mut connection in listener.incoming().map_while(Result::ok) {
+                let mut asked = [0; 4_096];
+                while let Ok(read @ 1..) = connection.read(&mut asked) {
+                    let asked = String::from_utf8_lossy(&asked[..read]);
+                    let answer = match () {
+                        () if asked.contains("INFO") => "$16\r\ncluster_state:ok\r\n".to_owned(),
+                        () if asked.contains("SLOTS") => {
+                            format!("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n{master}$2\r\nid\r\n")
+                        }
+                        () => "+OK\r\n".to_owned(),
+                    };
+                    let _ = connection.write_all(answer.as_bytes());
+                }
+            }
+        });
+        let server = RedisServer::start_in_cluster(&["--cluster-enabled", "yes"]);
+        let () = server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        let second = server.port();
+        let bench = Bench::on(&format!("redis-cluster://127.0.0.1:{port},127.0.0.1:{second}"));
+        bench.until_all_decide(&["a".to_owned()]).await;
+        assert_eq!(bench.passed(&limit("one"), "a", 12).await, 10, "{master}");
+        let stored: Vec<String> = server.run(&["KEYS", "*:one"]);
+        assert_eq!(stored.len(), 1, "{master}");
+    }
 }
 
 #[tokio::test]
@@ -313,7 +361,7 @@ async fn a_cluster_that_is_not_there_at_the_start() {
     // A server that joins the others later may tell of itself.
     let log = bench.log.text();
     for message in
-        ["store unavailable server=\"the cluster", "store connected server=\"the cluster"]
+        ["store unavailable server=\"redis-cluster:/", "store connected server=\"redis-cluster:/"]
     {
         assert_eq!(bench.log.count(message), 1, "{log}");
     }

@@ -311,6 +311,48 @@ async fn a_password_that_is_wrong_or_missing() {
     }
 }
 
+/// What Redis answered to a login was lost, and that a cluster was meant was an error without advice.
+#[tokio::test]
+async fn what_the_url_has_wrong_is_told_in_redis_s_words_and_with_what_to_do() {
+    let plain = RedisServer::start();
+    let in_cluster = RedisServer::start_in_cluster(&["--cluster-enabled", "yes"]);
+    let (port, clustered) = (plain.port(), in_cluster.port());
+    for (url, told, advice) in [
+        (
+            format!("redis://:no-secret@127.0.0.1:{port}"),
+            "without any password configured",
+            "remove it from store.url",
+        ),
+        (
+            format!("redis://nobody:no-secret@127.0.0.1:{port}"),
+            "WRONGPASS invalid username-password pair",
+            "give store.url Redis's password",
+        ),
+        (format!("redis://127.0.0.1:{port}/5000"), "DB index is out of range", "`databases`"),
+        (
+            format!("redis-cluster://127.0.0.1:{port}"),
+            "error=ERR This instance has cluster support disabled",
+            "write redis:// in store.url",
+        ),
+        (
+            format!("redis-sentinel://127.0.0.1:{port}/main"),
+            "error=ERR unknown command 'SENTINEL' ",
+            "this server is no sentinel",
+        ),
+        (
+            format!("redis://127.0.0.1:{clustered}/1"),
+            "SELECT is not allowed in cluster mode",
+            "write redis-cluster:// in store.url",
+        ),
+    ] {
+        let bench = Bench::on(&url);
+        bench.until_log("store unavailable").await;
+        let log = bench.log.text();
+        assert!(log.contains(told) && log.contains(advice), "{url}: {log}");
+        assert!(!log.contains("no-secret"), "{log}");
+    }
+}
+
 #[tokio::test]
 async fn a_password_that_is_right() {
     let server = RedisServer::start_with(&["--requirepass", "right"]);

@@ -12,6 +12,12 @@ const OVERRIDE: &str = "/user/keys/b/override?plain";
 fn limited() -> Proxy {
     let limits = "[limits.slots]\nkey = []\nalgorithm = \"concurrency\"\nlimit = 3\n\
                   [limits.dear]\nkey = [\"ip\"]\nrate = \"9/h\"\ncost = 5\n\
+                  [limits.said]\nkey = [\"ip\"]\nrate = \"9/h\"\n\
+                  cost = { header = \"x-cost\", default = 4 }\n\
+                  [limits.calendar]\nkey = [\"ip\"]\nrate = \"9/d\"\nalgorithm = \"fixed-window\"\n\
+                  align = \"clock\"\ncost = { header = \"x-cost\", default = 4 }\n\
+                  [limits.leaky]\nkey = [\"ip\"]\nrate = \"9/h\"\nalgorithm = \"leaky-bucket\"\n\
+                  cost = { response_header = \"x-cost\", estimate = 4 }\n\
                   [limits.off]\nkey = [\"ip\"]\nrate = \"9/h\"\nmode = \"off\"\n\
                   [limits.log]\nkey = [\"ip\"]\nalgorithm = \"sliding-log\"\nrate = \"100/h\"\n\
                   [limits.twice]\nkey = [\"ip\", \"method\"]\nrate = \"9/h\"";
@@ -61,6 +67,27 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("GET", "/dear/keys/nowhere", "", 422, "no address"),
         ("PUT", "/slots/keys//override", fine, 422, "slots and no rate"),
         ("PUT", "/dear/keys/192.0.2.1/override", "{\"rate\":\"4/h\"}", 422, "takes 5 tokens"),
+        (
+            "PUT",
+            "/said/keys/192.0.2.1/override",
+            "{\"rate\":\"3/h\"}",
+            422,
+            "`x-cost` takes 4 tokens",
+        ),
+        (
+            "PUT",
+            "/calendar/keys/192.0.2.1/override",
+            "{\"rate\":\"3/d\"}",
+            422,
+            "bucket would hold 3",
+        ),
+        (
+            "PUT",
+            "/leaky/keys/192.0.2.1/override",
+            "{\"rate\":\"9/h\",\"queue\":2}",
+            422,
+            "bucket would hold 3",
+        ),
         ("PUT", OVERRIDE, "", 400, "no JSON"),
         ("PUT", OVERRIDE, "{", 400, "no JSON"),
         ("PUT", OVERRIDE, "[]", 422, "expected an object"),
@@ -93,6 +120,13 @@ fn what_cannot_be_is_refused_in_plain_words() {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
     assert_eq!(all(&proxy)["overrides"], json!([]), "nothing was set");
+    for (path, body) in [
+        ("/said/keys/192.0.2.1/override", "{\"rate\":\"3/h\",\"burst\":4}"),
+        ("/calendar/keys/192.0.2.1/override", "{\"rate\":\"0/s\"}"),
+        ("/leaky/keys/192.0.2.1/override", "{\"rate\":\"9/h\",\"queue\":3}"),
+    ] {
+        assert_eq!(ask(proxy.admin(), "PUT", path, body).status, 200, "{path} {body}");
+    }
 }
 
 #[test]

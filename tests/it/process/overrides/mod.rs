@@ -199,6 +199,35 @@ fn an_override_rests_while_its_limit_is_gone() {
     assert_eq!(all(&proxy)["overrides"], serde_json::json!([]));
 }
 
+/// The key was refused for ever, and no line said why.
+#[test]
+fn a_cost_that_a_reload_raises_above_an_override_is_told() {
+    for (cost, dear) in [
+        ("cost = 1", "cost = 4"),
+        ("cost = { header = \"x-cost\" }", "cost = { header = \"x-cost\", default = 4 }"),
+        (
+            "cost = { response_header = \"x-cost\", estimate = 1 }",
+            "cost = { response_header = \"x-cost\", estimate = 4 }",
+        ),
+    ] {
+        in_both_stores(|store| {
+            let file = |cost| by_user(&format!("rate = \"9/h\"\n{cost}"), store);
+            let proxy = file(cost).start();
+            set(&proxy, "b", r#"{"rate":"3/h"}"#);
+            set(&proxy, "c", r#"{"rate":"4/h"}"#);
+            proxy.log.wait("override set", |line| line["rate"] == "4/h");
+            assert_eq!(proxy.log.count("override too small"), 0);
+            proxy.reload(&file(dear).text());
+            let line = proxy.log.wait("override too small", |_| true);
+            assert_eq!((&line["level"], &line["limit"]), (&"WARN".into(), &"user".into()));
+            assert_eq!((&line["rate"], line["holds"].as_u64()), (&"3/h".into(), Some(3)));
+            assert_eq!(line["cost"], 4);
+            assert!(!passes(&proxy, "b") && passes(&proxy, "c"), "{dear}");
+            assert_eq!(proxy.log.count("override too small"), 1, "{dear}");
+        });
+    }
+}
+
 #[test]
 fn a_settlement_goes_by_the_override_s_figures() {
     let limit = "rate = \"1/h\"\nburst = 5\ncount_when = { status = [\"404\"] }";

@@ -232,6 +232,69 @@ pub(super) const ROWS: &[Row] = &[
              1s take 1: no 7d 0",
         ),
     ),
+    // The clock steps back over the begin of a window, and returns. What counts there counts on.
+    from(
+        "2024-01-31T23:59:00Z",
+        row(
+            "calendar: a clock that steps back over midnight",
+            &["algorithm = 'fixed-window'\nrate = '3/d'\nalign = 'clock'"],
+            (3, Some(86_400)),
+            "0s     take 3: go 0
+             60s    take 2: go 1
+             30s    take 2: no 24h30s 1
+             30s    take 1: go 0
+             50s    take 1: no 24h10s 0
+             90s    take 1: no 23h59m30s 0
+             24h60s take 3: go 0",
+        ),
+    ),
+    from(
+        "2024-01-31T23:59:00Z",
+        row(
+            "calendar: a clock that steps back over the end of a month",
+            &["algorithm = 'fixed-window'\nrate = '3/month'\nalign = 'clock'"],
+            (3, Some(31 * 86_400)),
+            "60s take 3: go 0
+             0s  take 1: no 29d60s 0
+             2d  take 1: no 27d60s 0",
+        ),
+    ),
+    row(
+        "fixed window: a clock that steps back over the begin of an hour",
+        &["algorithm = 'fixed-window'\nrate = '3/h'\nalign = 'clock'"],
+        (3, Some(3_600)),
+        "70m take 3: go 0
+         50m take 1: no 70m 0
+         1h  take 1: no 1h 0
+         2h  take 1: go 2",
+    ),
+    row(
+        "fixed window: a clock that steps back behind the first request",
+        &["algorithm = 'fixed-window'\nrate = '3/h'"],
+        (3, Some(3_600)),
+        "70m  take 3: go 0
+         11m  take 1: no 119m 0
+         72m  take 1: no 58m 0
+         130m take 1: go 2",
+    ),
+    // The bucket would be closed until the clock has caught up.
+    row(
+        "fixed window: a clock that steps back by more than a window",
+        &["algorithm = 'fixed-window'\nrate = '3/10s'\nalign = 'clock'"],
+        (3, Some(10)),
+        "45s take 3: go 0
+         12s take 1: no 8s 0
+         20s take 3: go 0",
+    ),
+    row(
+        "sliding window: a clock that steps back into the window before",
+        &["algorithm = 'sliding-window'\nrate = '10/10s'"],
+        (10, Some(10)),
+        "25s take 10: go 0
+         15s take 1: no 16s 0
+         25s take 1: no 6s 0
+         31s take 1: go 0",
+    ),
     // Of the window before as many count as the part of it that is inside, rounded up:
     // at 10 s 10 of 10, at 11 s 9, at 15 s 5; at 20 s 5 of 5, at 24 s 3, at 26 s 2.
     row(
