@@ -17,15 +17,15 @@ use tokio_util::either::Either::{Left, Right};
 use tokio_util::io::InspectReader;
 use tower_service::Service as _;
 
-use super::connection::{
-    Connection, Driver, ExclusiveConnection, Http2Transport, SharedConnection,
-};
+use super::connection::{Connection, Driver, ExclusiveConnection, ReadNotice, SharedConnection};
 use super::stream::{ServerStream, ServerTransport};
+use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
-/// The largest read, in bytes. A response's head must fit into it.
-const MOST_READ: usize = 256 * 1024;
+/// Trailers over HTTP/2 of more bytes than this end the connection. Those that are larger than [`MOST_IN_ANSWER`] end
+/// their answer.
+const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
 /// HTTP/2 flow-control windows in bytes: what a server may send of one response, and of all responses of
 /// a connection, before it is read here.
@@ -170,7 +170,9 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
-        .max_buf_size(MOST_READ)
+        .max_buf_size(MOST_IN_ANSWER)
+        // hyper takes this as the bound of trailers too.
+        .max_header_size(MOST_IN_ANSWER)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
@@ -184,7 +186,7 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
     let (heard, reads) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
     let (told, counted) = (heard.clone(), reads.clone());
-    let transport: Http2Transport = InspectReader::new(
+    let transport = InspectReader::<_, ReadNotice>::new(
         transport,
         Box::new(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +200,8 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(PING_PAUSE)
         .keep_alive_timeout(PING_PATIENCE)
-        .handshake(TokioIo::new(transport))
+        .max_header_list_size(list_bound(MOST_TRAILERS))
+        .handshake(TokioIo::new(LimitedTrailers::new(transport, MOST_TRAILERS, 0)))
         .await
         .map_err(io::Error::other)?;
     while connection.current_max_send_streams() == 0 {

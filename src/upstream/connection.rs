@@ -26,6 +26,7 @@ use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::error::ServerFailure;
 use super::stream::{ServerTransport, SocketState};
+use super::trailers::LimitedTrailers;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
@@ -37,8 +38,11 @@ const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 /// An HTTP/2 connection as hyper drives it.
 type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, TokioExecutor>;
 
-/// What carries an HTTP/2 connection. The function is called after each read.
-pub(super) type Http2Transport = InspectReader<ServerTransport, Box<dyn FnMut(&[u8]) + Send>>;
+/// What carries an HTTP/2 connection.
+type Http2Transport = LimitedTrailers<InspectReader<ServerTransport, ReadNotice>>;
+
+/// Called after each read.
+pub(super) type ReadNotice = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A connection to send a request on.
 #[derive(Debug)]

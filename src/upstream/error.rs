@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::QueueError;
+use super::trailers::MOST_IN_ANSWER;
 use crate::observe::metrics::UpstreamFailure;
 
 /// Why there is no response.
@@ -44,6 +45,8 @@ pub(crate) enum ServerFailure {
     Coding,
     /// The name of a header field is no token.
     FieldName,
+    /// The head is larger than `MOST_IN_ANSWER`.
+    HeadTooLarge,
     /// The server changed to another protocol that was not offered, or before it had the whole request.
     Switched,
 }
@@ -98,6 +101,13 @@ impl fmt::Display for UpstreamError {
             ServerFailure::FieldName => {
                 write!(f, "{server} answered with an invalid name of a header field")
             }
+            ServerFailure::HeadTooLarge => {
+                write!(
+                    f,
+                    "{server} answered with a head of more than {} KiB",
+                    MOST_IN_ANSWER / 1024
+                )
+            }
             ServerFailure::Switched => {
                 write!(f, "{server} changed to another protocol without being asked")
             }
@@ -112,7 +122,9 @@ impl ServerFailure {
             Self::Connect(_) => UpstreamFailure::Connect,
             Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Coding | Self::FieldName | Self::Switched => UpstreamFailure::Refused,
+            Self::Coding | Self::FieldName | Self::HeadTooLarge | Self::Switched => {
+                UpstreamFailure::Refused
+            }
         }
     }
 
@@ -125,6 +137,7 @@ impl ServerFailure {
             | Self::ConnectTimeout
             | Self::Coding
             | Self::FieldName
+            | Self::HeadTooLarge
             | Self::Switched => false,
         }
     }

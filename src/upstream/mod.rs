@@ -20,6 +20,7 @@ mod queue;
 mod retry;
 mod server;
 mod stream;
+pub(crate) mod trailers;
 pub(crate) mod write;
 
 use std::fmt;

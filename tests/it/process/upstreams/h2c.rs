@@ -180,7 +180,7 @@ fn trailers_pass_both_ways() {
     let mut client = http2::Client::open(proxy.address);
     let mut request = client.upload("POST", "/", &[("te", "trailers"), ("trailer", "x-sum")]);
     request.send(b"hello");
-    request.end_with("x-sum", "42");
+    request.end_with(&[("x-sum", "42")]);
     let reply = request.reply();
     assert_eq!(reply.text(), "hello");
     assert_eq!(reply.trailers, [("x-sum".to_owned(), "42".to_owned())]);

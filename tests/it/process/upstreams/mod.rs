@@ -5,6 +5,7 @@ mod faults;
 mod h2c;
 mod h2c_breaks;
 mod https;
+mod large;
 mod many;
 mod peers;
 mod places;
