@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub(super) struct Driver {
     task: AbortHandle,
     /// The error that ended the connection, where no request was told of it.
     fault: Arc<Mutex<Option<hyper::Error>>>,
+    /// An exchange on the connection broke.
+    broken: AtomicBool,
 }
 
 /// Why no response head has come.
@@ -104,7 +106,7 @@ impl Driver {
             let ended = connection.await;
             *told.lock() = ended.err();
         });
-        Self { task: task.abort_handle(), fault }
+        Self { task: task.abort_handle(), fault, broken: AtomicBool::new(false) }
     }
 
     /// The reason for a failed request. For a request that was not sent, hyper only says that it was
@@ -169,12 +171,9 @@ impl SharedConnection {
         Self { pooled: true, ..self.clone() }
     }
 
+    /// Whether the connection takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.driver, &other.driver)
+        self.sender.is_closed() || self.driver.broken.load(Ordering::Relaxed)
     }
 
     /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
@@ -193,6 +192,17 @@ impl Connection {
             Self::Http1(connection) => connection.pooled.is_some(),
             Self::Http2(connection) => connection.pooled,
         }
+    }
+
+    /// An exchange broke. A shared connection takes no more requests then: perhaps they would break too. Returns whether
+    /// it is the first exchange that broke here. All exchanges of a connection break with it, which says no more of the
+    /// server than one of them.
+    pub(super) fn breaks(&self) -> bool {
+        let driver = match self {
+            Self::Http1(connection) => &connection.driver,
+            Self::Http2(connection) => &*connection.driver,
+        };
+        !driver.broken.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the server has sent anything since the request.

@@ -84,8 +84,18 @@ impl fmt::Display for UpstreamError {
             ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
             ServerFailure::Exchange { source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
-                if let Some(unread) = failure.unread() {
-                    return f.write_str(unread);
+                match failure.refusal() {
+                    Some(h2::Reason::REFUSED_STREAM) => {
+                        return f.write_str(
+                            "it refused the request without reading it (REFUSED_STREAM)",
+                        );
+                    }
+                    Some(h2::Reason::NO_ERROR) => {
+                        return f.write_str(
+                            "it closed the connection without reading the request (GOAWAY)",
+                        );
+                    }
+                    _ => {}
                 }
                 match (source.is_incomplete_message(), heard) {
                     (true, true) => {
@@ -131,7 +141,13 @@ impl ServerFailure {
     /// Whether the failure speaks against the server: it broke off, or did not answer.
     pub(super) fn is_servers_fault(&self) -> bool {
         match self {
-            Self::Exchange { source, .. } => !source.is_user() && !self.is_unprocessed(),
+            Self::Exchange { source, .. } => {
+                let is_polite = matches!(
+                    self.refusal(),
+                    Some(h2::Reason::REFUSED_STREAM | h2::Reason::NO_ERROR)
+                );
+                !source.is_user() && !is_polite
+            }
             Self::ResponseTimeout => true,
             Self::Connect(_)
             | Self::ConnectTimeout
@@ -149,23 +165,24 @@ impl ServerFailure {
 
     /// Whether the server has said that it did not process the request.
     pub(super) fn is_unprocessed(&self) -> bool {
-        self.unread().is_some()
+        self.refusal().is_some()
     }
 
-    /// How the server has said that it did not process the request (RFC 9113, 8.7). It refused the stream, or its
-    /// GOAWAY named an earlier stream as the last one.
-    fn unread(&self) -> Option<&'static str> {
+    /// Whether the request's stream ended alone, and not with its connection.
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.protocol_error().is_some_and(h2::Error::is_reset)
+    }
+
+    /// Why the server did not process the request (RFC 9113, 8.7). It refused the stream, or its GOAWAY named an
+    /// earlier stream as the last one.
+    fn refusal(&self) -> Option<h2::Reason> {
+        let error = self.protocol_error().filter(|error| error.is_remote())?;
+        error.reason().filter(|it| error.is_go_away() || *it == h2::Reason::REFUSED_STREAM)
+    }
+
+    fn protocol_error(&self) -> Option<&h2::Error> {
         let Self::Exchange { source, .. } = self else { return None };
-        let error = source.source()?.downcast_ref::<h2::Error>().filter(|it| it.is_remote())?;
-        match error.reason()? {
-            h2::Reason::REFUSED_STREAM if error.is_reset() => {
-                Some("it refused the request without reading it (REFUSED_STREAM)")
-            }
-            h2::Reason::NO_ERROR if error.is_go_away() => {
-                Some("it closed the connection without reading the request (GOAWAY)")
-            }
-            _ => None,
-        }
+        source.source()?.downcast_ref()
     }
 }
 

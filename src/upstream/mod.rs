@@ -200,19 +200,20 @@ impl Upstream {
             };
             slot = in_flight.into_slot();
             let NoHead { failure, unsent } = failure;
-            // Perhaps the way to the server is gone, and not the server. A new connection takes another way.
-            if let (ServerFailure::ResponseTimeout, Connection::Http2(shared)) =
-                (&failure, &connection)
-                && !connection.has_heard()
-            {
-                server.pool.retire(shared);
-            }
             let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
                 continue;
             }
             let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
-            let is_servers_fault = failure.is_servers_fault();
+            // Perhaps the way to a silent server is gone, and not the server. A new connection takes another way.
+            let is_silent =
+                matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
+            let is_clients_fault = body_end.fault().is_some();
+            let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
+            let is_bystander = is_known && !failure.is_of_stream();
+            // A request that breaks each connection on which it is sent speaks once against a server.
+            let is_servers_fault = failure.is_servers_fault()
+                && !(is_clients_fault || is_known || failed.contains(&place));
             let error = server.failed(failure);
             if is_servers_fault {
                 self.state.broke_off(&server.state, &error);
@@ -224,14 +225,15 @@ impl Upstream {
             };
             let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
             let may_retry = retries > 0 && may_pass && (is_unsent || again.is_some());
-            if !may_retry || !self.budget.spend() {
+            // The end of a shared connection costs one retry, whatever the number of its requests.
+            if !may_retry || !(is_bystander || self.budget.spend()) {
                 return Err(error);
             }
             if let Some(again) = again.filter(|_| !is_unsent) {
                 *request = again;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
-            // one.
+            // one. It shares it with no other request: perhaps the answer to this request broke the last one.
             source = ConnectionSource::New;
             failed.push(place);
             server.state.retried();
@@ -299,7 +301,8 @@ impl Upstream {
     ) -> io::Result<Connection> {
         let wanted = server.wanted(wanted);
         let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
-        let _turn = match shares && wanted == Wanted::Any {
+        let is_for_all = source == ConnectionSource::Pool && wanted == Wanted::Any;
+        let _turn = match shares && is_for_all {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
@@ -310,9 +313,7 @@ impl Upstream {
         }
         let connection = self.connector.open(&server.address, wanted).await?;
         // A connection that was to be HTTP/1.1 is not shared, even if the server speaks HTTP/2 alone.
-        if wanted == Wanted::Any
-            && let Connection::Http2(shared) = &connection
-        {
+        if is_for_all && let Connection::Http2(shared) = &connection {
             server.pool.share(shared.clone());
         }
         self.state.connected(&server.state);

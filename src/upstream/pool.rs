@@ -102,11 +102,6 @@ impl Pool {
         kept.shared.push((since, connection));
     }
 
-    /// A shared connection takes no more requests. Those under way go on.
-    pub(super) fn retire(&self, shared: &SharedConnection) {
-        self.kept.lock().shared.retain(|(_, connection)| !connection.is_same(shared));
-    }
-
     /// Whether requests have ever shared a connection.
     pub(super) fn has_shared(&self) -> bool {
         self.kept.lock().has_shared

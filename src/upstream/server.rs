@@ -114,7 +114,9 @@ impl ConnectionLease {
     /// The server broke its answer off.
     pub(crate) fn broke_off(&self, error: &dyn Display) {
         let server = &self.in_flight.server;
-        server.upstream.broke_off(&server.state, error);
+        if self.connection.breaks() {
+            server.upstream.broke_off(&server.state, error);
+        }
     }
 
     /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
