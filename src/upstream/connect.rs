@@ -17,7 +17,9 @@ use tokio_util::either::Either::{Left, Right};
 use tokio_util::io::InspectReader;
 use tower_service::Service as _;
 
-use super::connection::{Connection, Driver, ExclusiveConnection, ReadNotice, SharedConnection};
+use super::connection::{
+    Connection, Driver, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
+};
 use super::stream::{ServerStream, ServerTransport};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
@@ -27,10 +29,9 @@ use crate::tls::{self, H2, HTTP_1_1};
 /// their answer.
 const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
-/// HTTP/2 flow-control windows in bytes: what a server may send of one response, and of all responses of
-/// a connection, before it is read here.
-const STREAM_WINDOW: u32 = 512 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client reads.
+/// The window of a connection is the sum for all streams, so that responses that nobody reads never hold back another.
+const STREAM_WINDOW: u32 = 256 * 1024;
 
 /// After this time without a sign of life from an HTTP/2 server that has requests to answer, a ping is
 /// sent. Without an answer within `PING_PATIENCE` the connection ends.
@@ -197,7 +198,7 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .timer(TokioTimer::new())
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(u32::from(MOST_STREAMS) * STREAM_WINDOW)
         .keep_alive_interval(PING_PAUSE)
         .keep_alive_timeout(PING_PATIENCE)
         .max_header_list_size(list_bound(MOST_TRAILERS))

@@ -31,7 +31,7 @@ use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
 /// server that allows fewer says so in its settings.
-const MOST_STREAMS: usize = 100;
+pub(super) const MOST_STREAMS: u16 = 100;
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
@@ -180,7 +180,7 @@ impl SharedConnection {
     /// under way is one, and the pool is one.
     pub(super) fn has_room(&self) -> bool {
         // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
-        let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
+        let most = self.most.load(Ordering::Relaxed).clamp(1, usize::from(MOST_STREAMS));
         self.sender.is_ready() && Arc::strong_count(&self.driver) <= most
     }
 }

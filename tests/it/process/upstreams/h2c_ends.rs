@@ -52,22 +52,22 @@ fn malformed() -> Vec<(&'static str, Vec<u8>)> {
 /// answered by `later`.
 fn api(
     many: usize,
-    ending: impl Fn(&mut Frames, &[u32]) + Send + Sync + 'static,
+    ending: impl Fn(&mut Frames, &[Frame]) + Send + Sync + 'static,
     later: impl Fn(&Frame) -> Vec<u8> + Send + Sync + 'static,
 ) -> (Upstream, Arc<AtomicUsize>) {
     let connections = Arc::<AtomicUsize>::default();
     let count = connections.clone();
     let api = Upstream::raw(move |stream: TcpStream| {
         let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
-        let (mut frames, mut streams) = (Frames::accept(stream), Vec::new());
+        let (mut frames, mut requests) = (Frames::accept(stream), Vec::new());
         while let Some(came) = frames.find(|frame| frame.kind == HEADERS) {
             if !is_first {
                 frames.try_send(later(&came));
                 continue;
             }
-            streams.push(came.stream);
-            if streams.len() == many {
-                ending(&mut frames, &streams);
+            requests.push(came);
+            if requests.len() == many {
+                ending(&mut frames, &requests);
             }
         }
     });
@@ -97,14 +97,13 @@ fn a_malformed_answer_costs_no_other_request_anything() {
         let again = bad.clone();
         let (api, _) = api(
             MANY + 1,
-            move |frames, streams| {
-                frames.try_send(answer_of(streams[0], &bad));
+            move |frames, requests| {
+                let (got, deleted): (Vec<_>, Vec<_>) = requests.iter().partition(|it| is_get(it));
+                frames.try_send(answer_of(deleted[0].stream, &bad));
                 // h2 ends the connection for most of these, but not for all.
-                let others = streams[1..].iter().flat_map(|stream| ok(*stream));
-                frames.try_send(others.collect::<Vec<_>>());
+                frames.try_send(got.iter().flat_map(|it| ok(it.stream)).collect::<Vec<_>>());
             },
-            // GET is 2 in the table of fields, and a DELETE is not in it.
-            move |came| match came.payload[0] == 0x82 {
+            move |came| match is_get(came) {
                 true => ok(came.stream),
                 false => answer_of(came.stream, &again),
             },
@@ -119,11 +118,16 @@ fn a_malformed_answer_costs_no_other_request_anything() {
     }
 }
 
+/// GET is 2 in the table of fields (RFC 7541, A), and DELETE is not in it.
+fn is_get(request: &Frame) -> bool {
+    request.payload[0] == 0x82
+}
+
 fn answer_of(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
 }
 
-type Ending = fn(&mut Frames, &[u32]);
+type Ending = fn(&mut Frames, &[Frame]);
 
 /// The ways in which all requests of a connection fail.
 const ENDINGS: [(&str, Ending); 6] = [
@@ -133,23 +137,26 @@ const ENDINGS: [(&str, Ending); 6] = [
         frames.stream = other;
     }),
     ("an end", |frames, _| frames.stream.shutdown(std::net::Shutdown::Both).unwrap()),
-    ("a GOAWAY with an error", |frames, streams| goodbye(frames, streams, INTERNAL_ERROR)),
-    ("a GOAWAY that asks for HTTP/1.1", |frames, streams| {
-        goodbye(frames, streams, HTTP_1_1_REQUIRED)
+    ("a GOAWAY with an error", |frames, requests| goodbye(frames, requests, INTERNAL_ERROR)),
+    ("a GOAWAY that asks for HTTP/1.1", |frames, requests| {
+        goodbye(frames, requests, HTTP_1_1_REQUIRED)
     }),
-    ("a reset of each stream", |frames, streams| each(frames, streams, INTERNAL_ERROR)),
-    ("streams that ask for HTTP/1.1", |frames, streams| each(frames, streams, HTTP_1_1_REQUIRED)),
+    ("a reset of each stream", |frames, requests| each(frames, requests, INTERNAL_ERROR)),
+    ("requests that ask for HTTP/1.1", |frames, requests| {
+        each(frames, requests, HTTP_1_1_REQUIRED)
+    }),
 ];
 
 /// A goodbye by a server that has begun with all requests.
-fn goodbye(frames: &mut Frames, streams: &[u32], code: u32) {
-    let last = streams.iter().max().unwrap();
+fn goodbye(frames: &mut Frames, requests: &[Frame], code: u32) {
+    let last = requests.iter().map(|request| request.stream).max().unwrap();
     frames.send(frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat()));
     frames.stream.shutdown(std::net::Shutdown::Both).unwrap();
 }
 
-fn each(frames: &mut Frames, streams: &[u32], code: u32) {
-    frames.send(streams.iter().flat_map(|stream| reset(*stream, code)).collect::<Vec<_>>());
+fn each(frames: &mut Frames, requests: &[Frame], code: u32) {
+    frames
+        .send(requests.iter().flat_map(|request| reset(request.stream, code)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -178,7 +185,7 @@ fn requests_of_a_connection_that_ends_are_sent_again() {
 fn connections_that_end_one_after_the_other_set_a_server_aside() {
     let (api, _) = api(
         1,
-        |frames, streams| each(frames, streams, INTERNAL_ERROR),
+        |frames, requests| each(frames, requests, INTERNAL_ERROR),
         |came| reset(came.stream, INTERNAL_ERROR),
     );
     let proxy = proxy(&api, "");
@@ -193,14 +200,14 @@ fn answers_that_break_off_together_are_one_failure() {
     for (what, ending) in ENDINGS {
         let (api, _) = api(
             MANY,
-            move |frames, streams| {
-                for stream in streams {
-                    frames.send(frame(HEADERS, END_HEADERS, *stream, OK));
-                    frames.send(frame(DATA, 0, *stream, b"half"));
+            move |frames, requests| {
+                for request in requests {
+                    frames.send(frame(HEADERS, END_HEADERS, request.stream, OK));
+                    frames.send(frame(DATA, 0, request.stream, b"half"));
                 }
                 // Once the answers have begun, nothing is sent again.
                 frames.find(|frame| frame.kind == DATA);
-                ending(frames, streams);
+                ending(frames, requests);
             },
             |came| ok(came.stream),
         );
@@ -226,8 +233,8 @@ fn a_connection_on_which_a_stream_fails_takes_no_more_requests() {
     for code in 0..=13 {
         let (api, connections) = api(
             1,
-            move |frames, streams| {
-                frames.send(ok(streams[0]));
+            move |frames, requests| {
+                frames.send(ok(requests[0].stream));
                 while let Some(came) = frames.find(|frame| frame.kind == HEADERS) {
                     frames.try_send(reset(came.stream, code));
                 }
