@@ -10,6 +10,7 @@ use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
@@ -146,7 +147,15 @@ impl Connector {
             Wanted::Any => &tls.any,
             Wanted::Http1 => &tls.http1,
         };
-        connector.connect(name, stream).await
+        // If this is called off, the socket is reset: see `ServerStream`. A refusal must reach the server.
+        let _ = stream.set_zero_linger();
+        let shaken = connector.connect(name, stream).into_fallible().await;
+        let socket = match &shaken {
+            Ok(stream) => stream.get_ref().0,
+            Err((_, stream)) => stream,
+        };
+        let _ = SockRef::from(socket).set_linger(None);
+        shaken.map_err(|(error, _)| error)
     }
 }
 
@@ -162,7 +171,11 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     let (mut last, mut kind) = (error, io::ErrorKind::Other);
     while let Some(source) = last.source() {
         last = source;
-        kind = last.downcast_ref::<io::Error>().map_or(kind, io::Error::kind);
+        let Some(error) = last.downcast_ref::<io::Error>() else { continue };
+        if let Some(code) = error.raw_os_error() {
+            return io::Error::from_raw_os_error(code);
+        }
+        kind = error.kind();
     }
     io::Error::new(kind, last.to_string())
 }

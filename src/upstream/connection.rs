@@ -205,6 +205,13 @@ impl Connection {
         !driver.broken.swap(true, Ordering::Relaxed)
     }
 
+    /// The exchange has come to its end, or as far as it has to.
+    pub(super) fn finish(&self) {
+        if let Self::Http1(connection) = self {
+            connection.watched.finish();
+        }
+    }
+
     /// Whether the server has sent anything since the request.
     pub(super) fn has_heard(&self) -> bool {
         match self {

@@ -6,6 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::queue::QueueError;
 use super::trailers::MOST_IN_ANSWER;
 use crate::observe::metrics::UpstreamFailure;
@@ -79,7 +81,13 @@ impl fmt::Display for UpstreamError {
             }
         };
         match failure {
-            ServerFailure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
+            ServerFailure::Connect(source) => {
+                write!(f, "cannot connect to {server}: {source}")?;
+                match lack(source) {
+                    Some(lack) => write!(f, "; not the server but this machine has no {lack}"),
+                    None => Ok(()),
+                }
+            }
             ServerFailure::ConnectTimeout => write!(f, "no connection to {server} in time"),
             ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
             ServerFailure::Exchange { source, heard } => {
@@ -138,6 +146,11 @@ impl ServerFailure {
         }
     }
 
+    /// Whether this machine failed, which says nothing of the server.
+    pub(super) fn is_this_machines(&self) -> bool {
+        matches!(self, Self::Connect(error) if lack(error).is_some())
+    }
+
     /// Whether the failure speaks against the server: it broke off, or did not answer.
     pub(super) fn is_servers_fault(&self) -> bool {
         match self {
@@ -186,6 +199,23 @@ impl ServerFailure {
     }
 }
 
+/// What this machine lacks, and what to do, where an error speaks of it.
+pub(super) fn lack(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::ADDRNOTAVAIL => {
+            "free port (or no address) to connect from: see `ss -s`, and raise net.ipv4.ip_local_port_range"
+        }
+        Errno::MFILE => {
+            "open file left for this process: raise the limit (ulimit -n, LimitNOFILE=)"
+        }
+        Errno::NFILE => "open file left: raise fs.file-max",
+        Errno::NOBUFS | Errno::NOMEM => {
+            "memory left for sockets: see what uses it, and net.ipv4.tcp_mem"
+        }
+        _ => return None,
+    })
+}
+
 /// Displays hyper's error together with its cause.
 #[derive(Debug)]
 pub(crate) struct Cause<'e>(pub &'e hyper::Error);
@@ -197,6 +227,30 @@ impl fmt::Display for Cause<'_> {
         match error.source() {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_not_the_servers_fault() {
+        for (code, is_this_machines) in [
+            (Errno::ADDRNOTAVAIL, true),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOBUFS, true),
+            (Errno::NOMEM, true),
+            (Errno::CONNREFUSED, false),
+            (Errno::HOSTUNREACH, false),
+            (Errno::TIMEDOUT, false),
+        ] {
+            let failure = ServerFailure::Connect(code.into());
+            assert_eq!(failure.is_this_machines(), is_this_machines, "{code}");
+            let told = UpstreamError::Server { server: "http://a".into(), failure }.to_string();
+            assert_eq!(told.contains("this machine"), is_this_machines, "{told}");
         }
     }
 }

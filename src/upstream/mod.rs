@@ -284,6 +284,8 @@ impl Upstream {
                         state.connected(&server.state);
                         server.keep(connection);
                     }
+                    // Another trial follows when this one should have ended.
+                    Ok(Err(error)) if error::lack(&error).is_some() => {}
                     Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
                 }
             });
@@ -334,14 +336,18 @@ impl Upstream {
         loop {
             let server = &self.servers[place];
             let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
-            let error = server.failed(match connecting.await {
+            let failure = match connecting.await {
                 Ok(Ok(connection)) => return Ok((place, connection)),
                 Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
                     ServerFailure::Connect(error)
                 }
                 Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
-            });
-            self.state.refused(&server.state, &error);
+            };
+            let is_this_machines = failure.is_this_machines();
+            let error = server.failed(failure);
+            if !is_this_machines {
+                self.state.refused(&server.state, &error);
+            }
             tried.push(place);
             match self.chooser.choose(&self.servers, &tried, affinity) {
                 Some(next) => place = next,

@@ -123,8 +123,11 @@ impl ConnectionLease {
     /// the request's body is still on its way.
     pub(crate) fn release(self) {
         self.in_flight.server.finished();
+        if !self.body_end.is_reached() {
+            return;
+        }
+        self.connection.finish();
         if let Connection::Http1(connection) = self.connection
-            && self.body_end.is_reached()
             && !connection.is_spoilt()
         {
             self.in_flight.server.pool.put(connection);

@@ -62,7 +62,9 @@ impl CheckedUpstream {
             checks.spawn(async move {
                 loop {
                     let result = check(&connector, &address, &health).await;
-                    state.checked(&state.servers()[place], result, &health);
+                    if !matches!(&result, Err(error) if error.is_this_machines()) {
+                        state.checked(&state.servers()[place], result, &health);
+                    }
                     sleep(spread(health.interval)).await;
                 }
             });
@@ -86,6 +88,12 @@ pub(super) enum CheckError {
     Status(StatusCode),
 }
 
+impl CheckError {
+    fn is_this_machines(&self) -> bool {
+        matches!(self, Self::Exchange(UpstreamError::Server { failure, .. }) if failure.is_this_machines())
+    }
+}
+
 /// Asks a server once, on a connection of its own.
 async fn check(
     connector: &Connector,
@@ -100,6 +108,8 @@ async fn check(
         let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
         let answer = connection.send(request(server, health), server, health.timeout).await;
         let status = answer.map_err(|none| failed(none.failure))?.status();
+        // Many servers would log a reset at each check.
+        connection.finish();
         let passes = PASSING.contains(&status.as_u16());
         if passes { Ok(()) } else { Err(CheckError::Status(status)) }
     };

@@ -10,6 +10,7 @@ mod large;
 mod many;
 mod peers;
 mod places;
+mod ports;
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
