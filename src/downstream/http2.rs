@@ -20,13 +20,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
-use super::stream::ClientStream;
+use super::stream::{ClientStream, PREFACE};
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, Worker};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
 use crate::proxy::{ClientLeft, ResponseBody, Uptake};
+use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -45,11 +46,6 @@ const MOST_ERRORS: usize = 1024;
 /// back another upload.
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
-
-/// How much larger than `max_header_size` a head may be in bytes so that it is read, answered with 431 here,
-/// counted and logged. h2 refuses larger heads by itself: it answers 431 without a word to us, or ends the
-/// connection.
-const REFUSED_HERE: usize = 96 * 1024;
 
 /// The most bytes of one response that are kept while the client does not read.
 const MOST_UNSENT: usize = 128 * 1024;
@@ -90,6 +86,7 @@ pub(super) async fn serve(
             Ok::<_, ClientLeft>(answer)
         }
     });
+    let stream = LimitedTrailers::new(stream, largest_head, PREFACE.len());
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let streams = Streams { spawned, running: FuturesUnordered::new() };
     let mut serving = Http2Serving { connection, streams, tolerance };
@@ -105,11 +102,12 @@ pub(super) async fn serve(
 }
 
 fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
-    let most_read = server.max_header_size + REFUSED_HERE;
     let mut builder = http2::Builder::new(spawner);
     builder
         .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(u32::try_from(most_read).unwrap_or(u32::MAX))
+        // A head that is larger than `max_header_size` is answered with 431 here, counted and logged. h2 refuses heads
+        // beyond this bound by itself: it answers 431 without a word to us, or ends the connection.
+        .max_header_list_size(list_bound(server.max_header_size))
         .max_pending_accept_reset_streams(MOST_RESETS)
         .max_local_error_reset_streams(MOST_ERRORS)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -126,7 +124,7 @@ fn refused(request: &Request<Incoming>, most: usize) -> Option<HeadFault> {
     }
 }
 
-/// The size of a request's head in bytes, with 32 for each field (RFC 9113, 6.5.2).
+/// The size of a request's head, as [`trailers::list_size`] measures.
 fn list_size(request: &Request<Incoming>) -> usize {
     let uri = request.uri();
     let pseudo = [
@@ -136,8 +134,7 @@ fn list_size(request: &Request<Incoming>) -> usize {
         (":path", uri.path_and_query().map_or("", |path| path.as_str())),
     ];
     let pseudo = pseudo.iter().map(|(name, value)| name.len() + value.len() + 32);
-    let fields = request.headers().iter();
-    pseudo.chain(fields.map(|(name, value)| name.as_str().len() + value.len() + 32)).sum()
+    pseudo.sum::<usize>() + trailers::list_size(request.headers())
 }
 
 /// Collects the futures that hyper asks to spawn, for the connection's task to poll. So they are dropped
@@ -226,7 +223,7 @@ impl Streams {
 
 /// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
 struct Http2Serving<S: HttpService<Incoming>> {
-    connection: http2::Connection<TokioIo<ClientStream>, S, Spawner>,
+    connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
     streams: Streams,
     tolerance: Duration,
 }
@@ -234,7 +231,7 @@ struct Http2Serving<S: HttpService<Incoming>> {
 impl<S> Serving for Http2Serving<S>
 where
     S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
-    http2::Connection<TokioIo<ClientStream>, S, Spawner>:
+    http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>:
         Future<Output = hyper::Result<()>> + Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     S::Future: Send + 'static,

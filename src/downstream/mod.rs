@@ -42,6 +42,7 @@ use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
 use crate::tls::server::Certificates;
 use crate::upstream::overhead::Overhead;
+use crate::upstream::trailers::TOO_LONG;
 
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -188,7 +189,11 @@ fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> 
             false => error.to_string(),
         });
     }
-    let protocol = error.source()?.downcast_ref::<h2::Error>()?;
+    let source = error.source()?;
+    if source.to_string() == TOO_LONG {
+        return Some(TOO_LONG.to_owned());
+    }
+    let protocol = source.downcast_ref::<h2::Error>()?;
     // A connection that the client closed, or that was lost, is not malformed.
     let ours = protocol.is_library() || (protocol.is_go_away() && !protocol.is_remote());
     (ours && protocol.reason() != Some(h2::Reason::NO_ERROR)).then(|| protocol.to_string())

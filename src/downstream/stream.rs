@@ -27,7 +27,7 @@ use crate::upstream::write::poll_write_pieces;
 const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
 /// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The most bytes that are read in a row before other connections have their turn.
 const MOST_IN_A_ROW: usize = 256 * 1024;

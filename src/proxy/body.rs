@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use super::protocol::{GrpcKind, Protocol};
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
 use crate::upstream::body::{BodyFault, EventTimeout};
+use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
 
 /// A response to a client.
@@ -177,13 +178,11 @@ impl ResponseBody {
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
         streamed.time_limit.renew();
-        match frame {
-            Some(Err(error)) => {
-                let server = streamed.server();
-                let cause = Cause(&error);
-                let told = format!("the answer from {server} broke off: {cause}");
-                this.failed(&server, UpstreamFailure::Broken, &told);
-                this.break_off(io::Error::other(error), cx)
+        let (cause, error) = match frame {
+            Some(Err(error)) => (Cause(&error).to_string(), io::Error::other(error)),
+            Some(Ok(frame)) if frame.trailers_ref().is_some_and(is_too_large) => {
+                let cause = format!("its trailers have more than {} KiB", MOST_IN_ANSWER / 1024);
+                (cause.clone(), io::Error::other(cause))
             }
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
@@ -193,13 +192,17 @@ impl ResponseBody {
                 if frame.is_trailers() || streamed.incoming.is_end_stream() {
                     streamed.release();
                 }
-                Poll::Ready(Some(Ok(frame)))
+                return Poll::Ready(Some(Ok(frame)));
             }
             None => {
                 streamed.release();
-                Poll::Ready(None)
+                return Poll::Ready(None);
             }
-        }
+        };
+        let server = streamed.server();
+        let told = format!("the answer from {server} broke off: {cause}");
+        this.failed(&server, UpstreamFailure::Broken, &told);
+        this.break_off(error, cx)
     }
 
     /// The next piece, which is counted.
@@ -237,6 +240,10 @@ impl ResponseBody {
             }
         }
     }
+}
+
+fn is_too_large(trailers: &HeaderMap) -> bool {
+    list_size(trailers) > MOST_IN_ANSWER
 }
 
 /// Since when a piece of a response waits for its client to read; `None` where no piece waits. An HTTP/2

@@ -27,6 +27,7 @@ use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
+use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Answered, Sending, ServerFailure, Upstream, UpstreamError, Wanted};
 
 /// Where a request goes, and what is known about the request.
@@ -123,8 +124,14 @@ pub(super) async fn send(
     }
     let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
-    if head.version == Version::HTTP_2 && headers::invalid_name(&head.headers).is_some() {
-        return Err(failed(lease.server().clone(), ServerFailure::FieldName));
+    let fault = match head.version == Version::HTTP_2 {
+        true if list_size(&head.headers) > MOST_IN_ANSWER => Some(ServerFailure::HeadTooLarge),
+        true => headers::invalid_name(&head.headers).map(|_| ServerFailure::FieldName),
+        // hyper has looked.
+        false => None,
+    };
+    if let Some(fault) = fault {
+        return Err(failed(lease.server().clone(), fault));
     }
     // If a body comes in spite of the status, it must not be taken for the next answer.
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {

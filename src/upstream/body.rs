@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderName;
+use http::header::Entry;
+use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -251,9 +252,14 @@ impl Streamed {
     fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
         match frame.into_trailers() {
             Ok(mut came) => {
-                let named =
-                    |name: &HeaderName| came.remove(name).map(|value| (name.clone(), value));
-                Frame::trailers(self.trailers.iter().filter_map(named).collect())
+                let mut kept = HeaderMap::new();
+                for name in &self.trailers {
+                    if let Entry::Occupied(lines) = came.entry(name) {
+                        let (name, lines) = lines.remove_entry_mult();
+                        kept.extend(lines.map(|line| (name.clone(), line)));
+                    }
+                }
+                Frame::trailers(kept)
             }
             Err(frame) => frame,
         }

@@ -10,6 +10,7 @@ use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
@@ -18,20 +19,21 @@ use tokio_util::io::InspectReader;
 use tower_service::Service as _;
 
 use super::connection::{
-    Connection, Driver, ExclusiveConnection, Http2Transport, SharedConnection,
+    Connection, Driver, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
 };
 use super::stream::{ServerStream, ServerTransport};
+use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use super::wanted::Wanted;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
-/// The largest read, in bytes. A response's head must fit into it.
-const MOST_READ: usize = 256 * 1024;
+/// Trailers over HTTP/2 of more bytes than this end the connection. Those that are larger than [`MOST_IN_ANSWER`] end
+/// their answer.
+const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
-/// HTTP/2 flow-control windows in bytes: what a server may send of one response, and of all responses of
-/// a connection, before it is read here.
-const STREAM_WINDOW: u32 = 512 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client reads.
+/// The window of a connection is the sum for all streams, so that responses that nobody reads never hold back another.
+const STREAM_WINDOW: u32 = 256 * 1024;
 
 /// After this time without a sign of life from an HTTP/2 server that has requests to answer, a ping is
 /// sent. Without an answer within `PING_PATIENCE` the connection ends.
@@ -134,7 +136,16 @@ impl Connector {
             Wanted::Http2 => &[H2],
         };
         let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
-        tls.connector.with_alpn(offered).connect(name, stream).await
+        // If this is called off, the socket is reset: see `ServerStream`. A refusal must reach the server.
+        let _ = stream.set_zero_linger();
+        let connector = tls.connector.with_alpn(offered);
+        let shaken = connector.connect(name, stream).into_fallible().await;
+        let socket = match &shaken {
+            Ok(stream) => stream.get_ref().0,
+            Err((_, stream)) => stream,
+        };
+        let _ = SockRef::from(socket).set_linger(None);
+        shaken.map_err(|(error, _)| error)
     }
 }
 
@@ -150,7 +161,11 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     let (mut last, mut kind) = (error, io::ErrorKind::Other);
     while let Some(source) = last.source() {
         last = source;
-        kind = last.downcast_ref::<io::Error>().map_or(kind, io::Error::kind);
+        let Some(error) = last.downcast_ref::<io::Error>() else { continue };
+        if let Some(code) = error.raw_os_error() {
+            return io::Error::from_raw_os_error(code);
+        }
+        kind = error.kind();
     }
     io::Error::new(kind, last.to_string())
 }
@@ -159,7 +174,9 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
-        .max_buf_size(MOST_READ)
+        .max_buf_size(MOST_IN_ANSWER)
+        // hyper takes this as the bound of trailers too.
+        .max_header_size(MOST_IN_ANSWER)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
@@ -173,7 +190,7 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
     let (heard, reads) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
     let (told, counted) = (heard.clone(), reads.clone());
-    let transport: Http2Transport = InspectReader::new(
+    let transport = InspectReader::<_, ReadNotice>::new(
         transport,
         Box::new(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -184,10 +201,11 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .timer(TokioTimer::new())
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(u32::from(MOST_STREAMS) * STREAM_WINDOW)
         .keep_alive_interval(PING_PAUSE)
         .keep_alive_timeout(PING_PATIENCE)
-        .handshake(TokioIo::new(transport))
+        .max_header_list_size(list_bound(MOST_TRAILERS))
+        .handshake(TokioIo::new(LimitedTrailers::new(transport, MOST_TRAILERS, 0)))
         .await
         .map_err(io::Error::other)?;
     while connection.current_max_send_streams() == 0 {

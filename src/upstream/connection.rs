@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -26,20 +26,24 @@ use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::error::{ServerFailure, is_http1_required};
 use super::stream::{ServerTransport, SocketState};
+use super::trailers::LimitedTrailers;
 use super::wanted::Wanted;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
 /// server that allows fewer says so in its settings.
-const MOST_STREAMS: usize = 100;
+pub(super) const MOST_STREAMS: u16 = 100;
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// An HTTP/2 connection as hyper drives it.
 type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, TokioExecutor>;
 
-/// What carries an HTTP/2 connection. The function is called after each read.
-pub(super) type Http2Transport = InspectReader<ServerTransport, Box<dyn FnMut(&[u8]) + Send>>;
+/// What carries an HTTP/2 connection.
+type Http2Transport = LimitedTrailers<InspectReader<ServerTransport, ReadNotice>>;
+
+/// Called after each read.
+pub(super) type ReadNotice = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A connection to send a request on.
 #[derive(Debug)]
@@ -82,6 +86,8 @@ pub(super) struct Driver {
     task: AbortHandle,
     /// The error that ended the connection, where no request was told of it.
     fault: Arc<Mutex<Option<hyper::Error>>>,
+    /// An exchange on the connection broke.
+    broken: AtomicBool,
 }
 
 /// Why no response head has come.
@@ -102,7 +108,7 @@ impl Driver {
             let ended = connection.await;
             *told.lock() = ended.err();
         });
-        Self { task: task.abort_handle(), fault }
+        Self { task: task.abort_handle(), fault, broken: AtomicBool::new(false) }
     }
 
     /// The reason for a failed request. For a request that was not sent, hyper only says that it was
@@ -169,19 +175,16 @@ impl SharedConnection {
         Self { pooled: true, ..self.clone() }
     }
 
+    /// Whether the connection takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.driver, &other.driver)
+        self.sender.is_closed() || self.driver.broken.load(Ordering::Relaxed)
     }
 
     /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
     /// under way is one, and the pool is one.
     pub(super) fn has_room(&self) -> bool {
         // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
-        let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
+        let most = self.most.load(Ordering::Relaxed).clamp(1, usize::from(MOST_STREAMS));
         self.sender.is_ready() && Arc::strong_count(&self.driver) <= most
     }
 }
@@ -219,6 +222,24 @@ impl Connection {
         match self {
             Self::Http1(connection) => connection.sender.ready().await.is_ok(),
             Self::Http2(connection) => connection.sender.ready().await.is_ok(),
+        }
+    }
+
+    /// An exchange broke. A shared connection takes no more requests then: perhaps they would break too. Returns whether
+    /// it is the first exchange that broke here. All exchanges of a connection break with it, which says no more of the
+    /// server than one of them.
+    pub(super) fn breaks(&self) -> bool {
+        let driver = match self {
+            Self::Http1(connection) => &connection.driver,
+            Self::Http2(connection) => &*connection.driver,
+        };
+        !driver.broken.swap(true, Ordering::Relaxed)
+    }
+
+    /// The exchange has come to its end, or as far as it has to.
+    pub(super) fn finish(&self) {
+        if let Self::Http1(connection) = self {
+            connection.watched.finish();
         }
     }
 

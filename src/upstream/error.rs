@@ -6,7 +6,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::queue::QueueError;
+use super::trailers::MOST_IN_ANSWER;
 use crate::observe::metrics::UpstreamFailure;
 
 /// Why there is no response.
@@ -46,6 +49,8 @@ pub(crate) enum ServerFailure {
     Coding,
     /// The name of a header field is no token.
     FieldName,
+    /// The head is larger than `MOST_IN_ANSWER`.
+    HeadTooLarge,
     /// The server changed to another protocol that was not offered, or before it had the whole request.
     Switched,
 }
@@ -78,13 +83,29 @@ impl fmt::Display for UpstreamError {
             }
         };
         match failure {
-            ServerFailure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
+            ServerFailure::Connect(source) => {
+                write!(f, "cannot connect to {server}: {source}")?;
+                match lack(source) {
+                    Some(lack) => write!(f, "; not the server but this machine has no {lack}"),
+                    None => Ok(()),
+                }
+            }
             ServerFailure::ConnectTimeout => write!(f, "no connection to {server} in time"),
             ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
             ServerFailure::Exchange { source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
-                if let Some(unread) = failure.unread() {
-                    return f.write_str(unread);
+                match failure.refusal() {
+                    Some(h2::Reason::REFUSED_STREAM) => {
+                        return f.write_str(
+                            "it refused the request without reading it (REFUSED_STREAM)",
+                        );
+                    }
+                    Some(h2::Reason::NO_ERROR) => {
+                        return f.write_str(
+                            "it closed the connection without reading the request (GOAWAY)",
+                        );
+                    }
+                    _ => {}
                 }
                 match (source.is_incomplete_message(), heard) {
                     (true, true) => {
@@ -107,6 +128,13 @@ impl fmt::Display for UpstreamError {
             ServerFailure::FieldName => {
                 write!(f, "{server} answered with an invalid name of a header field")
             }
+            ServerFailure::HeadTooLarge => {
+                write!(
+                    f,
+                    "{server} answered with a head of more than {} KiB",
+                    MOST_IN_ANSWER / 1024
+                )
+            }
             ServerFailure::Switched => {
                 write!(f, "{server} changed to another protocol without being asked")
             }
@@ -121,22 +149,36 @@ impl ServerFailure {
             Self::Connect(_) => UpstreamFailure::Connect,
             Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Http1Required | Self::Coding | Self::FieldName | Self::Switched => {
-                UpstreamFailure::Refused
-            }
+            Self::Http1Required
+            | Self::Coding
+            | Self::FieldName
+            | Self::HeadTooLarge
+            | Self::Switched => UpstreamFailure::Refused,
         }
+    }
+
+    /// Whether this machine failed, which says nothing of the server.
+    pub(super) fn is_this_machines(&self) -> bool {
+        matches!(self, Self::Connect(error) if lack(error).is_some())
     }
 
     /// Whether the failure speaks against the server: it broke off, or did not answer.
     pub(super) fn is_servers_fault(&self) -> bool {
         match self {
-            Self::Exchange { source, .. } => !source.is_user() && !self.is_unprocessed(),
+            Self::Exchange { source, .. } => {
+                let is_polite = matches!(
+                    self.refusal(),
+                    Some(h2::Reason::REFUSED_STREAM | h2::Reason::NO_ERROR)
+                );
+                !source.is_user() && !is_polite
+            }
             Self::ResponseTimeout => true,
             Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Http1Required
             | Self::Coding
             | Self::FieldName
+            | Self::HeadTooLarge
             | Self::Switched => false,
         }
     }
@@ -148,24 +190,42 @@ impl ServerFailure {
 
     /// Whether the server has said that it did not process the request.
     pub(super) fn is_unprocessed(&self) -> bool {
-        matches!(self, Self::Http1Required) || self.unread().is_some()
+        matches!(self, Self::Http1Required) || self.refusal().is_some()
     }
 
-    /// How the server has said that it did not process the request (RFC 9113, 8.7). It refused the stream, or its
-    /// GOAWAY named an earlier stream as the last one.
-    fn unread(&self) -> Option<&'static str> {
-        let Self::Exchange { source, .. } = self else { return None };
-        let error = source.source()?.downcast_ref::<h2::Error>().filter(|it| it.is_remote())?;
-        match error.reason()? {
-            h2::Reason::REFUSED_STREAM if error.is_reset() => {
-                Some("it refused the request without reading it (REFUSED_STREAM)")
-            }
-            h2::Reason::NO_ERROR if error.is_go_away() => {
-                Some("it closed the connection without reading the request (GOAWAY)")
-            }
-            _ => None,
-        }
+    /// Whether the request's stream ended alone, and not with its connection.
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.protocol_error().is_some_and(h2::Error::is_reset)
     }
+
+    /// Why the server did not process the request (RFC 9113, 8.7). It refused the stream, or its GOAWAY named an
+    /// earlier stream as the last one.
+    fn refusal(&self) -> Option<h2::Reason> {
+        let error = self.protocol_error().filter(|error| error.is_remote())?;
+        error.reason().filter(|it| error.is_go_away() || *it == h2::Reason::REFUSED_STREAM)
+    }
+
+    fn protocol_error(&self) -> Option<&h2::Error> {
+        let Self::Exchange { source, .. } = self else { return None };
+        source.source()?.downcast_ref()
+    }
+}
+
+/// What this machine lacks, and what to do, where an error speaks of it.
+pub(super) fn lack(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_io_error(error)? {
+        Errno::ADDRNOTAVAIL => {
+            "free port (or no address) to connect from: see `ss -s`, and raise net.ipv4.ip_local_port_range"
+        }
+        Errno::MFILE => {
+            "open file left for this process: raise the limit (ulimit -n, LimitNOFILE=)"
+        }
+        Errno::NFILE => "open file left: raise fs.file-max",
+        Errno::NOBUFS | Errno::NOMEM => {
+            "memory left for sockets: see what uses it, and net.ipv4.tcp_mem"
+        }
+        _ => return None,
+    })
 }
 
 /// Whether the server demands HTTP/1.1 in place of HTTP/2.
@@ -185,6 +245,30 @@ impl fmt::Display for Cause<'_> {
         match error.source() {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_not_the_servers_fault() {
+        for (code, is_this_machines) in [
+            (Errno::ADDRNOTAVAIL, true),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOBUFS, true),
+            (Errno::NOMEM, true),
+            (Errno::CONNREFUSED, false),
+            (Errno::HOSTUNREACH, false),
+            (Errno::TIMEDOUT, false),
+        ] {
+            let failure = ServerFailure::Connect(code.into());
+            assert_eq!(failure.is_this_machines(), is_this_machines, "{code}");
+            let told = UpstreamError::Server { server: "http://a".into(), failure }.to_string();
+            assert_eq!(told.contains("this machine"), is_this_machines, "{told}");
         }
     }
 }

@@ -20,6 +20,7 @@ mod queue;
 mod retry;
 mod server;
 mod stream;
+pub(crate) mod trailers;
 mod wanted;
 pub(crate) mod write;
 
@@ -222,13 +223,6 @@ impl Upstream {
             };
             slot = in_flight.into_slot();
             let NoHead { failure, unsent } = failure;
-            // Perhaps the way to the server is gone, and not the server. A new connection takes another way.
-            if let (ServerFailure::ResponseTimeout, Connection::Http2(shared)) =
-                (&failure, &connection)
-                && !connection.has_heard()
-            {
-                server.pool.retire(shared);
-            }
             let changes = matches!(failure, ServerFailure::Http1Required)
                 && matches!(wanted, Wanted::Any | Wanted::Http2)
                 && server.address.scheme == Scheme::Https;
@@ -240,7 +234,15 @@ impl Upstream {
                 continue;
             }
             let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
-            let is_servers_fault = failure.is_servers_fault();
+            // Perhaps the way to a silent server is gone, and not the server. A new connection takes another way.
+            let is_silent =
+                matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
+            let is_clients_fault = body_end.fault().is_some();
+            let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
+            let is_bystander = is_known && !failure.is_of_stream();
+            // A request that breaks each connection on which it is sent speaks once against a server.
+            let is_servers_fault = failure.is_servers_fault()
+                && !(is_clients_fault || is_known || failed.contains(&place));
             let error = server.failed(failure);
             if is_servers_fault {
                 self.state.broke_off(&server.state, &error);
@@ -252,7 +254,9 @@ impl Upstream {
             };
             let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
             let may_repeat = is_unsent || again.is_some();
-            if !(may_repeat && (changes || (retries > 0 && may_pass && self.budget.spend()))) {
+            // The end of a shared connection costs one retry, whatever the number of its requests.
+            let may_retry = || retries > 0 && may_pass && (is_bystander || self.budget.spend());
+            if !(may_repeat && (changes || may_retry())) {
                 return Err(error);
             }
             if let Some(again) = again.filter(|_| !is_unsent) {
@@ -263,7 +267,7 @@ impl Upstream {
                 continue;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
-            // one.
+            // one. It shares it with no other request: perhaps the answer to this request broke the last one.
             source = ConnectionSource::New;
             failed.push(place);
             server.state.retried();
@@ -317,6 +321,8 @@ impl Upstream {
                             Connection::Http2(shared) => server.pool.share(shared, Wanted::Any),
                         }
                     }
+                    // Another trial follows when this one should have ended.
+                    Ok(Err(error)) if error::lack(&error).is_some() => {}
                     Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
                 }
             });
@@ -337,7 +343,8 @@ impl Upstream {
             Wanted::Http2 => true,
             Wanted::Http1 | Wanted::Own => false,
         };
-        let _turn = match shares {
+        let is_for_all = source == ConnectionSource::Pool;
+        let _turn = match shares && is_for_all {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
@@ -392,14 +399,18 @@ impl Upstream {
         loop {
             let server = &self.servers[place];
             let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
-            let error = server.failed(match connecting.await {
+            let failure = match connecting.await {
                 Ok(Ok(connection)) => return Ok((place, connection)),
                 Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
                     ServerFailure::Connect(error)
                 }
                 Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
-            });
-            self.state.refused(&server.state, &error);
+            };
+            let is_this_machines = failure.is_this_machines();
+            let error = server.failed(failure);
+            if !is_this_machines {
+                self.state.refused(&server.state, &error);
+            }
             tried.push(place);
             match self.chooser.choose(&self.servers, &tried, affinity) {
                 Some(next) => place = next,

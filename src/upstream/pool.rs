@@ -144,11 +144,6 @@ impl Pool {
         kept.shown = shown.map(|shown| (kept.swept, shown));
     }
 
-    /// A shared connection takes no more requests. Those under way go on.
-    pub(super) fn retire(&self, shared: &SharedConnection) {
-        self.kept.lock().shared.retain(|(_, _, connection)| !connection.is_same(shared));
-    }
-
     /// Whether ordinary requests have ever shared a connection.
     pub(super) fn has_shared(&self) -> bool {
         self.kept.lock().has_shared

@@ -177,7 +177,9 @@ impl ConnectionLease {
     /// The server broke its answer off.
     pub(crate) fn broke_off(&self, error: &dyn Display) {
         let server = &self.in_flight.server;
-        server.upstream.broke_off(&server.state, error);
+        if self.connection.breaks() {
+            server.upstream.broke_off(&server.state, error);
+        }
     }
 
     /// The response's body has ended. An HTTP/1.1 connection goes back to the pool or to its client, unless it is
@@ -185,7 +187,11 @@ impl ConnectionLease {
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
         server.finished();
-        if !self.body_end.is_reached() || self.connection.is_spoilt() {
+        if !self.body_end.is_reached() {
+            return;
+        }
+        self.connection.finish();
+        if self.connection.is_spoilt() {
             return;
         }
         match (self.owner, self.connection) {

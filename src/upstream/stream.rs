@@ -41,6 +41,8 @@ pub(super) struct SocketState {
     read: AtomicUsize,
     /// The head of the response has come.
     answered: AtomicBool,
+    /// An exchange is under way. If it is called off, the socket is reset.
+    busy: AtomicBool,
 }
 
 impl SocketState {
@@ -48,6 +50,12 @@ impl SocketState {
     pub(super) fn await_head(&self) {
         self.read.store(0, Ordering::Relaxed);
         self.answered.store(false, Ordering::Relaxed);
+        self.busy.store(true, Ordering::Relaxed);
+    }
+
+    /// The exchange has come to its end.
+    pub(super) fn finish(&self) {
+        self.busy.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn answered(&self) {
@@ -59,8 +67,10 @@ impl SocketState {
         self.read.load(Ordering::Relaxed) > 0
     }
 
-    /// From now on the connection carries another protocol, and a failed write ends the connection.
+    /// From now on the connection carries another protocol, and a failed write ends the connection. What was written
+    /// must arrive, also after the end.
     pub(super) fn switch(&self) {
+        self.finish();
         self.switched.store(true, Ordering::Relaxed);
     }
 
@@ -82,6 +92,21 @@ impl ServerStream {
 
     pub(super) fn watched(&self) -> Arc<SocketState> {
         self.watched.clone()
+    }
+}
+
+impl Drop for ServerStream {
+    /// Resets the socket if its exchange was called off. Otherwise each client that hangs up would leave a port of this
+    /// machine unusable for a minute (TIME_WAIT).
+    fn drop(&mut self) {
+        let socket = match &self.transport {
+            Either::Left(Either::Left(socket)) => socket,
+            Either::Left(Either::Right(_unix)) => return,
+            Either::Right(tls) => tls.get_ref().0,
+        };
+        if self.watched.busy.load(Ordering::Relaxed) {
+            let _ = socket.set_zero_linger();
+        }
     }
 }
 
@@ -122,6 +147,7 @@ impl AsyncWrite for ServerStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watched.finish();
         Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 

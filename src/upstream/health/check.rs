@@ -62,7 +62,9 @@ impl CheckedUpstream {
             checks.spawn(async move {
                 loop {
                     let result = check(&connector, &address, &health).await;
-                    state.checked(&state.servers()[place], result, &health);
+                    if !matches!(&result, Err(error) if error.is_this_machines()) {
+                        state.checked(&state.servers()[place], result, &health);
+                    }
                     sleep(spread(health.interval)).await;
                 }
             });
@@ -86,6 +88,12 @@ pub(super) enum CheckError {
     Status(StatusCode),
 }
 
+impl CheckError {
+    fn is_this_machines(&self) -> bool {
+        matches!(self, Self::Exchange(UpstreamError::Server { failure, .. }) if failure.is_this_machines())
+    }
+}
+
 /// Asks a server once, on a connection of its own. A server that demands HTTP/1.1 is asked by HTTP/1.1.
 async fn check(
     connector: &Connector,
@@ -99,7 +107,10 @@ async fn check(
         let mut connection =
             connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
         let answer = connection.send(request(server, health), server, health.timeout).await;
-        answer.map(|answer| answer.status()).map_err(|none| none.failure)
+        let answer = answer.map_err(|none| none.failure)?;
+        // Many servers would log a reset at each check.
+        connection.finish();
+        Ok(answer.status())
     };
     let asking = async {
         let status = match ask(Wanted::Any).await {

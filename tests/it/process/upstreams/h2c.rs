@@ -180,7 +180,7 @@ fn trailers_pass_both_ways() {
     let mut client = http2::Client::open(proxy.address);
     let mut request = client.upload("POST", "/", &[("te", "trailers"), ("trailer", "x-sum")]);
     request.send(b"hello");
-    request.end_with("x-sum", "42");
+    request.end_with(&[("x-sum", "42")]);
     let reply = request.reply();
     assert_eq!(reply.text(), "hello");
     assert_eq!(reply.trailers, [("x-sum".to_owned(), "42".to_owned())]);
@@ -226,6 +226,31 @@ fn a_late_answer_is_a_504_for_its_request_alone() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Reason::CANCEL);
     wait_until("it answers", || get(proxy.address, "/hello", &[]).text() == "/hello");
     assert_eq!(api.connections(), 1);
+}
+
+/// Answers that nobody read used up the connection's window, and all other requests hung.
+#[test]
+fn answers_that_nobody_reads_hold_back_no_other() {
+    const UNREAD: usize = 99;
+    let api = Api::answering_h2c(|request, mut respond| async move {
+        let unread = request.uri().path() == "/unread";
+        let mut body = respond.send_response(Response::new(()), false).unwrap();
+        let length = if unread { 8 << 20 } else { 600_000 };
+        body.send_data(Bytes::from(vec![b'x'; length]), true).unwrap();
+        // Sent as far as the windows reach.
+        let _ = poll_fn(|cx| body.poll_reset(cx)).await;
+    });
+    let proxy = proxy(&api, "");
+    let mut client = http2::Client::open(proxy.address);
+    let mut unread: Vec<_> = (0..UNREAD).map(|_| client.begin("GET", "/unread", &[])).collect();
+    for request in &mut unread {
+        assert_eq!(request.head().unwrap().status(), 200);
+    }
+    let mut other = Connection::open(proxy.address);
+    for _ in 0..20 {
+        assert_eq!(other.get("/", &[]).body.len(), 600_000);
+    }
+    assert_eq!(api.connections(), 1, "they share it");
 }
 
 /// An API that says half an answer to `/half`, none to all else, and tells how each was called off.

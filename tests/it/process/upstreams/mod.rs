@@ -4,10 +4,13 @@ mod answers;
 mod faults;
 mod h2c;
 mod h2c_breaks;
+mod h2c_ends;
 mod https;
+mod large;
 mod many;
 mod peers;
 mod places;
+mod ports;
 mod private;
 
 use std::io::{BufReader, Write as _};

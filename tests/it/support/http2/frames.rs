@@ -60,6 +60,14 @@ impl Frames {
         frames
     }
 
+    /// The server's end of a connection.
+    pub(crate) fn accept(stream: TcpStream) -> Self {
+        let mut frames = Self { stream, buffer: Vec::new() };
+        frames.try_send(frame(SETTINGS, 0, 0, b""));
+        let _ = frames.exactly(PREFACE.len());
+        frames
+    }
+
     /// Says nothing yet.
     pub(crate) fn silent(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();

@@ -167,10 +167,11 @@ impl Exchange {
         let _ = self.body.send_data(Bytes::new(), true);
     }
 
-    /// Ends the body with this field behind it.
-    pub(crate) fn end_with(&mut self, name: &'static str, value: &str) {
-        let trailers = HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())]);
-        self.body.send_trailers(trailers).unwrap();
+    /// Ends the body with these fields after it.
+    pub(crate) fn end_with(&mut self, trailers: &[(&str, &str)]) {
+        let fields =
+            trailers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        self.body.send_trailers(fields.collect()).unwrap();
     }
 
     /// Calls the request off.

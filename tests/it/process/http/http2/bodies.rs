@@ -72,7 +72,7 @@ fn trailers_come_through_in_both_directions() {
     let headers = [("trailer", "x-checksum"), ("te", "trailers")];
     let mut upload = client.upload("POST", "/", &headers);
     upload.send(b"hello");
-    upload.end_with("x-checksum", "5");
+    upload.end_with(&[("x-checksum", "5")]);
     let reply = upload.reply();
     assert_eq!((reply.text().as_str(), reply.trailers), ("hi", vec![("x-sum".into(), "7".into())]));
     let got = api.last();
@@ -89,7 +89,7 @@ fn trailers_that_were_not_announced_are_left_out() {
     let mut client = Client::open(proxy.address);
     let mut upload = client.upload("POST", "/", &[("trailer", "authorization")]);
     upload.send(b"hello");
-    upload.end_with("authorization", "Bearer a");
+    upload.end_with(&[("authorization", "Bearer a")]);
     assert_eq!(upload.reply().status, 200);
     assert_eq!(api.last().body, b"hello");
     assert!(api.last().trailers.is_empty(), "{:?}", api.last());

@@ -1,0 +1,173 @@
+//! How long the fields of a message may be, where h2 does not say that they are too long.
+//!
+//! h2 leaves out the fields of HTTP/2 trailers that are beyond its bound, and tells nobody. A message that lost its
+//! last fields looks whole. So trailers are measured as they come, and a connection ends before h2 leaves anything
+//! out. A peer can still pass h2's bound with a few bytes that stand for many (RFC 7541, 6.1). Who does so loses
+//! fields that nobody would send.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most bytes of an answer's head, and of its trailers.
+pub(crate) const MOST_IN_ANSWER: usize = 256 * 1024;
+
+/// Why a connection is ended whose peer sends too much behind a body.
+pub(crate) const TOO_LONG: &str = "the trailers of a message are too large (HTTP/2)";
+
+/// The length of a frame's first part (RFC 9113, 4.1).
+const FRAME_HEAD: usize = 9;
+
+/// Frames that carry fields (RFC 9113, 6.2 and 6.10).
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+
+/// The size of fields in bytes, with 32 for each of them (RFC 9113, 6.5.2).
+pub(crate) fn list_size(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
+
+/// The bound for h2, where trailers have at most `most` bytes as they come. Huffman's code makes eight bits of five
+/// at best (RFC 7541, B). The rest is for the 32 bytes of each field.
+pub(crate) fn list_bound(most: usize) -> u32 {
+    u32::try_from(most.saturating_mul(2).saturating_add(64 * 1024)).unwrap_or(u32::MAX)
+}
+
+/// An HTTP/2 connection that ends within trailers that are too long.
+#[derive(Debug)]
+pub(crate) struct LimitedTrailers<S> {
+    stream: S,
+    /// The most bytes of trailers, as they come.
+    most: usize,
+    head: [u8; FRAME_HEAD],
+    /// How many bytes of `head` have come.
+    known: usize,
+    /// Bytes that still belong to the frame before.
+    payload: usize,
+    /// The newest stream whose head has come.
+    newest: u32,
+    /// The length of the last fields, if they are trailers.
+    trailers: usize,
+    is_head: bool,
+}
+
+impl<S> LimitedTrailers<S> {
+    /// A connection whose first frame follows `preface` bytes.
+    pub(crate) fn new(stream: S, most: usize, preface: usize) -> Self {
+        let (head, known, payload) = ([0; FRAME_HEAD], 0, preface);
+        Self { stream, most, head, known, payload, newest: 0, trailers: 0, is_head: true }
+    }
+
+    /// Notes what has come. Returns false within trailers that are too long.
+    fn came(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let (payload, rest) = bytes.split_at(self.payload.min(bytes.len()));
+            self.payload -= payload.len();
+            let (head, rest) = rest.split_at((FRAME_HEAD - self.known).min(rest.len()));
+            self.head[self.known..][..head.len()].copy_from_slice(head);
+            self.known += head.len();
+            bytes = rest;
+            if self.known == FRAME_HEAD {
+                self.begin_frame();
+            }
+            if self.trailers > self.most {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn begin_frame(&mut self) {
+        let [a, b, c, kind, _, stream @ ..] = self.head;
+        let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+        (self.known, self.payload) = (0, length);
+        if kind == HEADERS {
+            // One bit is reserved. Fields of a stream that is not new may be its trailers.
+            let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+            (self.is_head, self.trailers) = (stream > self.newest, 0);
+            self.newest = self.newest.max(stream);
+        }
+        if !self.is_head && matches!(kind, HEADERS | CONTINUATION) {
+            self.trailers = self.trailers.saturating_add(length);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedTrailers<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let is_short = self.came(&buffer.filled()[before..]);
+        let too_long = || io::Error::new(io::ErrorKind::InvalidData, TOO_LONG);
+        Poll::Ready(is_short.then_some(()).ok_or_else(too_long))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedTrailers<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, stream: u32, length: u32) -> Vec<u8> {
+        let [_, length @ ..] = length.to_be_bytes();
+        let payload = vec![0; usize::from(length[2])];
+        [&length[..], &[kind, 4], &stream.to_be_bytes(), &payload].concat()
+    }
+
+    /// Whether trailers of at most 100 bytes came, in reads of this length.
+    fn pass(frames: &[Vec<u8>], reads: usize) -> bool {
+        let mut limited = LimitedTrailers::new((), 100, 3);
+        let bytes = [b"PRI", &frames.concat()[..]].concat();
+        bytes.chunks(reads).all(|piece| limited.came(piece))
+    }
+
+    #[test]
+    fn trailers_alone_are_measured_in_all_their_frames() {
+        let (data, settings) = (0, 4);
+        let head = [frame(HEADERS, 1, 200), frame(CONTINUATION, 1, 200), frame(data, 1, 200)];
+        let trailers =
+            |length| [&head[..], &[frame(HEADERS, 1, 60), frame(CONTINUATION, 1, length)]].concat();
+        let next = [frame(settings, 0, 200), frame(HEADERS, 3, 200), frame(HEADERS, 3, 100)];
+        for reads in [1, 2, 9, 10, 1000] {
+            assert!(pass(&head, reads), "a head");
+            assert!(pass(&[&trailers(40)[..], &next].concat(), reads), "100 bytes");
+            assert!(!pass(&trailers(41), reads), "101 bytes");
+        }
+    }
+}

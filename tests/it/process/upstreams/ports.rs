@@ -1,0 +1,192 @@
+//! What connections to servers cost this machine, and what this machine lacks.
+
+use std::io::{BufReader, Error, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use rustls::{ServerConnection, StreamOwned};
+use tidegate::tls::HTTP_1_1;
+
+use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::tls::Folder;
+use crate::support::upstream::{Upstream, read_head};
+use crate::support::{PATIENCE, wait_until};
+
+/// How a connection of the proxy ended, after `serve` had its turn.
+fn ending(mut stream: impl Read) -> Result<(), ErrorKind> {
+    let mut space = [0; 1024];
+    loop {
+        match stream.read(&mut space) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.kind()),
+        }
+    }
+}
+
+type Endings = std::sync::mpsc::Receiver<Result<(), ErrorKind>>;
+
+/// An API that does `serve` with each connection, and tells how the connection ended.
+fn api(serve: impl Fn(&TcpStream) + Send + Sync + 'static) -> (Upstream, Endings) {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let api = Upstream::raw(move |stream| {
+        let tell = tell.lock().unwrap().clone();
+        serve(&stream);
+        let _ = tell.send(ending(stream));
+    });
+    (api, told)
+}
+
+/// Each client that hung up left a port of this machine unusable for a minute.
+#[test]
+fn an_exchange_that_is_called_off_ends_with_a_reset() {
+    let asked = Arc::<Mutex<usize>>::default();
+    let count = asked.clone();
+    let (api, told) = api(move |mut stream| {
+        let head = read_head(&mut BufReader::new(stream)).unwrap();
+        if head.path() == "/half" {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf");
+        }
+        *count.lock().unwrap() += 1;
+    });
+    let proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"1h\"").start();
+    for (before, request) in [
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET /half HTTP/1.1\r\nhost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut client = Connection::open(proxy.address);
+        client.send(request);
+        wait_until("the API has it", || *asked.lock().unwrap() > before);
+        drop(client);
+        assert_eq!(
+            told.recv_timeout(PATIENCE).unwrap(),
+            Err(ErrorKind::ConnectionReset),
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_in_time_ends_with_a_reset() {
+    let (api, told) = api(|stream| drop(read_head(&mut BufReader::new(stream))));
+    let proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"100ms\"").start();
+    assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 504);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn an_exchange_by_tls_that_is_called_off_ends_with_a_reset() {
+    let folder = Folder::new();
+    let files = folder.write_server("api", &["127.0.0.1"]);
+    let config = folder.server(&files, &[HTTP_1_1], None);
+    for shakes_hands in [true, false] {
+        let ((begin, begun), config) = (channel(), config.clone());
+        let begin = Mutex::new(begin);
+        let (api, told) = api(move |mut stream| {
+            let begin = begin.lock().unwrap().clone();
+            if shakes_hands {
+                let mut stream =
+                    StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+                read_head(&mut BufReader::new(&mut stream));
+            } else {
+                let _ = stream.read(&mut [0; 1]);
+            }
+            let _ = begin.send(());
+        });
+        let upstream = format!("tls = {{ ca = {:?} }}\nresponse_timeout = \"1h\"", folder.ca());
+        let url = api.url().replace("http:", "https:");
+        let proxy = Proxy::of_one_worker(url).upstream(&upstream).start();
+        let mut client = Connection::open(proxy.address);
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        begun.recv_timeout(PATIENCE).unwrap();
+        drop(client);
+        assert_eq!(
+            told.recv_timeout(PATIENCE).unwrap(),
+            Err(ErrorKind::ConnectionReset),
+            "{shakes_hands}"
+        );
+    }
+}
+
+#[test]
+fn what_is_finished_ends_without_a_reset() {
+    let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+    let (api, told) = api(move |mut stream| {
+        read_head(&mut BufReader::new(stream));
+        let _ = stream.write_all(whole);
+    });
+    let mut proxy = Proxy::of_one_worker(&api).start();
+    assert_eq!(Connection::open(proxy.address).get("/", &[]).text(), "hi");
+    proxy.stop();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Ok(()), "an idle connection");
+
+    let (api, told) = self::api(move |mut stream| {
+        read_head(&mut BufReader::new(stream));
+        let _ = stream.write_all(whole);
+    });
+    let health = "health = { path = \"/healthz\", interval = \"1h\" }";
+    let _proxy = Proxy::of_one_worker(&api).upstream(health).start();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Ok(()), "a health check");
+}
+
+#[test]
+fn the_last_bytes_of_a_tunnel_arrive() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let api = Upstream::raw(move |mut stream| {
+        read_head(&mut BufReader::new(&stream));
+        let switched =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+        let _ = stream.write_all(switched.as_bytes());
+        let mut came = Vec::new();
+        let ended = stream.read_to_end(&mut came).map_err(|error: Error| error.kind());
+        let _ = tell.lock().unwrap().send((came.len(), ended.is_ok()));
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
+    assert_eq!(client.reply("GET").status, 101);
+    client.send(vec![b'x'; 1_000_000]);
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (1_000_000, true));
+}
+
+/// Sets how many files the proxy may have open.
+fn limit_files(proxy: &Tidegate, most: usize) {
+    let most = format!("--nofile={most}:");
+    let limited = Command::new("prlimit").args(["--pid", &proxy.pid().to_string(), &most]).status();
+    assert!(limited.unwrap().success());
+}
+
+/// A proxy that had no free port or file set healthy servers aside.
+#[test]
+fn what_this_machine_lacks_sets_no_server_aside() {
+    let api =
+        Upstream::saying(&["HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi"]);
+    let health = "health = { path = \"/\", interval = \"50ms\", unhealthy_after = 1 }";
+    for upstream in ["", health] {
+        let mut proxy = Proxy::of_one_worker(&api).upstream(upstream).start();
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/", &[]).status, 200);
+        limit_files(&proxy, 3);
+        for _ in 0..5 {
+            assert_eq!(client.get("/", &[]).status, 502);
+        }
+        let line = proxy.log.wait("upstream failed", |_| true);
+        let error = line["error"].as_str().unwrap();
+        assert!(error.contains("not the server but this machine has no open file left"), "{error}");
+        limit_files(&proxy, 1000);
+        assert_eq!(client.get("/", &[]).status, 200);
+        proxy.stop();
+        assert!(proxy.log.find("server down").is_none(), "{upstream}");
+    }
+}
