@@ -92,7 +92,7 @@ impl LogArgs {
         let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
         let mut bar = ProgressBar::new();
         let mut lines = LineCounts::default();
-        while let Some(next) = logs.next().map_err(Failure::run)? {
+        while let Some(next) = logs.next_request().map_err(Failure::run)? {
             match next {
                 Ok(record) => take(&record),
                 Err(FaultyLine { fault: LineFault::NoRequest(_), .. }) => lines.no_request += 1,

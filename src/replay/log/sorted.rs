@@ -123,7 +123,7 @@ impl SortedLogs {
     ///
     /// # Errors
     /// If a file cannot be read to its end. Nothing is read after that.
-    pub fn next(
+    pub fn next_request(
         &mut self,
     ) -> Result<Option<Result<Box<LogRecord<'static>>, FaultyLine>>, ReadError> {
         loop {
@@ -276,7 +276,7 @@ mod tests {
         let format = "$msec $remote_addr \"$request\" $status".parse().unwrap();
         let mut logs = SortedLogs::open(&inputs, &format).unwrap();
         let mut all = Vec::new();
-        while let Some(record) = logs.next().unwrap() {
+        while let Some(record) = logs.next_request().unwrap() {
             let record = record.unwrap();
             all.push((record.time.as_micros() / 1_000_000, record.path.into_owned()));
         }

@@ -316,7 +316,7 @@ fn real_log() -> Vec<Sent> {
     let mut logs = SortedLogs::open(&inputs, &Format::Combined).unwrap();
     let (mut log, mut clients) = (Vec::new(), Vec::new());
     let mut before: Option<Timestamp> = None;
-    while let Some(record) = logs.next().unwrap() {
+    while let Some(record) = logs.next_request().unwrap() {
         let record = record.unwrap();
         let address = record.client.unwrap();
         let known = clients.iter().position(|it| *it == address).unwrap_or_else(|| {
