@@ -238,6 +238,7 @@ fn headers() -> HeaderMap {
 
 fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
     let view = View {
+        methods: &[],
         path,
         query: None,
         method: &Method::GET,

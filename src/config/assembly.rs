@@ -139,13 +139,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         options: None,
     };
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
-    let methods: Arc<[Method]> = methods.collect::<HashSet<_>>().into_iter().collect();
-    for limit in &mut on {
-        limit.key.methods = methods.clone();
-        if let Some(candidate) = &mut limit.candidate {
-            Arc::make_mut(candidate).key.methods = methods.clone();
-        }
-    }
+    let methods: HashSet<Method> = methods.collect();
     find_lines(&mut on, &finished, &no_route);
     // A wrong value was replaced by another one, by which limits may differ.
     if !cx.has_errors() {
@@ -162,6 +156,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let read_headers: HashSet<_> =
         read_headers.chain(on.iter().flat_map(LimitSpec::headers)).cloned().collect();
     Some(Plan {
+        methods: methods.into_iter().collect(),
         read_headers: read_headers.into_iter().collect(),
         server,
         upstreams,

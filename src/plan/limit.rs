@@ -72,7 +72,6 @@ impl LimitSpec {
                 sources: Vec::new().into(),
                 missing: Missing::default(),
                 ipv6_prefix: 128,
-                methods: Arc::default(),
             },
             figures: Figures::Unlimited,
             counting: None,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 
 pub(crate) use self::calendar::Zone;
 pub(crate) use self::counting::{
@@ -74,6 +74,8 @@ pub struct Plan {
     pub(crate) no_route: RouteSpec,
     /// Finds a request's route.
     pub table: Table,
+    /// The methods that routes name, each once.
+    pub(crate) methods: Vec<Method>,
     /// The headers of a request that a limit, a route or an upstream reads, each once.
     pub(crate) read_headers: Vec<HeaderName>,
     /// Where buckets live.

@@ -69,7 +69,13 @@ struct UpstreamAnswer {
     /// The connection that the body comes on; `None` after the body's end.
     lease: Option<ConnectionLease>,
     time_limit: EventTimeout,
+    /// When the client got the last piece, if more are to come.
+    given: Option<Instant>,
 }
+
+/// A client that asks for the next piece so late has left the answer unread. If it has broken meanwhile, this says
+/// nothing about the server, which need not wait for ever.
+const UNREAD: Duration = Duration::from_secs(1);
 
 impl UpstreamAnswer {
     /// The body has ended. The connection can take another request.
@@ -115,7 +121,7 @@ impl ResponseBody {
             return Self::whole(Bytes::new());
         }
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
-        let streamed = UpstreamAnswer { incoming, lease, time_limit };
+        let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None };
         Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
@@ -177,7 +183,8 @@ impl ResponseBody {
             this.failed(&server, UpstreamFailure::Timeout, &error);
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
-        streamed.time_limit.renew();
+        let was_awaited = streamed.time_limit.renew();
+        let is_unread = || !was_awaited && streamed.given.is_some_and(|at| at.elapsed() >= UNREAD);
         let (cause, error) = match frame {
             Some(Err(error)) => (Cause(&error).to_string(), io::Error::other(error)),
             Some(Ok(frame)) if frame.trailers_ref().is_some_and(is_too_large) => {
@@ -191,6 +198,8 @@ impl ResponseBody {
                 // After trailers, or a piece that is known to be the last, hyper does not poll again.
                 if frame.is_trailers() || streamed.incoming.is_end_stream() {
                     streamed.release();
+                } else {
+                    streamed.given = Some(Instant::now());
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
@@ -201,6 +210,13 @@ impl ResponseBody {
         };
         let server = streamed.server();
         let told = format!("the answer from {server} broke off: {cause}");
+        if let (false, Some(lease)) = (is_unread(), &streamed.lease)
+            && this.ended.as_ref().is_some_and(|ended| {
+                ended.body_end.fault().is_none() && !ended.body_end.awaits_client()
+            })
+        {
+            lease.broke_off(&told);
+        }
         this.failed(&server, UpstreamFailure::Broken, &told);
         this.break_off(error, cx)
     }
@@ -229,12 +245,6 @@ impl ResponseBody {
             ended.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
-                if failure == UpstreamFailure::Broken
-                    && let BodySource::UpstreamAnswer(UpstreamAnswer { lease: Some(lease), .. }) =
-                        &self.source
-                {
-                    lease.broke_off(error);
-                }
                 ended.failed(server, failure, error);
                 ended.noted.failed(Some(server), failure);
             }

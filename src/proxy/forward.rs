@@ -93,7 +93,8 @@ pub(super) async fn send(
         Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get(),
     };
     let response_timeout = route.options().response_timeout;
-    let sending = Sending { response_timeout, affinity, wanted, private };
+    let sending =
+        Sending { client: address.address.into(), response_timeout, affinity, wanted, private };
     let asked = details.map(|details| &mut details.server);
     let answered = match upstream.send(&mut request, sending, asked).await {
         Ok(answered) => answered,

@@ -326,6 +326,7 @@ impl Proxy {
             path: &path,
             query: uri.query(),
             method: &head.method,
+            methods: &plan.methods,
             host,
             route: &route.name,
             client: address.address,

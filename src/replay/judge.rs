@@ -193,6 +193,7 @@ impl<'p> Judge<'p> {
         };
         let cert = self.text(&Fact::Certificate, &Logged::Untold, client);
         let view = View {
+            methods: &self.plan.methods,
             path: &path,
             query,
             method: &method,

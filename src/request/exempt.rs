@@ -85,6 +85,7 @@ mod tests {
             let path = NormalPath::parse(path, true).expect(path);
             let headers = HeaderMap::from_iter([header(value)]);
             let view = View {
+                methods: &[],
                 path: &path,
                 query: None,
                 method: &Method::GET,

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -148,6 +149,11 @@ impl BodyEnd {
     /// Whether all of the body was handed on.
     pub(crate) fn is_reached(&self) -> bool {
         matches!(self.progress(), None | Some(Progress::Reached(_)))
+    }
+
+    /// Whether the client has to send more.
+    pub(crate) fn awaits_client(&self) -> bool {
+        matches!(self.progress(), Some(Progress::Awaited))
     }
 
     /// Why the body did not reach its end.
@@ -330,16 +336,16 @@ impl EventTimeout {
         Self { limit, timer: None, waiting: false }
     }
 
-    /// The event came.
-    pub(crate) fn renew(&mut self) {
-        self.waiting = false;
+    /// The event came. Returns whether it was waited for.
+    pub(crate) fn renew(&mut self) -> bool {
+        mem::replace(&mut self.waiting, false)
     }
 
     /// To be polled while the event has not come. Ready once the wait has been too long.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
         // A limit that the clock cannot express never ends.
-        if !std::mem::replace(&mut self.waiting, true)
+        if !mem::replace(&mut self.waiting, true)
             && let Some(deadline) = Instant::now().checked_add(self.limit)
         {
             timer.as_mut().reset(deadline);

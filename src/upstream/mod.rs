@@ -39,7 +39,7 @@ use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
 use self::connect::{ConnectionSource, Connector};
 use self::connection::{Connection, NoHead};
-use self::health::{LONGEST_PAUSE, Standing, Trial, UpstreamState};
+use self::health::{ClientId, LONGEST_PAUSE, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
 use self::pool::{Pool, Shown};
 use self::retry::{RetryBudget, asked_pause, is_idempotent};
@@ -64,6 +64,8 @@ pub(crate) struct Upstream {
 
 /// How a request is to be sent.
 pub(crate) struct Sending<'r> {
+    /// Whose request it is.
+    pub(crate) client: ClientId,
     /// The route's own time-out for the response's head, if there is one.
     pub(crate) response_timeout: Option<Duration>,
     /// From the request's `hash_key`, where the upstream has one.
@@ -153,7 +155,7 @@ impl Upstream {
                 Some(Box::pin(entering).await.map_err(UpstreamError::Queue)?)
             }
         };
-        let Sending { response_timeout, affinity, mut wanted, private } = sending;
+        let Sending { client, response_timeout, affinity, mut wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let whole = request.body().is_empty();
         let repeatable = whole && is_idempotent(request.method());
@@ -195,7 +197,7 @@ impl Upstream {
             };
             note(place);
             let server = &self.servers[place];
-            let in_flight = InFlight::at(server, slot.take());
+            let in_flight = InFlight::at(server, client, slot.take());
             let (body_end, was_up) = (request.body().end(), server.state.is_up());
             let is_http2 = matches!(connection, Connection::Http2(_));
             let can_repeat = is_http2 || (whole && retries > 0);
@@ -221,6 +223,7 @@ impl Upstream {
                 }
                 Err(failure) => failure,
             };
+            let exchange = in_flight.exchange;
             slot = in_flight.into_slot();
             let NoHead { failure, unsent } = failure;
             let changes = matches!(failure, ServerFailure::Http1Required)
@@ -240,12 +243,14 @@ impl Upstream {
             let is_clients_fault = body_end.fault().is_some();
             let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
             let is_bystander = is_known && !failure.is_of_stream();
-            // A request that breaks each connection on which it is sent speaks once against a server.
+            // A request that breaks each connection on which it is sent speaks once against a server. A server need not
+            // wait for a client that sends its request slowly.
             let is_servers_fault = failure.is_servers_fault()
-                && !(is_clients_fault || is_known || failed.contains(&place));
+                && !(is_clients_fault || is_known || failed.contains(&place))
+                && !body_end.awaits_client();
             let error = server.failed(failure);
             if is_servers_fault {
-                self.state.broke_off(&server.state, &error);
+                self.state.broke_off(&server.state, exchange, &error);
             }
             let kept = kept.filter(|_| repeatable || is_unprocessed);
             let body = match whole {
@@ -376,9 +381,10 @@ impl Upstream {
         };
         match (&mut connection, made_for) {
             (Connection::Http1(connection), _) => connection.made_for = made_for,
-            (Connection::Http2(shared), Wanted::Any | Wanted::Http2) => {
+            (Connection::Http2(shared), Wanted::Any | Wanted::Http2) if is_for_all => {
                 server.pool.share(shared.clone(), made_for);
             }
+            (Connection::Http2(_), Wanted::Any | Wanted::Http2) => {}
             // The server speaks HTTP/2 alone. A connection that was to be HTTP/1.1 is not shared.
             (Connection::Http2(_), Wanted::Http1 | Wanted::Own) => server.pool.note(None),
         }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::body::BodyEnd;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
-use super::health::{ServerState, Standing, UpstreamState};
+use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
 use super::pool::Pool;
 use super::queue::RequestSlot;
 use super::wanted::Wanted;
@@ -36,14 +36,20 @@ pub(super) struct Server {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) server: Arc<Server>,
+    pub(super) exchange: ExchangeBegin,
     /// Its place among `max_requests`.
     slot: Option<RequestSlot>,
 }
 
 impl InFlight {
-    pub(super) fn at(server: &Arc<Server>, slot: Option<RequestSlot>) -> Self {
-        server.state.begin();
-        Self { server: server.clone(), slot }
+    pub(super) fn at(server: &Arc<Server>, client: ClientId, slot: Option<RequestSlot>) -> Self {
+        let exchange = server.state.begin(client);
+        Self { server: server.clone(), exchange, slot }
+    }
+
+    /// The answer came to its end.
+    fn finished(&self) {
+        self.server.upstream.finished(&self.server.state, self.exchange);
     }
 
     /// Ends the exchange with this server. The request keeps its slot for another try.
@@ -81,11 +87,6 @@ impl Server {
 
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
         self.pool.take(self.possible(wanted))
-    }
-
-    /// An answer of the server came to its end.
-    fn finished(&self) {
-        self.upstream.finished(&self.state);
     }
 }
 
@@ -168,7 +169,7 @@ impl ConnectionLease {
     /// `max_requests` goes to the next request.
     pub(crate) fn switch(&mut self) {
         self.in_flight.slot = None;
-        self.in_flight.server.finished();
+        self.in_flight.finished();
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
         }
@@ -178,7 +179,7 @@ impl ConnectionLease {
     pub(crate) fn broke_off(&self, error: &dyn Display) {
         let server = &self.in_flight.server;
         if self.connection.breaks() {
-            server.upstream.broke_off(&server.state, error);
+            server.upstream.broke_off(&server.state, self.in_flight.exchange, error);
         }
     }
 
@@ -186,7 +187,7 @@ impl ConnectionLease {
     /// spoilt or the request's body is still on its way.
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
-        server.finished();
+        self.in_flight.finished();
         if !self.body_end.is_reached() {
             return;
         }

@@ -155,6 +155,7 @@ fn describe(
     }
     let none = PathParams::none();
     let view = View {
+        methods: &plan.methods,
         path: &path,
         query: uri.query(),
         method,

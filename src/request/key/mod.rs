@@ -6,7 +6,6 @@ mod source;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -43,8 +42,6 @@ pub struct KeySpec {
     pub missing: Missing,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub ipv6_prefix: u8,
-    /// The methods that routes name. They count by their name, as the usual ones do.
-    pub methods: Arc<[Method]>,
 }
 
 /// The parts of a request from which keys are read.
@@ -56,6 +53,8 @@ pub struct View<'r> {
     pub query: Option<&'r str>,
     /// The method.
     pub method: &'r Method,
+    /// The methods that routes name. They count by their names, as the usual ones do.
+    pub methods: &'r [Method],
     /// The host in its normal form.
     pub host: &'r str,
     /// The route's name.
@@ -96,7 +95,7 @@ impl KeySpec {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
-            match source.push(request, self, &mut builder) {
+            match source.push(request, self.ipv6_prefix, &mut builder) {
                 Found::Once => {}
                 Found::Nowhere => {
                     builder.push_absent();

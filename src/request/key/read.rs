@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 
-use super::{KeySource, KeySpec, View, ip_text};
+use super::{KeySource, View, ip_text};
 use crate::limit::key::KeyBuilder;
 use crate::percent::{decode, decode_query};
 use crate::request::method::counted;
@@ -30,13 +30,13 @@ impl KeySource {
     pub(super) fn push(
         &self,
         request: &View<'_>,
-        spec: &KeySpec,
+        ipv6_prefix: u8,
         builder: &mut KeyBuilder,
     ) -> Found {
         match self {
-            Self::Ip => builder.push_plain(&ip_text(request.client, spec.ipv6_prefix)),
+            Self::Ip => builder.push_plain(&ip_text(request.client, ipv6_prefix)),
             Self::Path => builder.push(request.path.matching().as_bytes()),
-            Self::Method => builder.push(counted(request.method, &spec.methods).as_bytes()),
+            Self::Method => builder.push(counted(request.method, request.methods).as_bytes()),
             Self::Host => builder.push(request.host.as_bytes()),
             Self::Route => builder.push(request.route.as_bytes()),
             Self::Header(name) if has_ambiguous_alias(request.headers, name) => {
@@ -60,7 +60,7 @@ impl KeySource {
             Self::FirstOf(sources) => {
                 for (place, source) in sources.iter().enumerate() {
                     builder.alternative(place);
-                    match source.push(request, spec, builder) {
+                    match source.push(request, ipv6_prefix, builder) {
                         Found::Nowhere => {}
                         found => return found,
                     }

@@ -19,7 +19,7 @@ const PLAIN: Request<'_> =
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
-    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64, methods: Default::default() }
+    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64 }
 }
 
 fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError> {
@@ -32,6 +32,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
     let params =
         if pattern.matches(&path) { PathParams::of(&pattern, &path) } else { PathParams::none() };
     spec.key(&View {
+        methods: &[],
         path: &path,
         query: request.query,
         method: &Method::GET,

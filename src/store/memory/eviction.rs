@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::Memory;
-use super::shard::{Evicted, Identity, Shard};
+use super::identity::Identity;
+use super::shard::{Evicted, Shard};
 use super::shares::Limits;
 use crate::limit::time::Now;
 

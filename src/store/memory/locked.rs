@@ -3,7 +3,8 @@
 use parking_lot::MutexGuard;
 
 use super::Memory;
-use super::shard::{Identity, Shard};
+use super::identity::Identity;
+use super::shard::Shard;
 use crate::limit::decide::PerAsk;
 
 impl Memory {

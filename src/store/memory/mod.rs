@@ -9,6 +9,7 @@
 mod blocks;
 mod eviction;
 mod full;
+mod identity;
 mod locked;
 mod over;
 mod packed;
@@ -25,11 +26,12 @@ use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
+pub(super) use self::identity::Identity;
+use self::identity::LimitMark;
 use self::locked::shard_number;
 pub(crate) use self::over::OverCount;
 use self::resets::Resets;
-pub(super) use self::shard::Identity;
-use self::shard::{Due, LimitMark, Shard};
+use self::shard::{Due, Shard};
 use self::shares::Shares;
 use super::claim::{BucketAsk, BucketReceipt, Claim};
 use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Memory;
-use super::shard::{Identity, LimitMark};
+use super::identity::{Identity, LimitMark};
 
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Want};

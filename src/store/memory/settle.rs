@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use super::Memory;
-use super::shard::{Due, Identity, Shard};
+use super::identity::Identity;
+use super::shard::{Due, Shard};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, Want};
 use crate::limit::rate::Cost;

@@ -10,48 +10,12 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::blocks::Blocks;
+use super::identity::{Identity, LimitMark};
 use super::packed::Packed;
 use super::shares::{Limits, Shares};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
-
-/// Identifies a bucket by 96 bits of a keyed hash and by the mark of its limit. The hash is keyed so that no
-/// client can make two buckets collide. Only the mark shows which limit a bucket of the table belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::store) struct Identity {
-    /// Chooses the shard. The upper half is the mark of the limit.
-    pub(super) shard: u64,
-    /// Chooses the place within the shard.
-    pub(super) place: u64,
-}
-
-impl Identity {
-    /// Uses only 32 bits of the first half of the hash.
-    pub(super) fn new(limit: LimitMark, first_half: u64, second_half: u64) -> Self {
-        let shard = u64::from(limit.0) << 32 | first_half & u64::from(u32::MAX);
-        Self { shard, place: second_half }
-    }
-
-    pub(super) fn limit(self) -> LimitMark {
-        LimitMark(u32::try_from(self.shard >> 32).unwrap_or_default())
-    }
-}
-
-/// Marks the buckets of one limit with one algorithm and one key. Among a thousand limits, the probability
-/// that two have the same mark is 1 in 8,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct LimitMark(u32);
-
-impl LimitMark {
-    /// The mark for these fingerprints of the limit's name and key sources, and for the algorithm's number.
-    pub(super) fn of(name: u64, sources: u64, algorithm: u64) -> Self {
-        // The golden ratio in 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
-        let mixed =
-            (name ^ sources.rotate_left(29) ^ algorithm).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self(u32::try_from(mixed >> 32).unwrap_or_default())
-    }
-}
 
 /// When a bucket is full, and may be forgotten without effect. Before that it may be evicted to make room,
 /// unless it owes tokens. Kept in one word, to save memory in each bucket.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
-use super::shard::{Identity, LimitMark};
+use super::identity::{Identity, LimitMark};
 
 /// The buckets of each limit. The share of a limit is the table's bound divided by the number of limits that have
 /// buckets.

@@ -7,12 +7,7 @@ use crate::request::key::{KeySource, KeySpec, Missing};
 fn limit(name: &str) -> Arc<LimitSpec> {
     let sources = vec![KeySource::Path].into();
     Arc::new(LimitSpec {
-        key: KeySpec {
-            sources,
-            missing: Missing::Shared,
-            ipv6_prefix: 64,
-            methods: Default::default(),
-        },
+        key: KeySpec { sources, missing: Missing::Shared, ipv6_prefix: 64 },
         counting: Some(CountingKind::TokenBucket),
         ..LimitSpec::new(Name::new(name).unwrap())
     })

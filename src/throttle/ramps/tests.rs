@@ -42,6 +42,7 @@ fn throttle(plan: &Plan) -> Throttle {
 async fn refusal(throttle: &Throttle, plan: &Plan, now: Timestamp) -> Option<Option<u64>> {
     let (path, headers) = (NormalPath::parse("/", true).unwrap(), HeaderMap::new());
     let request = View {
+        methods: &[],
         path: &path,
         query: None,
         method: &Method::GET,

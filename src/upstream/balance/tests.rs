@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
@@ -40,12 +41,7 @@ fn servers(weights: &[u32]) -> Vec<Arc<Server>> {
 
 fn by_hash() -> Balance {
     let sources = vec!["ip".parse().unwrap()].into();
-    Balance::Hash(KeySpec {
-        sources,
-        missing: Missing::Skip,
-        ipv6_prefix: 64,
-        methods: Default::default(),
-    })
+    Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix: 64 })
 }
 
 /// How many of these requests each server gets.
@@ -95,15 +91,19 @@ fn workers_take_turns_together() {
 #[test]
 fn the_busier_of_two_is_spared() {
     let servers = servers(&[1, 1]);
-    let _busy: Vec<_> = (0..5).map(|_| InFlight::at(&servers[0], None)).collect();
+    let _busy: Vec<_> = (0..5)
+        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None))
+        .collect();
     assert_eq!(counts(&servers, Balance::LeastRequests, 10), [0, 10]);
 }
 
 #[test]
 fn a_heavy_server_may_be_busier() {
     let servers = servers(&[10, 1]);
-    let _busy: Vec<_> = (0..5).map(|_| InFlight::at(&servers[0], None)).collect();
-    let _one = InFlight::at(&servers[1], None);
+    let _busy: Vec<_> = (0..5)
+        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None))
+        .collect();
+    let _one = InFlight::at(&servers[1], IpAddr::from([192, 0, 2, 1]).into(), None);
     assert_eq!(counts(&servers, Balance::LeastRequests, 10), [10, 0], "5/10 is less than 1/1");
 }
 
@@ -126,7 +126,11 @@ fn servers_with_few_requests_get_them_by_their_weights() {
     for _ in 0..1_000 {
         let place = chooser.choose(&servers, &[], None).unwrap();
         counts[place] += 1;
-        in_flight.push_back(InFlight::at(&servers[place], None));
+        in_flight.push_back(InFlight::at(
+            &servers[place],
+            IpAddr::from([192, 0, 2, 1]).into(),
+            None,
+        ));
         if in_flight.len() > 1 {
             in_flight.pop_front();
         }
@@ -223,7 +227,7 @@ async fn a_server_that_came_back_gets_its_share_little_by_little() {
 #[test]
 fn a_request_under_way_counts_until_it_ends() {
     let server = &servers(&[1])[0];
-    let guard = InFlight::at(server, None);
+    let guard = InFlight::at(server, IpAddr::from([192, 0, 2, 1]).into(), None);
     assert_eq!(server.state.in_flight(), 1);
     drop(guard);
     assert_eq!(server.state.in_flight(), 0);

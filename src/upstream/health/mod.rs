@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::check::CheckError;
+pub(super) use self::server::ExchangeBegin;
 pub(super) use self::server::LONGEST_PAUSE;
-pub(crate) use self::server::ServerState;
+pub(crate) use self::server::{ClientId, ServerState};
 use self::server::{HealthChange, MOST_BREAKS, ServerRecord};
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
@@ -105,10 +106,15 @@ impl UpstreamState {
     }
 
     /// A server broke off an exchange, or did not answer in time.
-    pub(super) fn broke_off(&self, server: &ServerState, error: &dyn Display) {
+    pub(super) fn broke_off(
+        &self,
+        server: &ServerState,
+        exchange: ExchangeBegin,
+        error: &dyn Display,
+    ) {
+        let Some((client, answered)) = server.broke(exchange) else { return };
         self.note(server, error, |record, now| {
-            record.breaks = record.breaks.saturating_add(1);
-            if record.breaks >= MOST_BREAKS && record.aside_until.is_none() {
+            if record.breaks_off(client, answered, now) {
                 record.set_aside(now);
             }
         });
@@ -116,9 +122,13 @@ impl UpstreamState {
 
     /// An answer of a server came to its end. That does not bring the server back if it is set aside: it may be
     /// finishing its last requests.
-    pub(super) fn finished(&self, server: &ServerState) {
+    pub(super) fn finished(&self, server: &ServerState, exchange: ExchangeBegin) {
+        server.finished(exchange);
         if !server.is_sound() {
-            server.note(|record, _| (record.breaks, record.times_aside) = (0, 0));
+            server.note(|record, _| {
+                (record.breaks, record.times_aside) = (0, 0);
+                record.answers();
+            });
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the process knows of one server, and whether the server gets requests.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,12 +14,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::upstream) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// This many broken exchanges in a row set a server aside. A single one may be the fault of its request.
 pub(super) const MOST_BREAKS: u32 = 3;
+/// Broken exchanges of one client alone set a server aside only if it answers nobody else for this long.
+const LONE_CLIENT: Duration = Duration::from_secs(10);
 /// The time in which the share of a server that came back grows to the full share.
 const SLOW_START: Duration = Duration::from_secs(10);
 /// The share of a server that has just come back, in percent.
 const LEAST_SHARE: u32 = 10;
 /// The share of a server that was not away, in percent.
 const FULL_SHARE: u32 = 100;
+
+/// No address has this identity.
+const NOBODY: ClientId = ClientId(1 << 63);
 
 /// What the process knows of one server.
 #[derive(Debug)]
@@ -27,6 +33,11 @@ pub(crate) struct ServerState {
     in_flight: AtomicUsize,
     /// Requests that were sent again after this server had failed.
     retries: AtomicU64,
+    /// Exchanges that came to their end, and exchanges that broke.
+    ended: AtomicU64,
+    broken: AtomicU64,
+    /// The client that got the last whole answer.
+    answered: AtomicU64,
     /// Whether there is nothing to remember in `record`. Most requests read this alone.
     is_sound: AtomicBool,
     record: Mutex<ServerRecord>,
@@ -41,6 +52,10 @@ pub(in crate::upstream) struct ServerRecord {
     pub(in crate::upstream) times_aside: u32,
     /// Broken exchanges since its last whole answer.
     pub(super) breaks: u32,
+    /// The client of the first of them, and when it broke.
+    broken_first: Option<(ClientId, Instant)>,
+    /// They are of several clients.
+    is_broken_for_several: bool,
     /// It asked for a pause until this time.
     pub(in crate::upstream) paused_until: Option<Instant>,
     /// It has failed its health checks.
@@ -51,6 +66,28 @@ pub(in crate::upstream) struct ServerRecord {
     pub(super) contrary_checks: u32,
     /// When it came back. `None` after the slow start.
     returned: Option<Instant>,
+}
+
+/// Stands for a client in what is known of a server's exchanges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientId(u64);
+
+impl From<IpAddr> for ClientId {
+    /// An IPv6 address counts by its network.
+    fn from(address: IpAddr) -> Self {
+        Self(match address {
+            IpAddr::V4(address) => u64::from(address.to_bits()),
+            IpAddr::V6(address) => !(u64::try_from(address.to_bits() >> 64).unwrap_or_default()),
+        })
+    }
+}
+
+/// What is known of one exchange when it begins.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::upstream) struct ExchangeBegin {
+    client: ClientId,
+    ended: u64,
+    broken: u64,
 }
 
 /// Whether a server gets requests.
@@ -95,6 +132,28 @@ impl ServerRecord {
         self.paused_until = self.paused_until.filter(|until| *until > now);
     }
 
+    /// An exchange broke. Returns whether this sets the server aside. The breaks of one client alone may be what this
+    /// client makes of a server that is well. `answered` is the client that got the last whole answer.
+    pub(super) fn breaks_off(
+        &mut self,
+        client: ClientId,
+        answered: ClientId,
+        now: Instant,
+    ) -> bool {
+        let (first, since) = *self.broken_first.get_or_insert((client, now));
+        self.is_broken_for_several |= first != client;
+        self.breaks = self.breaks.saturating_add(1);
+        let is_lone = !self.is_broken_for_several && answered != client;
+        self.breaks >= MOST_BREAKS
+            && self.aside_until.is_none()
+            && (!is_lone || now.saturating_duration_since(since) >= LONE_CLIENT)
+    }
+
+    /// An answer came whole, or its head did.
+    pub(super) fn answers(&mut self) {
+        (self.broken_first, self.is_broken_for_several) = (None, false);
+    }
+
     pub(in crate::upstream) fn set_aside(&mut self, now: Instant) {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.times_aside.min(16)).min(LONGEST_PAUSE);
         self.times_aside = self.times_aside.saturating_add(1);
@@ -109,6 +168,9 @@ impl ServerState {
             url: url.into(),
             in_flight: AtomicUsize::new(0),
             retries: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+            answered: AtomicU64::new(NOBODY.0),
             is_sound: AtomicBool::new(true),
             record: Mutex::default(),
         }
@@ -143,8 +205,27 @@ impl ServerState {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(in crate::upstream) fn begin(&self) {
+    pub(in crate::upstream) fn begin(&self, client: ClientId) -> ExchangeBegin {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let (ended, broken) = (&self.ended, &self.broken);
+        let (ended, broken) = (ended.load(Ordering::Relaxed), broken.load(Ordering::Relaxed));
+        ExchangeBegin { client, ended, broken }
+    }
+
+    /// An answer came whole.
+    pub(super) fn finished(&self, exchange: ExchangeBegin) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.answered.store(exchange.client.0, Ordering::Relaxed);
+    }
+
+    /// An exchange broke. Returns the client of this exchange, and the one that got the last whole answer. `None` where
+    /// the server gave more whole answers meanwhile than it broke exchanges: then the break says nothing about it.
+    pub(super) fn broke(&self, exchange: ExchangeBegin) -> Option<(ClientId, ClientId)> {
+        let broken = self.broken.fetch_add(1, Ordering::Relaxed) + 1 - exchange.broken;
+        let ended = self.ended.load(Ordering::Relaxed) - exchange.ended;
+        let answered = ClientId(self.answered.load(Ordering::Relaxed));
+        let answered = if answered == NOBODY { exchange.client } else { answered };
+        (broken >= ended).then_some((exchange.client, answered))
     }
 
     pub(in crate::upstream) fn end(&self) {

@@ -14,12 +14,8 @@ use tidegate::store::{BucketAsk, BucketKey};
 
 /// A limit by client address that takes one token and decides locally where it must.
 pub(crate) fn limit(name: &str) -> LimitSpec {
-    let key = KeySpec {
-        sources: vec![KeySource::Ip].into(),
-        missing: Missing::Shared,
-        ipv6_prefix: 64,
-        methods: Default::default(),
-    };
+    let key =
+        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
     LimitSpec {
         key,
         figures: Figures::Limited(bucket("1/h", 10)),

@@ -233,7 +233,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
         missing: spec.key.missing,
         ipv6_prefix: inherited.ipv6_prefix,
-        methods: Arc::default(),
     };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides =

@@ -168,12 +168,7 @@ fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
         BalanceWord::Hash => {
             let sources: Vec<KeySource> = sources?;
             let sources = sources.into();
-            Balance::Hash(KeySpec {
-                sources,
-                missing: Missing::Skip,
-                ipv6_prefix,
-                methods: Default::default(),
-            })
+            Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix })
         }
     })
 }

@@ -25,12 +25,8 @@ use crate::store::BucketKey;
 const HOUR: u64 = 3_600_000_000;
 
 fn limit(name: &str) -> LimitSpec {
-    let key = KeySpec {
-        sources: vec![KeySource::Ip].into(),
-        missing: Missing::Shared,
-        ipv6_prefix: 64,
-        methods: Arc::default(),
-    };
+    let key =
+        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
     LimitSpec { key, ..LimitSpec::new(Name::new(name).unwrap()) }
 }
 

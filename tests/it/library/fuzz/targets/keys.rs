@@ -32,12 +32,7 @@ pub(super) fn check(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let Some(sources) = lines.next().and_then(sources) else { return };
     let Some(parts) = lines.next().and_then(|line| parts(line, lines)) else { return };
-    let spec = |missing| KeySpec {
-        sources: sources.clone().into(),
-        missing,
-        ipv6_prefix: 64,
-        methods: Default::default(),
-    };
+    let spec = |missing| KeySpec { sources: sources.clone().into(), missing, ipv6_prefix: 64 };
     let Some(Ok(Some(key))) = key(&spec(Missing::Shared), &parts) else {
         for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
             // Two values, or one with two meanings, are never a key.
@@ -97,6 +92,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
     let pattern: Pattern = "/{first}/{*rest}".parse().unwrap();
     let is_matched = path.matching().matches('/').count() > 1;
     Some(spec.key(&View {
+        methods: &[],
         path: &path,
         query: parts.query,
         method: &parts.method,
@@ -131,36 +127,41 @@ fn is_whole(key: &Key, sources: &[KeySource]) {
 /// The value of a source, read in the slow and obvious way. The outer `None` is for sources, and for
 /// requests, that this does not read.
 fn read(source: &KeySource, parts: &Parts<'_>) -> Option<Option<Vec<u8>>> {
-    let value = match source {
-        KeySource::Method => Some(parts.method.as_str().into()),
-        KeySource::Host => Some(b"api.example".into()),
-        KeySource::Route => Some(b"route".into()),
-        KeySource::Cert => None,
-        KeySource::Path => {
-            let path = NormalPath::parse(parts.path, true).unwrap();
-            Some(path.matching().into())
-        }
-        KeySource::Ip => Some(match canonical(parts.client) {
-            IpAddr::V4(v4) => v4.to_string().into_bytes(),
-            IpAddr::V6(v6) => {
-                let network = ipnet::Ipv6Net::new(v6, 64).unwrap().trunc();
-                network.to_string().into_bytes()
+    let value =
+        match source {
+            KeySource::Method => Some(match parts.method.as_str() {
+                usual @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS"
+                | "QUERY") => usual.into(),
+                _ => "other".into(),
+            }),
+            KeySource::Host => Some(b"api.example".into()),
+            KeySource::Route => Some(b"route".into()),
+            KeySource::Cert => None,
+            KeySource::Path => {
+                let path = NormalPath::parse(parts.path, true).unwrap();
+                Some(path.matching().into())
             }
-        }),
-        KeySource::Header(name) if name != "authorization" => {
-            parts.headers.get(name).map(|value| value.as_bytes().to_vec())
-        }
-        KeySource::Query(name) => {
-            let pairs = parts.query.unwrap_or_default().split('&').map(|pair| {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                (decoded(name), decoded(value))
-            });
-            let mut values = pairs.filter(|(found, _)| found == name.as_bytes());
-            // Without a query there is no pair, not one without a name.
-            parts.query.and_then(|_| values.next()).map(|(_, value)| value)
-        }
-        _ => return None,
-    };
+            KeySource::Ip => Some(match canonical(parts.client) {
+                IpAddr::V4(v4) => v4.to_string().into_bytes(),
+                IpAddr::V6(v6) => {
+                    let network = ipnet::Ipv6Net::new(v6, 64).unwrap().trunc();
+                    network.to_string().into_bytes()
+                }
+            }),
+            KeySource::Header(name) if name != "authorization" => {
+                parts.headers.get(name).map(|value| value.as_bytes().to_vec())
+            }
+            KeySource::Query(name) => {
+                let pairs = parts.query.unwrap_or_default().split('&').map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decoded(name), decoded(value))
+                });
+                let mut values = pairs.filter(|(found, _)| found == name.as_bytes());
+                // Without a query there is no pair, not one without a name.
+                parts.query.and_then(|_| values.next()).map(|(_, value)| value)
+            }
+            _ => return None,
+        };
     Some(value)
 }
 
