@@ -23,9 +23,9 @@ use tokio::time::{Instant, timeout};
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, Worker};
-use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{ClientLeft, ResponseBody, Uptake, invalid_name};
+use crate::proxy::{ClientLeft, ResponseBody, invalid_name};
+use crate::upstream::body::BodyEnd;
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -60,25 +60,22 @@ pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<ClientConnection>,
     worker: Arc<Worker>,
-    draining: Receiver<bool>,
+    news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let proxy = worker.proxy.clone();
     client.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawned = Spawner::default();
-    let (builder, tolerance, largest_head) = {
-        let server = &proxy.active().plan.server;
-        (builder(server, spawned.clone()), server.body_timeout, server.max_header_size)
-    };
+    let builder = builder(proxy.max_header_size(), spawned.clone());
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
-        let refused = refused(&request, largest_head).map(|(status, reason)| {
+        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), BodyEnd::awaited());
+        let refused = refused(&request, proxy.max_header_size()).map(|(status, reason)| {
             worker.refuse(reason.to_owned(), client.peer.address);
             status
         });
         // hyper hands this stream's future to the spawner before it takes the next request.
-        uptakes.0.lock().uptake = Some(uptake.clone());
+        uptakes.0.lock().uptake = uptake.clone();
         async move {
             first_look().await;
             let mut answer = match refused {
@@ -91,8 +88,8 @@ pub(super) async fn serve(
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let streams = Streams { spawned, running: FuturesUnordered::new() };
-    let mut serving = Http2Serving { connection, streams, tolerance };
-    match ConnectionWatch::new(&client, draining).during(&mut serving).await {
+    let mut serving = Http2Serving { connection, streams, client: client.clone() };
+    match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(ended) => ended,
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
@@ -103,8 +100,8 @@ pub(super) async fn serve(
     }
 }
 
-fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
-    let most_read = server.max_header_size + REFUSED_HERE;
+fn builder(max_header_size: usize, spawner: Spawner) -> http2::Builder<Spawner> {
+    let most_read = max_header_size + REFUSED_HERE;
     let mut builder = http2::Builder::new(spawner);
     builder
         .max_concurrent_streams(MOST_STREAMS)
@@ -150,7 +147,7 @@ struct Spawner(Arc<Mutex<Spawned>>);
 struct Spawned {
     waiting: Vec<RunningStream>,
     /// The uptake of the stream that is spawned next.
-    uptake: Option<Arc<Uptake>>,
+    uptake: BodyEnd,
 }
 
 impl<F> Executor<F> for Spawner
@@ -159,7 +156,7 @@ where
 {
     fn execute(&self, work: F) {
         let mut spawned = self.0.lock();
-        let uptake = spawned.uptake.take();
+        let uptake = mem::take(&mut spawned.uptake);
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(work) as Work, registration);
         spawned.waiting.push(RunningStream { work, handle, uptake, is_new: true });
@@ -176,7 +173,8 @@ struct Streams {
 struct RunningStream {
     work: Abortable<Work>,
     handle: AbortHandle,
-    uptake: Option<Arc<Uptake>>,
+    /// How far the client has taken the response.
+    uptake: BodyEnd,
     /// It was not polled yet.
     is_new: bool,
 }
@@ -215,8 +213,8 @@ impl Streams {
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) -> bool {
         let mut any = false;
         for stream in &self.running {
-            let since = stream.uptake.as_ref().and_then(|uptake| *uptake.lock());
-            if since.is_some_and(|since| since + tolerance <= now) {
+            let since = stream.uptake.awaits_receiver_since(now);
+            if since.is_some_and(|since| now.duration_since(since) >= tolerance) {
                 stream.handle.abort();
                 any = true;
             }
@@ -229,7 +227,7 @@ impl Streams {
 struct Http2Serving<S: HttpService<Incoming>> {
     connection: http2::Connection<TokioIo<ClientStream>, S, Spawner>,
     streams: Streams,
-    tolerance: Duration,
+    client: Arc<ClientConnection>,
 }
 
 impl<S> Serving for Http2Serving<S>
@@ -259,6 +257,11 @@ where
     }
 
     fn look(&mut self, now: Instant) -> Option<Overdue> {
-        self.streams.end_stalled(now, self.tolerance).then_some(Overdue::Response)
+        let phase = &self.client.phase;
+        // While the socket is full, a stream may just not have had its turn. The connection's own time runs.
+        if phase.is_write_waiting() {
+            return None;
+        }
+        self.streams.end_stalled(now, phase.times().body()).then_some(Overdue::Response)
     }
 }

@@ -5,10 +5,13 @@ use std::pin::pin;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
+use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::io::{InspectReader, InspectWriter};
 
+use crate::clock::FAR;
 use crate::proxy::Switched;
+use crate::upstream::times::ClientTimes;
 
 /// How a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +23,13 @@ pub(super) enum TunnelEnd {
 }
 
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
-/// from the client or gone to the client for `time_limit`.
-pub(super) async fn join(switched: Switched) -> TunnelEnd {
-    let Switched { client, server, time_limit, slots: _slots, lease: _lease } = switched;
+/// from the client or gone to the client for `tunnel_timeout`. News may have changed that time.
+pub(super) async fn join(
+    switched: Switched,
+    times: &ClientTimes,
+    mut news: Receiver<bool>,
+) -> TunnelEnd {
+    let Switched { client, server, slots: _slots, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else {
         return TunnelEnd::Closed;
@@ -32,18 +39,16 @@ pub(super) async fn join(switched: Switched) -> TunnelEnd {
     let client = InspectWriter::new(TokioIo::new(client), note);
     let (mut client, mut server) = (InspectReader::new(client, note), TokioIo::new(server));
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
-    let due = || moved.lock().checked_add(time_limit);
-    while let Some(deadline) = due() {
+    loop {
+        let (now, due) = (Instant::now(), moved.lock().checked_add(times.tunnel()));
+        if due.is_some_and(|due| due <= now) {
+            return TunnelEnd::Silent;
+        }
         tokio::select! {
             _ = copying.as_mut() => return TunnelEnd::Closed,
-            () = sleep_until(deadline) => {
-                if due().is_some_and(|due| due <= Instant::now()) {
-                    return TunnelEnd::Silent;
-                }
-            }
+            // `FAR` stands in for a time that the clock cannot express.
+            () = sleep_until(due.unwrap_or(now + FAR)) => {}
+            Ok(()) = news.changed() => {}
         }
     }
-    // The clock cannot express the end of the time limit.
-    let _ = copying.await;
-    TunnelEnd::Closed
 }

@@ -99,7 +99,7 @@ pub(super) async fn send(
         let taken = switching.is_some() && exchange.body_end.is_reached();
         return match exchange.head.extensions.remove().filter(|_| taken) {
             Some(client) => {
-                let (answer, switched) = switch(client, answered, plan);
+                let (answer, switched) = switch(client, answered);
                 exchange.switched = Some(Box::new(switched));
                 Ok(answer)
             }
@@ -155,8 +155,8 @@ fn body_of(
     match exchange.body.take() {
         Some(body) => {
             let most = most_bytes(plan, route);
-            let time_limit = plan.server.body_timeout;
-            RequestBody::streamed(body, most, time_limit, trailers, client.overhead.clone())
+            let times = client.phase.times().clone();
+            RequestBody::streamed(body, most, times, trailers, client.overhead.clone())
         }
         None => RequestBody::empty(),
     }
@@ -175,7 +175,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 }
 
 /// The answer to an upgrade, and the two sides of the connection behind it.
-fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switched) {
+fn switch(client: OnUpgrade, answered: Answered) -> (Answer, Switched) {
     let Answered { mut response, lease } = answered;
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
@@ -187,11 +187,11 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let (time_limit, slots) = (plan.server.tunnel_timeout, Permit::default());
+    let slots = Permit::default();
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    (answer, Switched { client, server, time_limit, slots, lease })
+    (answer, Switched { client, server, slots, lease })
 }
 
 /// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a

@@ -12,6 +12,7 @@ mod connect;
 mod connection;
 mod deadline;
 mod error;
+pub(crate) mod event_timeout;
 pub mod health;
 mod kept_head;
 pub(crate) mod overhead;
@@ -20,6 +21,7 @@ mod queue;
 mod retry;
 mod server;
 mod stream;
+pub(crate) mod times;
 pub(crate) mod write;
 
 use std::fmt;

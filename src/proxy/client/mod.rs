@@ -6,13 +6,12 @@ mod socket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(crate) use self::phase::{DueAction, Overdue, Phase, Times};
+pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
@@ -26,8 +25,6 @@ pub(crate) struct Switched {
     pub(crate) client: OnUpgrade,
     /// The server's side, once its connection has changed.
     pub(crate) server: OnUpgrade,
-    /// How long the tunnel lives without a byte in either direction.
-    pub(crate) time_limit: Duration,
     /// The concurrency slots of the request, held as long as the tunnel lives.
     pub(crate) slots: Permit,
     /// The server's connection.

@@ -8,6 +8,7 @@ mod http2;
 mod leaving;
 mod parking;
 mod rejected;
+mod reloads;
 mod smuggling;
 mod spellings;
 mod timeouts;
