@@ -83,7 +83,11 @@ pub(super) async fn serve(
 /// Waits until a parked client sends something. Returns false if the idle time is over, or if the process
 /// drains and the client has had its last call.
 async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
-    in_time(|| client.phase.idle_until(), news, client.socket.readable()).await.is_some()
+    let due = || {
+        client.phase.renew_idle();
+        client.phase.idle_until()
+    };
+    in_time(due, news, client.socket.readable()).await.is_some()
 }
 
 /// Serves requests until the connection ends, changes to another protocol, or has been idle for a

@@ -85,6 +85,8 @@ pub(super) struct ConnectionWatch<'c> {
     /// Whether the timer will wake this task. A poll without tokio's budget registers the task. A poll
     /// after the budget was used up does not.
     registered: bool,
+    /// A write to the full socket has just been tried.
+    tried: bool,
     news: Receiver<bool>,
     ending: Ending,
 }
@@ -106,7 +108,15 @@ impl<'c> ConnectionWatch<'c> {
     pub(super) fn new(client: &'c ClientConnection, news: Receiver<bool>) -> Self {
         let set = deadline(client);
         let timer = Box::pin(sleep_until(set));
-        Self { client, timer, set, registered: false, news, ending: Ending::NotDraining }
+        Self {
+            client,
+            timer,
+            set,
+            registered: false,
+            tried: false,
+            news,
+            ending: Ending::NotDraining,
+        }
     }
 
     /// Serves a connection until it ends, is due to be closed, or is due to be parked.
@@ -143,6 +153,9 @@ impl<'c> ConnectionWatch<'c> {
     /// Returns whether there were news. New time-outs need no more than that the connection's task is polled.
     fn notice_news(&mut self) -> bool {
         let has_news = self.news.has_changed().unwrap_or(false);
+        if has_news {
+            self.client.phase.renew_idle();
+        }
         if has_news && *self.news.borrow_and_update() && self.ending == Ending::NotDraining {
             self.client.phase.end_soon();
             self.ending = Ending::Announced(Instant::now() + LAST_CALL);
@@ -188,7 +201,21 @@ impl<'c> ConnectionWatch<'c> {
         {
             return Poll::Ready(Some(WatchEnd::Left));
         }
-        match self.client.phase.due() {
+        let (phase, socket) = (&self.client.phase, &self.client.socket);
+        let tried = std::mem::take(&mut self.tried);
+        if tried && socket.has_moved() {
+            // Over TLS, the stream above the socket may not know of it.
+            phase.write_moved();
+            phase.write_waits();
+        }
+        match phase.due() {
+            Some((at, DueAction::Look | DueAction::Close(Some(Overdue::Response))))
+                if at <= now && !tried && phase.is_write_waiting() =>
+            {
+                socket.try_full();
+                self.tried = true;
+                return Poll::Ready(None);
+            }
             Some((at, DueAction::Close(overdue))) if at <= now => {
                 if let Some(overdue) = overdue {
                     self.client.phase.note_overdue(overdue);
@@ -202,7 +229,7 @@ impl<'c> ConnectionWatch<'c> {
                 }));
             }
             Some((at, DueAction::Look)) if at <= now => {
-                if self.client.socket.has_left() {
+                if socket.has_left() {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
                 if let Some(overdue) = serving.look(now) {

@@ -10,6 +10,7 @@ use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
@@ -26,6 +27,11 @@ use crate::tls::{self, H2, HTTP_1_1};
 
 /// The largest read, in bytes. A response's head must fit into it.
 const MOST_READ: usize = 256 * 1024;
+
+/// The most bytes of a request that the kernel holds before they are on their way. The kernel may hold megabytes, and
+/// `response_timeout` runs from the last byte that the kernel took: a server that reads slowly and steadily would not
+/// have read them in that time.
+const MOST_UNSENT: u32 = 128 * 1024;
 
 /// HTTP/2 flow-control windows in bytes: what a server may send of one response, and of all responses of
 /// a connection, before it is read here.
@@ -126,7 +132,12 @@ impl Connector {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let uri: Uri = format!("http://{host}:{port}").parse().map_err(io::Error::other)?;
         match self.tcp.clone().call(uri).await {
-            Ok(stream) => Ok(stream.into_inner()),
+            Ok(stream) => {
+                let stream = stream.into_inner();
+                // Without the option all works, with less exact time-outs.
+                let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
+                Ok(stream)
+            }
             Err(error) => Err(root_of(&error)),
         }
     }
@@ -212,4 +223,26 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         }
     }
     Ok(Connection::Http2(SharedConnection::start(sender, connection, reads)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an upload the kernel took 2.6 MB at once, and the time for the answer began.
+    #[tokio::test]
+    async fn the_kernel_holds_little_of_a_request() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connector = Connector::new(&UpstreamSpec {
+            connect_timeout: Duration::from_secs(10),
+            ..UpstreamSpec::new(crate::limit::name::Name::new("api").unwrap())
+        });
+        let stream = connector.connect("127.0.0.1", port).await.unwrap();
+        let mut held = 0;
+        while let Ok(written) = stream.try_write(&[0; 8 * 1024]) {
+            held += written;
+        }
+        assert!(held < 1_000_000, "{held}");
+    }
 }

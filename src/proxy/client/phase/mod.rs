@@ -143,6 +143,7 @@ impl Phase {
             && PARK < self.times.idle();
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
             IDLE if settled => (PARK, DueAction::Park),
+            IDLE if writing.is_some() => (LOOK, DueAction::Look),
             IDLE => (self.times.idle(), DueAction::Close(None)),
             BUSY => (LOOK, DueAction::Look),
             DISCARDING => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
@@ -166,6 +167,15 @@ impl Phase {
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
         self.at(self.since(), self.times.idle())
+    }
+
+    /// A reload may have changed the time-outs. An idle connection that is over by a shorter one has this time once
+    /// more: its client may be about to send a request.
+    pub(crate) fn renew_idle(&self) {
+        let is_over = || self.idle_until().is_some_and(|until| until <= Instant::now());
+        if self.doing.load(Ordering::Relaxed) == IDLE && is_over() {
+            self.since.store(self.now(), Ordering::Relaxed);
+        }
     }
 
     /// Whether a write waits until the client reads the connection.

@@ -2,6 +2,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use super::*;
+use crate::plan::ServerSpec;
 use crate::upstream::times::testing::{BODY, HEADER, IDLE, times_with};
 
 /// A connection whose first request has been answered, a second after it was accepted.
@@ -29,17 +30,20 @@ async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
     phase.end(Instant::now());
     assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)), "gone with the next request");
     phase.write_waits();
+    assert_eq!(phase.due(), Some((ended + LOOK, DueAction::Look)), "a write that waits");
+    tokio::time::advance(BODY).await;
+    phase.looked(Instant::now());
     assert_eq!(
         phase.due(),
         Some((ended + BODY, DueAction::Close(Some(Overdue::Response)))),
-        "a write that waits"
+        "it waits for too long"
     );
     phase.write_moved();
-    assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
+    assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Park)));
     phase.bytes_came();
     assert_eq!(
         phase.due(),
-        Some((ended + HEADER, DueAction::Close(Some(Overdue::Head)))),
+        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
         "a head has begun"
     );
 }
@@ -108,6 +112,17 @@ async fn many_requests_end_with_the_last() {
     phase.end(began);
     phase.bytes_came();
     assert_eq!(phase.due(), Some((began + IDLE, DueAction::Close(None))), "a ping is no head");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_time_out_gives_an_idle_connection_that_time_once_more() {
+    let (ended, phase) = answered().await;
+    tokio::time::advance(IDLE / 2).await;
+    phase.renew_idle();
+    assert_eq!(phase.idle_until(), Some(ended + IDLE), "it is not over");
+    phase.times().adopt(&ServerSpec { idle_timeout: HEADER, ..ServerSpec::default() });
+    phase.renew_idle();
+    assert_eq!(phase.idle_until(), Some(Instant::now() + HEADER));
 }
 
 #[test]
