@@ -50,8 +50,9 @@
 //! `config::load_again` makes a [`plan`] of the content, or a list of problems. `server` logs the problems, and
 //! the old plan stays. `server` publishes a new plan to all workers. Each [`worker`] makes its own upstreams
 //! for the new plan, keeps the connections of upstreams that did not change, and hands the plan to its `Proxy`.
-//! A request that has begun ends with the plan with which it began. The next request has the new plan. A bucket
-//! is known by its limit's name, algorithm and key. It stays while these stay.
+//! A request that has begun ends with the plan with which it began. The next request has the new plan. Only
+//! the time-outs for clients hold at once (`upstream::times`). A bucket is known by its limit's name, algorithm
+//! and key. It stays while these stay.
 
 pub mod admin;
 pub mod cli;

@@ -176,10 +176,11 @@ pub async fn run(
     let serving = Arc::new(downstream::Worker { proxy: proxy.clone(), incidents });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
+    let (news, told) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
-        let (connections, draining) = (connections.clone(), orders.draining.clone());
-        listening.spawn(accept::listen(listener, port, serving.clone(), connections, draining));
+        let (connections, told) = (connections.clone(), told.clone());
+        listening.spawn(accept::listen(listener, port, serving.clone(), connections, told));
     }
     let mut prune = every(PRUNE);
     loop {
@@ -193,6 +194,11 @@ pub async fn run(
                 let before = proxy.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
                 proxy.activate(Arc::new(active));
+                // The connections look at their time-outs.
+                news.send_modify(|_| {});
+            }
+            Ok(()) = orders.draining.changed() => {
+                news.send_replace(*orders.draining.borrow_and_update());
             }
             _ = prune.tick() => {
                 for upstream in &proxy.active().upstreams {

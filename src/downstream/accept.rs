@@ -183,8 +183,8 @@ impl Connections {
     }
 }
 
-/// Accepts and serves the connections of one listener until `draining` is true. Then accepts the connections
-/// that already wait, and returns.
+/// Accepts and serves the connections of one listener until the news say that the process drains. Then accepts
+/// the connections that already wait, and returns.
 pub(crate) async fn listen(
     listener: AsyncListener,
     port: Port,

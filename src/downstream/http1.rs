@@ -13,14 +13,12 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::stream::ClientStream;
 use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd, in_time};
 use super::{GOODBYE, Worker, http2, tunnel};
-use crate::clock::FAR;
-use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::{Proxy, ResponseBody, Switched};
 
@@ -51,26 +49,28 @@ pub(super) async fn serve(
     mut stream: ClientStream,
     client: Arc<ClientConnection>,
     worker: Arc<Worker>,
-    draining: Receiver<bool>,
+    news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
         // Boxed, so that a parked connection does not hold the memory of this future.
-        match Box::pin(exchange(stream, &client, &worker.proxy, draining.clone())).await {
+        match Box::pin(exchange(stream, &client, &worker.proxy, news.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
             Served::Http2 { stream, early } => {
-                return Box::pin(http2::serve(stream.after(early), client, worker, draining)).await;
+                return Box::pin(http2::serve(stream.after(early), client, worker, news)).await;
             }
             Served::Switched(switched) => {
                 client.phase.switch();
-                if Box::pin(tunnel::join(*switched)).await == TunnelEnd::Silent {
+                if Box::pin(tunnel::join(*switched, client.phase.times(), news)).await
+                    == TunnelEnd::Silent
+                {
                     client.phase.note_overdue(Overdue::Tunnel);
                 }
                 return Ok(());
             }
             Served::Idle { stream: parked, early } => {
                 let is_idle = early.is_empty() && !parked.holds_back();
-                if is_idle && !is_awaited(&client, draining.clone()).await {
+                if is_idle && !is_awaited(&client, news.clone()).await {
                     // Over TLS the client must be told, or the end looks like a cut connection.
                     let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());
@@ -83,10 +83,12 @@ pub(super) async fn serve(
 
 /// Waits until a parked client sends something. Returns false if the idle time is over, or if the process
 /// drains and the client has had its last call.
-async fn is_awaited(client: &ClientConnection, draining: Receiver<bool>) -> bool {
-    let until = client.phase.idle_until();
-    let left = until.map_or(FAR, |until| until.saturating_duration_since(Instant::now()));
-    in_time(left, draining, client.socket.readable()).await.is_some()
+async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
+    let due = || {
+        client.phase.renew_idle();
+        client.phase.idle_until()
+    };
+    in_time(due, news, client.socket.readable()).await.is_some()
 }
 
 /// Serves requests until the connection ends, changes to another protocol, or has been idle for a
@@ -95,12 +97,12 @@ async fn exchange(
     stream: ClientStream,
     client: &Arc<ClientConnection>,
     proxy: &Proxy,
-    draining: Receiver<bool>,
+    news: Receiver<bool>,
 ) -> Served {
     let service = service_fn(|request: Request<Incoming>| proxy.handle(request, client));
-    let builder = builder(&proxy.active().plan.server);
+    let builder = builder(proxy.max_header_size());
     let mut connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;
+    let ended = ConnectionWatch::new(client, news).during(&mut connection).await;
     match ended {
         WatchEnd::Ended(Ok(())) => client.take_switched().map_or(Served::Ended, Served::Switched),
         WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
@@ -154,10 +156,8 @@ fn has_too_many_fields(read: &[u8]) -> bool {
     head.skip(1).count() > MOST_FIELDS
 }
 
-fn builder(server: &ServerSpec) -> http1::Builder {
+fn builder(max_header_size: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .max_header_size(server.max_header_size)
-        .max_buf_size(server.max_header_size.max(MOST_READ));
+    builder.max_header_size(max_header_size).max_buf_size(max_header_size.max(MOST_READ));
     builder
 }

@@ -23,10 +23,10 @@ use tokio::time::{Instant, timeout};
 use super::stream::{ClientStream, PREFACE};
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, Worker};
-use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
-use crate::proxy::{ClientLeft, ResponseBody, Uptake};
+use crate::proxy::{ClientLeft, ResponseBody};
+use crate::upstream::body::BodyEnd;
 use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
 
 /// The most requests at once on a connection.
@@ -57,25 +57,23 @@ pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<ClientConnection>,
     worker: Arc<Worker>,
-    draining: Receiver<bool>,
+    news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let proxy = worker.proxy.clone();
     client.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawned = Spawner::default();
-    let (builder, tolerance, largest_head) = {
-        let server = &proxy.active().plan.server;
-        (builder(server, spawned.clone()), server.body_timeout, server.max_header_size)
-    };
+    let most = proxy.max_header_size();
+    let builder = builder(most, spawned.clone());
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
-        let refused = refused(&request, largest_head);
+        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), BodyEnd::awaited());
+        let refused = refused(&request, proxy.max_header_size());
         if let Some(fault) = refused {
             worker.refuse(fault.to_string(), client.peer.address);
         }
         // hyper hands this stream's future to the spawner before it takes the next request.
-        uptakes.0.lock().uptake = Some(uptake.clone());
+        uptakes.0.lock().uptake = uptake.clone();
         async move {
             first_look().await;
             let mut answer = match refused {
@@ -86,11 +84,11 @@ pub(super) async fn serve(
             Ok::<_, ClientLeft>(answer)
         }
     });
-    let stream = LimitedTrailers::new(stream, largest_head, PREFACE.len());
+    let stream = LimitedTrailers::new(stream, most, PREFACE.len());
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let streams = Streams { spawned, running: FuturesUnordered::new() };
-    let mut serving = Http2Serving { connection, streams, tolerance };
-    match ConnectionWatch::new(&client, draining).during(&mut serving).await {
+    let mut serving = Http2Serving { connection, streams, client: client.clone() };
+    match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(ended) => ended,
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
@@ -101,13 +99,13 @@ pub(super) async fn serve(
     }
 }
 
-fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
+fn builder(max_header_size: usize, spawner: Spawner) -> http2::Builder<Spawner> {
     let mut builder = http2::Builder::new(spawner);
     builder
         .max_concurrent_streams(MOST_STREAMS)
         // A head that is larger than `max_header_size` is answered with 431 here, counted and logged. h2 refuses heads
         // beyond this bound by itself: it answers 431 without a word to us, or ends the connection.
-        .max_header_list_size(list_bound(server.max_header_size))
+        .max_header_list_size(list_bound(max_header_size))
         .max_pending_accept_reset_streams(MOST_RESETS)
         .max_local_error_reset_streams(MOST_ERRORS)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -146,7 +144,7 @@ struct Spawner(Arc<Mutex<Spawned>>);
 struct Spawned {
     waiting: Vec<RunningStream>,
     /// The uptake of the stream that is spawned next.
-    uptake: Option<Arc<Uptake>>,
+    uptake: BodyEnd,
 }
 
 impl<F> Executor<F> for Spawner
@@ -155,7 +153,7 @@ where
 {
     fn execute(&self, work: F) {
         let mut spawned = self.0.lock();
-        let uptake = spawned.uptake.take();
+        let uptake = mem::take(&mut spawned.uptake);
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(work) as Work, registration);
         spawned.waiting.push(RunningStream { work, handle, uptake, is_new: true });
@@ -172,7 +170,8 @@ struct Streams {
 struct RunningStream {
     work: Abortable<Work>,
     handle: AbortHandle,
-    uptake: Option<Arc<Uptake>>,
+    /// How far the client has taken the response.
+    uptake: BodyEnd,
     /// It was not polled yet.
     is_new: bool,
 }
@@ -211,8 +210,8 @@ impl Streams {
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) -> bool {
         let mut any = false;
         for stream in &self.running {
-            let since = stream.uptake.as_ref().and_then(|uptake| *uptake.lock());
-            if since.is_some_and(|since| since + tolerance <= now) {
+            let since = stream.uptake.awaits_receiver_since(now);
+            if since.is_some_and(|since| now.duration_since(since) >= tolerance) {
                 stream.handle.abort();
                 any = true;
             }
@@ -225,7 +224,7 @@ impl Streams {
 struct Http2Serving<S: HttpService<Incoming>> {
     connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
     streams: Streams,
-    tolerance: Duration,
+    client: Arc<ClientConnection>,
 }
 
 impl<S> Serving for Http2Serving<S>
@@ -255,6 +254,11 @@ where
     }
 
     fn look(&mut self, now: Instant) -> Option<Overdue> {
-        self.streams.end_stalled(now, self.tolerance).then_some(Overdue::Response)
+        let phase = &self.client.phase;
+        // While the socket is full, a stream may just not have had its turn. The connection's own time runs.
+        if phase.is_write_waiting() {
+            return None;
+        }
+        self.streams.end_stalled(now, phase.times().body()).then_some(Overdue::Response)
     }
 }

@@ -36,7 +36,7 @@ use self::tls::Handshake;
 use self::watch::in_time;
 use crate::observe::incidents::Incidents;
 use crate::plan::ServerSpec;
-use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket, Times};
+use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket};
 use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
@@ -78,7 +78,7 @@ async fn serve(
     port: Port,
     worker: Arc<Worker>,
     mut slot: Slot,
-    draining: Receiver<bool>,
+    news: Receiver<bool>,
 ) {
     // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
     // the client has gone.
@@ -88,17 +88,18 @@ async fn serve(
         return;
     }
     let accepted = Instant::now();
-    let times = Times::of(&worker.proxy.active().plan.server);
-    let (phase, socket) = (Phase::new(times), Socket::new(stream));
+    let times = worker.proxy.times();
+    let due = || accepted.checked_add(times.header());
+    let (phase, socket) = (Phase::new(times.clone()), Socket::new(stream));
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
-        if accepted.elapsed() >= times.header {
+        if accepted.elapsed() >= times.header() {
             worker.incidents.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
         }
     };
     if is_introduced(peer, &worker.proxy.active().plan.server) {
         let reading = proxy_header::read(socket.clone());
-        match Box::pin(in_time(times.header, draining.clone(), reading)).await {
+        match Box::pin(in_time(due, news.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
             Some(Opening::Refused(reason)) => return worker.refuse(reason.to_owned(), peer),
@@ -111,9 +112,8 @@ async fn serve(
     let transport = match &port {
         Port::Plain => Left(socket.clone()),
         Port::Tls(certificates) => {
-            let (ours, draining) = (socket.clone(), draining.clone());
-            let time_limit = times.header.saturating_sub(accepted.elapsed());
-            match Box::pin(tls::shake_hands(ours, certificates, time_limit, draining)).await {
+            let (ours, news) = (socket.clone(), news.clone());
+            match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
                     worker.refuse(reason.to_owned(), peer);
@@ -126,15 +126,15 @@ async fn serve(
     };
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
-    let overhead = Overhead::new(worker.proxy.active().plan.server.max_header_size);
+    let overhead = Overhead::new(worker.proxy.max_header_size());
     let peer_of_client = Peer::new(peer, secure);
     let client = Arc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
     let speaks_http2 = tls::is_http2(&transport);
     let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
     let served = match speaks_http2 {
         // What few connections need is boxed: an idle connection holds the memory of this whole function.
-        true => Box::pin(http2::serve(stream, client.clone(), worker.clone(), draining)).await,
-        false => http1::serve(stream, client.clone(), worker.clone(), draining).await,
+        true => Box::pin(http2::serve(stream, client.clone(), worker.clone(), news)).await,
+        false => http1::serve(stream, client.clone(), worker.clone(), news).await,
     };
     if let Err(error) = served {
         if let Some(reason) = malformed(&error, &client) {

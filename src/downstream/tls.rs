@@ -1,9 +1,9 @@
 //! The stream below HTTP: plain TCP, or TLS after its handshake.
 
 use std::io;
-use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either::{self, Right};
@@ -27,15 +27,15 @@ pub(super) enum Handshake {
     Left,
 }
 
-/// Shakes hands with a client, within `time_limit`.
+/// Shakes hands with a client, until the time that `due` returns.
 pub(super) async fn shake_hands(
     socket: Socket,
     certificates: &Certificates,
-    time_limit: Duration,
-    draining: Receiver<bool>,
+    due: impl Fn() -> Option<Instant>,
+    news: Receiver<bool>,
 ) -> Handshake {
     let accepting = TlsAcceptor::from(certificates.config()).accept(socket);
-    match in_time(time_limit, draining, accepting).await {
+    match in_time(due, news, accepting).await {
         Some(Ok(stream)) => Handshake::Done(Box::new(stream)),
         Some(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
         None => Handshake::Left,

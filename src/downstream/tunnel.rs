@@ -1,18 +1,19 @@
 //! Connections that have changed to another protocol. Their bytes are copied both ways, unread.
 
-use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
+use tokio::sync::Notify;
+use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::io::{InspectReader, InspectWriter};
 
 use crate::clock::FAR;
 use crate::proxy::Switched;
+use crate::upstream::times::ClientTimes;
 
 /// How a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,36 +24,31 @@ pub(super) enum TunnelEnd {
     Silent,
 }
 
-/// When a byte last moved, how long none may move, and what the tunnel's end is then.
-struct Movement {
-    last: Instant,
-    time_limit: Duration,
-    end: TunnelEnd,
-}
-
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
-/// from the client or gone to the client for too long. Once one side has ended, this is a shorter time: mostly the
-/// other side has gone too, and does not say so.
-pub(super) async fn join(switched: Switched) -> TunnelEnd {
-    let Switched { client, server, time_limit, half_open_limit, mut permit, lease: _lease } =
-        switched;
+/// from the client or gone to the client for `tunnel_timeout`. Once one side has ended, this is `body_timeout`: mostly the
+/// other side has gone too, and does not say so. News may have changed these times.
+pub(super) async fn join(
+    switched: Switched,
+    times: &ClientTimes,
+    mut news: Receiver<bool>,
+) -> TunnelEnd {
+    let Switched { client, server, mut permit, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else {
         return TunnelEnd::Closed;
     };
-    let end = TunnelEnd::Silent;
-    let movement = Mutex::new(Movement { last: Instant::now(), time_limit, end });
-    let moved = || movement.lock().last = Instant::now();
+    let (moved, is_half_open) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+    let ended = Notify::new();
+    let note = |_: &[u8]| *moved.lock() = Instant::now();
     // An empty piece is the end.
     let read = |piece: &[u8]| {
-        moved();
+        note(piece);
         if piece.is_empty() {
-            let mut movement = movement.lock();
-            movement.time_limit = half_open_limit.min(time_limit);
-            movement.end = TunnelEnd::Closed;
+            is_half_open.store(true, Ordering::Relaxed);
+            ended.notify_one();
         }
     };
-    let client = InspectWriter::new(TokioIo::new(client), |_: &[u8]| moved());
+    let client = InspectWriter::new(TokioIo::new(client), note);
     let mut client = InspectReader::new(client, read);
     let mut server = InspectReader::new(TokioIo::new(server), |piece: &[u8]| {
         permit.read(piece);
@@ -60,27 +56,22 @@ pub(super) async fn join(switched: Switched) -> TunnelEnd {
             read(piece);
         }
     });
-    let due = || {
-        let Movement { last, time_limit, .. } = *movement.lock();
-        // `FAR` stands in for a limit that the clock cannot express.
-        last.checked_add(time_limit).unwrap_or_else(|| Instant::now() + FAR)
-    };
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
-    let mut timer = pin!(sleep_until(due()));
-    poll_fn(|cx| {
-        if copying.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(TunnelEnd::Closed);
+    loop {
+        let (limit, end) = match is_half_open.load(Ordering::Relaxed) {
+            true => (times.tunnel().min(times.body()), TunnelEnd::Closed),
+            false => (times.tunnel(), TunnelEnd::Silent),
+        };
+        let (now, due) = (Instant::now(), moved.lock().checked_add(limit));
+        if due.is_some_and(|due| due <= now) {
+            return end;
         }
-        if timer.deadline() > due() {
-            timer.as_mut().reset(due());
+        tokio::select! {
+            _ = copying.as_mut() => return TunnelEnd::Closed,
+            // `FAR` stands in for a time that the clock cannot express.
+            () = sleep_until(due.unwrap_or(now + FAR)) => {}
+            () = ended.notified() => {}
+            Ok(()) = news.changed() => {}
         }
-        while timer.as_mut().poll(cx).is_ready() {
-            if due() <= Instant::now() {
-                return Poll::Ready(movement.lock().end);
-            }
-            timer.as_mut().reset(due());
-        }
-        Poll::Pending
-    })
-    .await
+    }
 }

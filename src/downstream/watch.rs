@@ -1,5 +1,6 @@
-//! Watches a connection while it is served: for its time-outs, and for the drain of the process. `http1`
-//! and `http2` use it; the due times come from `proxy::client::Phase`.
+//! Watches a connection while it is served: for its time-outs, and for news of its worker. `http1` and `http2`
+//! use it; the due times come from `proxy::client::Phase`. News are that the process drains (the value is true
+//! from then on), or that a reload may have changed the time-outs.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
-use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock::FAR;
 use crate::proxy::client::{ClientConnection, DueAction, Overdue};
@@ -26,21 +27,25 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// connection. It is longer than [`LINGER`].
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Waits for `opening`, such as a TLS handshake, for at most `time_limit`. Returns `None` if the time is over,
-/// or if the process drains and the client has had its last call.
+/// Waits for `opening`, such as a TLS handshake, until the time that `due` returns; `None` is without end. News may
+/// change that time. Returns `None` if the time is over, or if the process drains and the client has had its
+/// last call.
 pub(super) async fn in_time<T>(
-    time_limit: Duration,
-    mut draining: Receiver<bool>,
+    due: impl Fn() -> Option<Instant>,
+    mut news: Receiver<bool>,
     opening: impl Future<Output = T>,
 ) -> Option<T> {
-    let last_call = async {
-        let _ = draining.wait_for(|draining| *draining).await;
-        // Boxed: a parked connection holds the memory of this future, and few live to see a drain.
-        Box::pin(sleep(LAST_CALL)).await;
-    };
-    tokio::select! {
-        opened = timeout(time_limit, opening) => opened.ok(),
-        () = last_call => None,
+    let mut opening = pin!(opening);
+    loop {
+        let now = Instant::now();
+        let last_call = news.borrow_and_update().then(|| now + LAST_CALL);
+        let until = due().into_iter().chain(last_call).min().unwrap_or(now + FAR);
+        tokio::select! {
+            biased;
+            opened = opening.as_mut() => return Some(opened),
+            () = sleep_until(until) => return None,
+            Ok(()) = news.changed() => {}
+        }
     }
 }
 
@@ -71,7 +76,7 @@ pub(super) enum WatchEnd<E> {
     Idle,
 }
 
-/// The one timer of a connection, and its link to the drain.
+/// The one timer of a connection, and its link to the news.
 pub(super) struct ConnectionWatch<'c> {
     client: &'c ClientConnection,
     timer: Pin<Box<Sleep>>,
@@ -80,7 +85,9 @@ pub(super) struct ConnectionWatch<'c> {
     /// Whether the timer will wake this task. A poll without tokio's budget registers the task. A poll
     /// after the budget was used up does not.
     registered: bool,
-    draining: Receiver<bool>,
+    /// A write to the full socket has just been tried.
+    tried: bool,
+    news: Receiver<bool>,
     ending: Ending,
 }
 
@@ -98,24 +105,30 @@ enum Ending {
 }
 
 impl<'c> ConnectionWatch<'c> {
-    pub(super) fn new(client: &'c ClientConnection, draining: Receiver<bool>) -> Self {
+    pub(super) fn new(client: &'c ClientConnection, news: Receiver<bool>) -> Self {
         let set = deadline(client);
         let timer = Box::pin(sleep_until(set));
-        Self { client, timer, set, registered: false, draining, ending: Ending::NotDraining }
+        Self {
+            client,
+            timer,
+            set,
+            registered: false,
+            tried: false,
+            news,
+            ending: Ending::NotDraining,
+        }
     }
 
     /// Serves a connection until it ends, is due to be closed, or is due to be parked.
     pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> WatchEnd<S::End> {
-        // One poll of this future is enough: from then on a drain wakes the task.
-        let mut told = self.draining.clone();
-        let mut told = pin!(async move {
-            let _ = told.wait_for(|draining| *draining).await;
-        });
+        // One poll of this future is enough: from then on news wake the task.
+        let mut told = self.news.clone();
+        let mut told = pin!(async move { while told.changed().await.is_ok() {} });
         let mut listens = false;
         poll_fn(|cx| {
             loop {
                 // Before the poll: the drain itself may cause an answer, which must then say `connection: close`.
-                self.notice_drain();
+                listens &= !self.notice_news();
                 self.client.phase.next_turn();
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(WatchEnd::Ended(end));
@@ -137,14 +150,17 @@ impl<'c> ConnectionWatch<'c> {
         .await
     }
 
-    fn notice_drain(&mut self) {
-        if self.ending == Ending::NotDraining && self.draining.has_changed().unwrap_or(true) {
-            self.draining.mark_unchanged();
-            if *self.draining.borrow_and_update() {
-                self.client.phase.end_soon();
-                self.ending = Ending::Announced(Instant::now() + LAST_CALL);
-            }
+    /// Returns whether there were news. New time-outs need no more than that the connection's task is polled.
+    fn notice_news(&mut self) -> bool {
+        let has_news = self.news.has_changed().unwrap_or(false);
+        if has_news {
+            self.client.phase.renew_idle();
         }
+        if has_news && *self.news.borrow_and_update() && self.ending == Ending::NotDraining {
+            self.client.phase.end_soon();
+            self.ending = Ending::Announced(Instant::now() + LAST_CALL);
+        }
+        has_news
     }
 
     /// Whether the process drains and no further request is awaited. Returns true only once. An HTTP/1.1 connection
@@ -185,7 +201,21 @@ impl<'c> ConnectionWatch<'c> {
         {
             return Poll::Ready(Some(WatchEnd::Left));
         }
-        match self.client.phase.due() {
+        let (phase, socket) = (&self.client.phase, &self.client.socket);
+        let tried = std::mem::take(&mut self.tried);
+        if tried && socket.has_moved() {
+            // Over TLS, the stream above the socket may not know of it.
+            phase.write_moved();
+            phase.write_waits();
+        }
+        match phase.due() {
+            Some((at, DueAction::Look | DueAction::Close(Some(Overdue::Response))))
+                if at <= now && !tried && phase.is_write_waiting() =>
+            {
+                socket.try_full();
+                self.tried = true;
+                return Poll::Ready(None);
+            }
             Some((at, DueAction::Close(overdue))) if at <= now => {
                 if let Some(overdue) = overdue {
                     self.client.phase.note_overdue(overdue);
@@ -199,7 +229,7 @@ impl<'c> ConnectionWatch<'c> {
                 }));
             }
             Some((at, DueAction::Look)) if at <= now => {
-                if self.client.socket.has_left() {
+                if socket.has_left() {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
                 if let Some(overdue) = serving.look(now) {
@@ -243,19 +273,15 @@ fn deadline(client: &ClientConnection) -> Instant {
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::coop;
+    use tokio::time::sleep;
     use tokio_util::either::Either::Left;
 
     use super::*;
     use crate::proxy::Peer;
-    use crate::proxy::client::{Phase, Socket, Times};
+    use crate::proxy::client::{Phase, Socket};
     use crate::request::client::PeerAddress;
     use crate::upstream::overhead::Overhead;
-
-    const TIMES: Times = Times {
-        header: Duration::from_secs(10),
-        idle: Duration::from_secs(75),
-        body: Duration::from_secs(30),
-    };
+    use crate::upstream::times::testing::{IDLE, times_with};
 
     /// A connection that spends the runtime's budget once, and then waits to be ended.
     #[derive(Default)]
@@ -286,7 +312,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let peer = Peer::new(PeerAddress::UnixSocket, false);
-        let (phase, socket) = (Phase::new(TIMES), Socket::new(Left(stream)));
+        let (phase, socket) = (Phase::new(times_with(IDLE)), Socket::new(Left(stream)));
         ClientConnection::new(peer, phase, Overhead::new(0), socket, None)
     }
 
@@ -297,7 +323,7 @@ mod tests {
         let (_drain, draining) = tokio::sync::watch::channel(false);
         let client = client().await;
         let mut watch = ConnectionWatch::new(&client, draining);
-        let ended = tokio::time::timeout(TIMES.idle, watch.during(&mut Greedy::default())).await;
+        let ended = tokio::time::timeout(IDLE, watch.during(&mut Greedy::default())).await;
         assert!(matches!(ended, Ok(WatchEnd::Left)));
     }
 
@@ -329,7 +355,7 @@ mod tests {
         assert!(matches!(ended, WatchEnd::Idle), "it is parked");
         assert!(client.phase.is_ending(), "the next answer says that the connection ends");
         let begun = Instant::now();
-        assert!(in_time(TIMES.idle, draining, std::future::pending::<()>()).await.is_none());
+        assert!(in_time(|| None, draining, std::future::pending::<()>()).await.is_none());
         assert_eq!(begun.elapsed(), LAST_CALL);
     }
 

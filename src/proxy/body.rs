@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::grpc;
@@ -21,9 +21,14 @@ use super::headers::answer::limit_trailers;
 use super::protocol::{GrpcKind, Protocol};
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
-use crate::upstream::body::{BodyFault, EventTimeout};
+use crate::upstream::body::{BodyEnd, BodyFault, Piece};
+use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
+
+/// The most bytes that an HTTP/2 stream gets at once. A stream has ended when it has its last piece. If its client
+/// then takes nothing more, at most this much beyond the client's window stays until the connection ends.
+const MOST_AT_ONCE: usize = 16 * 1024;
 
 /// A response to a client.
 pub(super) type Answer = Response<Box<ResponseBody>>;
@@ -49,7 +54,11 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: BodySource,
-    uptake: Option<Arc<Uptake>>,
+    /// Over HTTP/2: the rest of the source's last piece.
+    rest: Bytes,
+    /// Over HTTP/2: how far the client has taken the body. A stream does not poll its body while it waits for the
+    /// client's window, so the body cannot time this itself.
+    uptake: BodyEnd,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
     /// client has left.
     ended: Option<RequestEnd>,
@@ -100,7 +109,7 @@ impl ResponseBody {
 
     /// The body is boxed: hyper moves a response many times.
     fn of(source: BodySource) -> Box<Self> {
-        Box::new(Self { source, uptake: None, ended: None })
+        Box::new(Self { source, rest: Bytes::new(), uptake: BodyEnd::default(), ended: None })
     }
 
     /// Removes the body. Returns its length, where that is known.
@@ -125,9 +134,9 @@ impl ResponseBody {
         Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
-    /// From now on, notes in `uptake` since when a piece waits for the client.
-    pub(crate) fn watched_by(&mut self, uptake: Arc<Uptake>) {
-        self.uptake = Some(uptake);
+    /// From now on, notes in `uptake` since when the client has to take a piece.
+    pub(crate) fn watched_by(&mut self, uptake: BodyEnd) {
+        self.uptake = uptake;
     }
 
     /// Sets what is done at the body's end.
@@ -221,8 +230,8 @@ impl ResponseBody {
         this.break_off(error, cx)
     }
 
-    /// The next piece, which is counted.
-    fn poll_piece(
+    /// The source's next frame. What is counted of a piece is counted here.
+    fn poll_counted(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
@@ -233,9 +242,6 @@ impl ResponseBody {
             ended.sent += piece.len() as u64;
             ended.noted.permit.read(piece);
             ended.client.overhead.answered(piece.len());
-        }
-        if let Some(uptake) = &self.uptake {
-            *uptake.lock() = frame.is_ready().then(Instant::now);
         }
         frame
     }
@@ -256,29 +262,42 @@ fn is_too_large(trailers: &HeaderMap) -> bool {
     list_size(trailers) > MOST_IN_ANSWER
 }
 
-/// Since when a piece of a response waits for its client to read; `None` where no piece waits. An HTTP/2
-/// stream does not poll its body while it waits for the client's window, so the body cannot time this itself.
-pub(crate) type Uptake = Mutex<Option<Instant>>;
-
 impl Body for ResponseBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        // A panic ends this response, and not the other requests of the connection.
-        panic::catch_unwind(AssertUnwindSafe(|| self.poll_piece(cx)))
-            .unwrap_or_else(|_| self.break_off(io::Error::other("a fault of the proxy"), cx))
+    ) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
+        let this = &mut *self;
+        let frame = match this.rest.is_empty() {
+            // A panic ends this response, and not the other requests of the connection.
+            true => panic::catch_unwind(AssertUnwindSafe(|| this.poll_counted(cx)))
+                .unwrap_or_else(|_| this.break_off(io::Error::other("a fault of the proxy"), cx)),
+            false => Poll::Ready(Some(Ok(Frame::data(mem::take(&mut this.rest))))),
+        };
+        match frame.is_ready() {
+            true => this.uptake.offer(),
+            false => this.uptake.await_sender(),
+        }
+        frame.map_ok(|frame| {
+            frame.map_data(|mut piece| {
+                if !this.uptake.is_empty() && piece.len() > MOST_AT_ONCE {
+                    this.rest = piece.split_off(MOST_AT_ONCE);
+                }
+                Piece::new(piece, this.uptake.clone())
+            })
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            BodySource::Whole(bytes) => bytes.is_none(),
-            BodySource::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
-            BodySource::Broken(_) => false,
-        }
+        self.rest.is_empty()
+            && match &self.source {
+                BodySource::Whole(bytes) => bytes.is_none(),
+                BodySource::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
+                BodySource::Broken(_) => false,
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -288,6 +307,52 @@ impl Body for ResponseBody {
             }
             BodySource::UpstreamAnswer(streamed) => streamed.incoming.size_hint(),
             BodySource::Broken(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use http::Request;
+    use hyper::server::conn::http2;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::io::duplex;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A piece of 256 KiB was one event: a client had to take all of it within `body_timeout`.
+    #[tokio::test(start_paused = true)]
+    async fn each_byte_that_an_http_2_client_takes_is_noted() {
+        let (ours, theirs) = duplex(1024 * 1024);
+        let uptake = BodyEnd::awaited();
+        let watched = uptake.clone();
+        let service = service_fn(move |_| {
+            let mut body = ResponseBody::whole(vec![b'x'; 1024 * 1024]);
+            body.watched_by(watched.clone());
+            async { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let server = http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(server.serve_connection(TokioIo::new(ours), service));
+        let (mut sender, connection) = h2::client::Builder::new()
+            .initial_window_size(2_000)
+            .handshake::<_, Bytes>(theirs)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let (answer, _) = sender.send_request(Request::new(()), true).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        for _ in 0..100 {
+            let piece = body.data().await.unwrap().unwrap();
+            sleep(Duration::from_secs(10)).await;
+            let since = uptake.awaits_receiver_since(Instant::now()).unwrap();
+            // Two pieces may have come at once.
+            assert!(since.elapsed() <= Duration::from_secs(20), "{:?}", since.elapsed());
+            body.flow_control().release_capacity(piece.len()).unwrap();
         }
     }
 }

@@ -116,7 +116,7 @@ pub(super) async fn send(
         let taken = switching.is_some() && exchange.body_end.is_reached();
         return match exchange.head.extensions.remove().filter(|_| taken) {
             Some(client) => {
-                let (answer, switched) = switch(client, answered, plan);
+                let (answer, switched) = switch(client, answered);
                 exchange.switched = Some(Box::new(switched));
                 Ok(answer)
             }
@@ -184,8 +184,8 @@ fn body_of(
     match exchange.body.take() {
         Some(body) => {
             let most = most_bytes(plan, route);
-            let time_limit = plan.server.body_timeout;
-            RequestBody::streamed(body, most, time_limit, trailers, client.overhead.clone())
+            let times = client.phase.times().clone();
+            RequestBody::streamed(body, most, times, trailers, client.overhead.clone())
         }
         None => RequestBody::empty(),
     }
@@ -204,7 +204,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 }
 
 /// The answer to an upgrade, and the two sides of the connection behind it.
-fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switched) {
+fn switch(client: OnUpgrade, answered: Answered) -> (Answer, Switched) {
     let Answered { mut response, mut lease } = answered;
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
@@ -212,12 +212,11 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     // No HTTP body follows, so its coding does not matter.
     let seen = Seen::of(&head.headers);
     answer::remove_hop_by_hop(&mut head.headers, seen, true);
-    let (time_limit, half_open_limit) = (plan.server.tunnel_timeout, plan.server.body_timeout);
     let permit = Permit::default();
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    (answer, Switched { client, server, time_limit, half_open_limit, permit, lease })
+    (answer, Switched { client, server, permit, lease })
 }
 
 /// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a

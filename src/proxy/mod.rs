@@ -34,10 +34,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::active::Active;
+pub(crate) use self::body::ResponseBody;
 use self::body::{Answer, withhold_body};
-pub(crate) use self::body::{ResponseBody, Uptake};
 pub(crate) use self::client::Switched;
-use self::client::{ClientConnection, Overdue, Times};
+use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::forwarded::Peer;
@@ -58,10 +58,12 @@ use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Admission, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
+use crate::upstream::times::ClientTimes;
 
 /// What one worker needs to serve requests.
 pub(crate) struct Proxy {
     active: Mutex<Arc<Active>>,
+    times: Arc<ClientTimes>,
     throttle: Throttle,
     clock: Clock,
 }
@@ -97,7 +99,9 @@ impl Exchange {
 impl Proxy {
     /// A proxy with a first plan.
     pub(crate) fn new(active: Arc<Active>, throttle: Throttle, clock: Clock) -> Self {
-        Self { active: Mutex::new(active), throttle, clock }
+        let times = Arc::<ClientTimes>::default();
+        times.adopt(&active.plan.server);
+        Self { active: Mutex::new(active), times, throttle, clock }
     }
 
     /// The plan in force.
@@ -106,8 +110,19 @@ impl Proxy {
         self.active.lock().clone()
     }
 
-    /// Puts another plan in force, for requests that begin from now on.
+    /// The time-outs in force for clients.
+    pub(crate) fn times(&self) -> &Arc<ClientTimes> {
+        &self.times
+    }
+
+    /// The most bytes of a request's head.
+    pub(crate) fn max_header_size(&self) -> usize {
+        self.active.lock().plan.server.max_header_size
+    }
+
+    /// Puts another plan in force, for requests that begin from now on. Its time-outs for clients hold at once.
     pub(crate) fn activate(&self, active: Arc<Active>) {
+        self.times.adopt(&active.plan.server);
         *self.active.lock() = active;
     }
 
@@ -247,7 +262,6 @@ impl Proxy {
         protocol: Protocol,
     ) -> RequestEnd {
         let active = self.active();
-        client.phase.adopt(Times::of(&active.plan.server));
         let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
         let details = wants_details.then(|| {

@@ -4,13 +4,12 @@
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
-use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::header::Entry;
 use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
@@ -18,10 +17,11 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 
+use super::event_timeout::EventTimeout;
 use super::overhead::Overhead;
+use super::times::ClientTimes;
 
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.
@@ -37,8 +37,10 @@ struct Streamed {
     time_limit: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
-    /// Where the pieces are noted that have come from the client.
+    /// Where the pieces are noted that have come from the client; `None` for a body that was kept.
     overhead: Option<Arc<Overhead>>,
+    /// What the connection had read when the last piece came, and when this was last looked at.
+    read: (u64, u64),
 }
 
 /// The names of the fields that may follow a body.
@@ -78,11 +80,15 @@ impl BodyFault {
     }
 }
 
+/// The most bytes of an HTTP/2 frame with data, and its head (RFC 9113, 4.2). hyper hands over a frame when all of
+/// it has come.
+const MOST_OF_FRAME: u64 = 16 * 1024 + 9;
+
 /// The most bytes of a body that are kept for a second try.
 const MOST_KEPT: usize = 64 * 1024;
 
-/// How far a request's body has come; `None` for an empty body. This handle stays readable while the
-/// exchange consumes the body.
+/// How far a body has come; `None` for an empty body, or one that nobody watches. This handle stays readable
+/// while the exchange consumes the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyEnd(Option<Arc<Mutex<Handover>>>);
 
@@ -95,13 +101,44 @@ struct Handover {
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    /// The server has to take the piece that was handed on at this time.
+    /// The receiver has to take what was handed on. At this time it was handed on, or a part of it left.
     Offered(Instant),
-    /// The client has to send more.
+    /// The sender has to send more.
     Awaited,
-    /// All of the body was handed on, the last piece at this time.
+    /// All of the body was handed on. At this time the last piece was handed on, or a part of it left.
     Reached(Instant),
     Failed(BodyFault),
+}
+
+/// A piece of a body on its way out. hyper may hold a long piece for minutes: it takes away what the socket
+/// takes and, over HTTP/2, what the receiver's window lets pass. That the piece shrinks is noted.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    bytes: Bytes,
+    body: BodyEnd,
+}
+
+impl Piece {
+    pub(crate) fn new(bytes: Bytes, body: BodyEnd) -> Self {
+        Self { bytes, body }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if count > 0 {
+            self.body.moved();
+        }
+    }
 }
 
 impl BodyEnd {
@@ -142,7 +179,8 @@ impl BodyEnd {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether the body is empty, or nobody watches it.
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
@@ -164,9 +202,9 @@ impl BodyEnd {
         }
     }
 
-    /// Since when the server has to act, for a request that was handed over at `sent`. `None` while the client
+    /// Since when the receiver has to act, for a message that was handed over at `sent`. `None` while the sender
     /// has to send more, and after the body failed.
-    pub(super) fn awaits_server_since(&self, sent: Instant) -> Option<Instant> {
+    pub(crate) fn awaits_receiver_since(&self, sent: Instant) -> Option<Instant> {
         match self.progress() {
             None => Some(sent),
             Some(Progress::Offered(since) | Progress::Reached(since)) => Some(since),
@@ -174,14 +212,35 @@ impl BodyEnd {
         }
     }
 
-    /// For a body of which nothing was handed on yet.
+    /// For a body of which nothing was handed on yet. Its receiver has to ask for it.
     pub(super) fn begin() -> Self {
-        let progress = Progress::Offered(Instant::now());
+        Self::of(Progress::Offered(Instant::now()))
+    }
+
+    /// For a body whose sender has to begin.
+    pub(crate) fn awaited() -> Self {
+        Self::of(Progress::Awaited)
+    }
+
+    fn of(progress: Progress) -> Self {
         Self(Some(Arc::new(Mutex::new(Handover { progress, kept: None }))))
     }
 
-    pub(super) fn await_client(&self) {
+    pub(crate) fn await_sender(&self) {
         self.set(Progress::Awaited);
+    }
+
+    pub(crate) fn offer(&self) {
+        self.set(Progress::Offered(Instant::now()));
+    }
+
+    /// A part of what was handed on has left.
+    fn moved(&self) {
+        if let Some(handover) = &self.0
+            && let Progress::Offered(at) | Progress::Reached(at) = &mut handover.lock().progress
+        {
+            *at = Instant::now();
+        }
     }
 
     pub(super) fn reach(&self) {
@@ -200,13 +259,13 @@ impl RequestBody {
         Self(None)
     }
 
-    /// The body that the client sends. It may have at most `most` bytes. Each read must come within
-    /// `time_limit` of the read before. Trailers other than `trailers` are removed. `overhead` is that of the
-    /// client's connection.
+    /// The body that the client sends. It may have at most `most` bytes. Each read must come within the
+    /// `body_timeout` of `times` after the read before. Trailers other than `trailers` are removed. `overhead` is
+    /// that of the client's connection.
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
-        time_limit: Duration,
+        times: Arc<ClientTimes>,
         trailers: Trailers,
         overhead: Arc<Overhead>,
     ) -> Self {
@@ -216,9 +275,10 @@ impl RequestBody {
         Self(Some(Box::new(Streamed {
             source: Either::Left(incoming),
             allowance: most.unwrap_or(u64::MAX),
-            time_limit: EventTimeout::new(time_limit),
+            time_limit: EventTimeout::of_client(times),
             trailers,
             end: BodyEnd::begin(),
+            read: (overhead.read(), overhead.read()),
             overhead: Some(overhead),
         })))
     }
@@ -232,6 +292,7 @@ impl RequestBody {
             trailers: Trailers::new(),
             end: BodyEnd::begin(),
             overhead: None,
+            read: (0, 0),
         })))
     }
 
@@ -255,6 +316,15 @@ impl RequestBody {
 }
 
 impl Streamed {
+    /// Whether bytes have come, since this was last asked, that may be a part of the next piece. Other streams of the
+    /// connection may have sent them instead. So no more bytes than one frame has are taken for such a part.
+    fn has_part_come(&mut self) -> bool {
+        let (at_piece, before) = self.read;
+        let now = self.overhead.as_ref().map_or(before, |overhead| overhead.read());
+        self.read.1 = now;
+        now != before && now - at_piece <= MOST_OF_FRAME
+    }
+
     fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
         match frame.into_trailers() {
             Ok(mut came) => {
@@ -273,16 +343,19 @@ impl Streamed {
 }
 
 impl Body for RequestBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyFault;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut body.source).poll_frame(cx) else {
-            body.end.await_client();
+            body.end.await_sender();
+            if body.has_part_come() {
+                body.time_limit.renew();
+            }
             ready!(body.time_limit.poll_over(cx));
             return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
         };
@@ -297,6 +370,7 @@ impl Body for RequestBody {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 if let Some(overhead) = &body.overhead {
                     overhead.piece(length);
+                    body.read = (overhead.read(), overhead.read());
                 }
                 match body.allowance.checked_sub(length as u64) {
                     None => Some(Err(body.end.fail(BodyFault::TooLarge))),
@@ -306,7 +380,8 @@ impl Body for RequestBody {
                         let ended = frame.is_trailers() || body.source.is_end_stream();
                         let progress = if ended { Progress::Reached } else { Progress::Offered };
                         body.end.note(&frame, progress(Instant::now()));
-                        Some(Ok(body.limit_trailers(frame)))
+                        let frame = body.limit_trailers(frame);
+                        Some(Ok(frame.map_data(|bytes| Piece::new(bytes, body.end.clone()))))
                     }
                 }
             }
@@ -319,69 +394,5 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.source.size_hint())
-    }
-}
-
-/// A time-out between two events. The timer is created and moved only while an event is waited for.
-#[derive(Debug)]
-pub(crate) struct EventTimeout {
-    limit: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
-}
-
-impl EventTimeout {
-    /// A time-out of this length.
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, timer: None, waiting: false }
-    }
-
-    /// The event came. Returns whether it was waited for.
-    pub(crate) fn renew(&mut self) -> bool {
-        mem::replace(&mut self.waiting, false)
-    }
-
-    /// To be polled while the event has not come. Ready once the wait has been too long.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-        // A limit that the clock cannot express never ends.
-        if !mem::replace(&mut self.waiting, true)
-            && let Some(deadline) = Instant::now().checked_add(self.limit)
-        {
-            timer.as_mut().reset(deadline);
-        }
-        // Polled without tokio's budget: a client that sends all the time uses the budget up, and the timer would
-        // never fire.
-        pin!(unconstrained(timer.as_mut())).poll(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use tokio::task::coop::poll_proceed;
-    use tokio::time::advance;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_time_out_fires_though_tokio_s_budget_is_used_up() {
-        let mut silence = EventTimeout::new(Duration::from_secs(1));
-        let waits = poll_fn(|cx| Poll::Ready(silence.poll_over(cx).is_pending())).await;
-        assert!(waits, "it has just begun");
-        advance(Duration::from_secs(2)).await;
-        let is_over = poll_fn(|cx| {
-            let units = (0..1_000).map_while(|_| match poll_proceed(cx) {
-                Poll::Ready(unit) => {
-                    unit.made_progress();
-                    Some(())
-                }
-                Poll::Pending => None,
-            });
-            assert!(units.count() < 1_000, "the budget has an end");
-            Poll::Ready(silence.poll_over(cx).is_ready())
-        });
-        assert!(is_over.await);
     }
 }

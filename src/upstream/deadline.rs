@@ -10,8 +10,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::body::BodyEnd;
 use crate::clock::FAR;
 
-/// The time that a server has for the head of an answer. It runs from the last piece of the request that
-/// the server got. It does not run while the client has to send more: a slow upload is not the server's
+/// The time that a server has for the head of an answer. It runs from the last byte of the request that
+/// the server took. It does not run while the client has to send more: a slow upload is not the server's
 /// fault.
 ///
 /// One timer serves all requests of a connection. It is moved to a later time only when it fires.
@@ -38,7 +38,7 @@ impl Deadline {
         // Polled without tokio's budget, which the request's body may have used up.
         while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
             let now = Instant::now();
-            let due = end(body.awaits_server_since(sent).unwrap_or(now));
+            let due = end(body.awaits_receiver_since(sent).unwrap_or(now));
             if due <= now {
                 return Poll::Ready(());
             }
@@ -52,7 +52,14 @@ impl Deadline {
 mod tests {
     use std::future::poll_fn;
 
+    use bytes::Bytes;
+    use http::Request;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::io::{AsyncReadExt as _, duplex};
+    use tokio::time::sleep;
+
     use super::*;
+    use crate::upstream::body::RequestBody;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -69,7 +76,7 @@ mod tests {
 
         let end = BodyEnd::begin();
         let sending = async {
-            end.await_client();
+            end.await_sender();
             tokio::time::sleep(Duration::from_secs(100)).await;
             end.reach();
             std::future::pending::<()>().await;
@@ -81,6 +88,79 @@ mod tests {
             () = sending => {}
         }
         assert_eq!(began.elapsed().as_secs(), 130, "not while the client is to send");
+    }
+
+    /// A request of a megabyte in one piece, sent over HTTP/2. The server takes 20 kB each second until it has
+    /// taken `most`.
+    async fn upload_http2(most: usize) -> Duration {
+        let (ours, theirs) = duplex(1024 * 1024);
+        let server = async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (request, _respond) = connection.accept().await.unwrap().unwrap();
+            let mut body = request.into_body();
+            let taking = async {
+                let mut taken = 0;
+                while let Some(Ok(piece)) = body.data().await {
+                    taken += piece.len();
+                    sleep(Duration::from_millis(piece.len() as u64 / 20)).await;
+                    if taken < most {
+                        let _ = body.flow_control().release_capacity(piece.len());
+                    }
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::join!(taking, poll_fn(|cx| connection.poll_closed(cx))).1.unwrap();
+        };
+        tokio::spawn(server);
+        let executor = TokioExecutor::new();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(executor, TokioIo::new(ours)).await.unwrap();
+        tokio::spawn(connection);
+        time_for_head(|request| sender.send_request(request)).await
+    }
+
+    /// The same over HTTP/1.1.
+    async fn upload_http1(most: usize) -> Duration {
+        let (ours, mut theirs) = duplex(1024);
+        tokio::spawn(async move {
+            let (mut space, mut taken) = (vec![0; 20_000], 0);
+            while taken < most {
+                theirs.read_exact(&mut space).await.unwrap();
+                taken += space.len();
+                sleep(Duration::from_secs(1)).await;
+            }
+            std::future::pending::<()>().await;
+        });
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
+        tokio::spawn(connection);
+        time_for_head(|request| sender.send_request(request)).await
+    }
+
+    /// How long the head of an answer that does not come is waited for.
+    async fn time_for_head<F: Future>(send: impl FnOnce(Request<RequestBody>) -> F) -> Duration {
+        let began = Instant::now();
+        let body = RequestBody::again(Bytes::from(vec![b'x'; 1_000_000]));
+        let end = body.end();
+        let request = Request::post("http://api.test/").header("content-length", 1_000_000);
+        let answer = send(request.body(body).unwrap());
+        let mut deadline = Deadline::default();
+        tokio::select! {
+            _ = answer => unreachable!("there is no answer"),
+            () = over(&mut deadline, &end) => began.elapsed(),
+        }
+    }
+
+    /// A piece of a megabyte was one event: its server had to take all of it within `response_timeout`.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_has_its_time_from_the_last_byte_that_it_took() {
+        let over_http1 = [upload_http1(usize::MAX).await, upload_http1(200_000).await];
+        let over_http2 = [upload_http2(usize::MAX).await, upload_http2(200_000).await];
+        for [all, stalled] in [over_http1, over_http2] {
+            // A megabyte takes 50 s, less what buffers hold, and 200 kB take 10 s.
+            assert!((75..=81).contains(&all.as_secs()), "{all:?}");
+            assert!((38..=45).contains(&stalled.as_secs()), "{stalled:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! How much a client may send that is neither a request nor data.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What a connection may send before its first request, in bytes.
 const AT_FIRST: i64 = 1024 * 1024;
@@ -37,6 +37,8 @@ pub(crate) struct Overhead {
     most: AtomicI64,
     /// Bytes that have come, less the bytes that were added; at least 0.
     unpaid: AtomicI64,
+    /// All bytes that have come.
+    read: AtomicU64,
     per_request: i64,
 }
 
@@ -46,7 +48,7 @@ impl Overhead {
         let per_request = PER_REQUEST + i64::try_from(max_header_size).unwrap_or(i64::MAX / 1024);
         let most = AT_FIRST + per_request;
         let [spare, most, unpaid] = [most, most, 0].map(AtomicI64::new);
-        Self { spare, most, unpaid, per_request }
+        Self { spare, most, unpaid, read: AtomicU64::new(0), per_request }
     }
 
     /// The connection carries many requests at once.
@@ -56,7 +58,13 @@ impl Overhead {
 
     /// This many bytes have come.
     pub(crate) fn came(&self, bytes: usize) {
+        self.read.store(self.read() + bytes as u64, Ordering::Relaxed);
         self.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// All bytes that have come from the client.
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// The head of a request was complete.

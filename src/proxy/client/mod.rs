@@ -6,13 +6,12 @@ mod socket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(crate) use self::phase::{DueAction, Overdue, Phase, Times};
+pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
@@ -26,10 +25,6 @@ pub(crate) struct Switched {
     pub(crate) client: OnUpgrade,
     /// The server's side, once its connection has changed.
     pub(crate) server: OnUpgrade,
-    /// How long the tunnel lives without a byte in either direction.
-    pub(crate) time_limit: Duration,
-    /// How long it lives without a byte once one side has ended.
-    pub(crate) half_open_limit: Duration,
     /// What the request holds as long as the tunnel lives.
     pub(crate) permit: Permit,
     /// The server's connection.

@@ -5,12 +5,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -39,12 +39,36 @@ struct SharedSocket {
     stream: Mutex<AcceptedStream>,
     /// The runtime has not waited for the socket yet, so it does not know the socket's state.
     unseen: AtomicBool,
+    /// See [`Socket::try_full`].
+    trial: AtomicU8,
+}
+
+/// No write is to be tried, or the trial has failed.
+const NO_TRIAL: u8 = 0;
+/// The next write is to be tried.
+const TRIAL: u8 = 1;
+/// A trial has written something.
+const MOVED: u8 = 2;
+
+impl SharedSocket {
+    /// Writes to a socket that the runtime takes for full, if this is to be tried.
+    fn write_full(&self, stream: &AcceptedStream, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.trial.load(Ordering::Relaxed) != TRIAL || bytes.is_empty() {
+            return Poll::Pending;
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = either!(stream, s => send(s, bytes, flags));
+        self.trial.store(if sent.is_ok() { MOVED } else { NO_TRIAL }, Ordering::Relaxed);
+        // The runtime notices by itself that a connection is broken.
+        sent.map_or(Poll::Pending, |length| Poll::Ready(Ok(length)))
+    }
 }
 
 impl Socket {
     /// A socket that was just accepted.
     pub(crate) fn new(stream: AcceptedStream) -> Self {
-        Self(Arc::new(SharedSocket { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
+        let (stream, unseen) = (Mutex::new(stream), AtomicBool::new(true));
+        Self(Arc::new(SharedSocket { stream, unseen, trial: AtomicU8::new(NO_TRIAL) }))
     }
 
     /// Whether the client has closed its side. This also shows while bytes before the end are unread.
@@ -63,6 +87,17 @@ impl Socket {
         // The client may have closed while it waited to be accepted.
         let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
         left || unseen && matches!(reference(&stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
+    }
+
+    /// The next write is tried though the socket may be full. The kernel says that there is room when a third of the
+    /// buffer is free, and the buffer may have 4 MB: for a slow reader this takes minutes.
+    pub(crate) fn try_full(&self) {
+        self.0.trial.store(TRIAL, Ordering::Relaxed);
+    }
+
+    /// Whether the last trial has written something.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.0.trial.load(Ordering::Relaxed) == MOVED
     }
 
     /// Waits until there is something to read. The connection's end counts too.
@@ -118,7 +153,11 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.stream.lock()).poll_write(cx, bytes)
+        let mut stream = self.0.stream.lock();
+        match Pin::new(&mut *stream).poll_write(cx, bytes) {
+            Poll::Pending => self.0.write_full(&stream, bytes),
+            written => written,
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -138,6 +177,45 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.stream.lock()).poll_write_vectored(cx, slices)
+        let mut stream = self.0.stream.lock();
+        match Pin::new(&mut *stream).poll_write_vectored(cx, slices) {
+            Poll::Pending => {
+                let first = slices.iter().find(|slice| !slice.is_empty());
+                self.0.write_full(&stream, first.map_or(&[], |slice| slice))
+            }
+            written => written,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// A reader of 30,000 bytes a second was cut off: the socket was not writable within 30 s.
+    #[tokio::test]
+    async fn a_full_socket_is_written_where_its_peer_has_read_a_little() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut socket = Socket::new(Right(ours));
+        let mut write = move || {
+            let mut cx = Context::from_waker(Waker::noop());
+            let written = Pin::new(&mut socket).poll_write(&mut cx, &[0; 8 * 1024]);
+            (written, socket.clone())
+        };
+        let full = loop {
+            if let (Poll::Pending, socket) = write() {
+                break socket;
+            }
+        };
+        full.try_full();
+        assert!(write().0.is_pending() && !full.has_moved(), "nothing was read");
+        theirs.read_exact(&mut [0; 32 * 1024]).await.unwrap();
+        assert!(write().0.is_pending(), "it is tried only when that is wanted");
+        full.try_full();
+        assert!(matches!(write().0, Poll::Ready(Ok(1..))));
+        assert!(full.has_moved());
+        assert!(write().0.is_pending(), "once");
     }
 }

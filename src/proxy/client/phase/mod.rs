@@ -1,6 +1,7 @@
 //! What a client's connection is doing, since when, and what is due next by its time-outs. Requests and the
 //! socket report events here. `downstream::watch` asks [`Phase::due`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,59 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use crate::plan::ServerSpec;
-
-/// How long a client may take over each part of an exchange.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// For a request's head, and for the handshakes before the first one.
-    pub(crate) header: Duration,
-    /// Without a request on the connection.
-    pub(crate) idle: Duration,
-    /// Between two reads of a request's body or two writes of a response.
-    pub(crate) body: Duration,
-}
-
-impl Times {
-    /// The times of the file in force.
-    pub(crate) fn of(server: &ServerSpec) -> Self {
-        let ServerSpec { header_timeout, idle_timeout, body_timeout, .. } = *server;
-        Self { header: header_timeout, idle: idle_timeout, body: body_timeout }
-    }
-}
-
-/// [`Times`] that may change while the connection lives, in microseconds.
-#[derive(Debug, Default)]
-struct TimeLimits {
-    header: AtomicU64,
-    idle: AtomicU64,
-    body: AtomicU64,
-}
-
-impl TimeLimits {
-    fn set(&self, times: Times) {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.header.store(micros(times.header), Ordering::Relaxed);
-        self.idle.store(micros(times.idle), Ordering::Relaxed);
-        self.body.store(micros(times.body), Ordering::Relaxed);
-    }
-
-    fn get(limit: &AtomicU64) -> Duration {
-        Duration::from_micros(limit.load(Ordering::Relaxed))
-    }
-
-    fn header(&self) -> Duration {
-        Self::get(&self.header)
-    }
-
-    fn idle(&self) -> Duration {
-        Self::get(&self.idle)
-    }
-
-    fn body(&self) -> Duration {
-        Self::get(&self.body)
-    }
-}
+use crate::upstream::times::ClientTimes;
 
 /// How often, while a request is served, the socket is checked for a client that has left. The socket is
 /// then read only as far as the request's body is wanted, so no read would show that the client has left.
@@ -80,7 +29,7 @@ const STREAMS_AT_ONCE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Phase {
     epoch: Instant,
-    times: TimeLimits,
+    times: Arc<ClientTimes>,
     doing: AtomicU8,
     /// Microseconds after `epoch`, or [`NOW`].
     since: AtomicU64,
@@ -159,12 +108,10 @@ pub(crate) enum DueAction {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub(crate) fn new(times: Times) -> Self {
-        let limits = TimeLimits::default();
-        limits.set(times);
+    pub(crate) fn new(times: Arc<ClientTimes>) -> Self {
         Self {
             epoch: Instant::now(),
-            times: limits,
+            times,
             doing: AtomicU8::new(FRESH),
             since: AtomicU64::new(0),
             write_waits_since: AtomicU64::new(0),
@@ -182,9 +129,9 @@ impl Phase {
         }
     }
 
-    /// From now on these times count. A reload may have changed them since the connection was accepted.
-    pub(crate) fn adopt(&self, times: Times) {
-        self.times.set(times);
+    /// The time-outs in force.
+    pub(crate) fn times(&self) -> &Arc<ClientTimes> {
+        &self.times
     }
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
@@ -196,6 +143,7 @@ impl Phase {
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
             IDLE if self.parks.load(Ordering::Relaxed) => (Duration::ZERO, DueAction::Park),
             IDLE if PARK < self.times.idle() && self.is_settled() => (PARK, DueAction::Park),
+            IDLE if writing.is_some() => (LOOK, DueAction::Look),
             IDLE => (self.times.idle(), DueAction::Close(None)),
             BUSY => (LOOK, DueAction::Look),
             DISCARDING => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
@@ -235,6 +183,20 @@ impl Phase {
         self.at(self.since(), self.times.idle())
     }
 
+    /// A reload may have changed the time-outs. An idle connection that is over by a shorter one has this time once
+    /// more: its client may be about to send a request.
+    pub(crate) fn renew_idle(&self) {
+        let is_over = || self.idle_until().is_some_and(|until| until <= Instant::now());
+        if self.doing.load(Ordering::Relaxed) == IDLE && is_over() {
+            self.since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a write waits until the client reads the connection.
+    pub(crate) fn is_write_waiting(&self) -> bool {
+        self.write_waits_since.load(Ordering::Relaxed) != 0
+    }
+
     fn since(&self) -> u64 {
         match self.since.load(Ordering::Relaxed) {
             NOW => {
@@ -272,7 +234,7 @@ impl Phase {
 
     /// Whether no request is served and no write waits for the client.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.is_busy() && self.write_waits_since.load(Ordering::Relaxed) == 0
+        !self.is_busy() && !self.is_write_waiting()
     }
 
     /// The connection speaks HTTP/2 and carries many requests at once. Once the client has sent more than
@@ -426,14 +388,14 @@ impl Phase {
 
     /// A write has to wait until the client reads.
     pub(crate) fn write_waits(&self) {
-        if self.write_waits_since.load(Ordering::Relaxed) == 0 {
+        if !self.is_write_waiting() {
             self.write_waits_since.store(self.now().max(1), Ordering::Relaxed);
         }
     }
 
     /// Something was written.
     pub(crate) fn write_moved(&self) {
-        if self.write_waits_since.load(Ordering::Relaxed) != 0 {
+        if self.is_write_waiting() {
             self.write_waits_since.store(0, Ordering::Relaxed);
             // A client that slowly reads the rest of a response is not idle.
             if self.doing.load(Ordering::Relaxed) == IDLE {

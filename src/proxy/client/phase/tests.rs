@@ -2,16 +2,12 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use super::*;
-
-const TIMES: Times = Times {
-    header: Duration::from_secs(10),
-    idle: Duration::from_secs(75),
-    body: Duration::from_secs(30),
-};
+use crate::plan::ServerSpec;
+use crate::upstream::times::testing::{BODY, HEADER, IDLE, times_with};
 
 /// A connection whose first request has been answered, a second after it was accepted.
 async fn answered() -> (Instant, Phase) {
-    let phase = Phase::new(TIMES);
+    let phase = Phase::new(times_with(IDLE));
     tokio::time::advance(Duration::from_secs(1)).await;
     phase.begin(Instant::now());
     phase.end(Instant::now());
@@ -22,49 +18,45 @@ async fn answered() -> (Instant, Phase) {
 async fn an_idle_connection_is_parked_and_later_closed() {
     let (ended, phase) = answered().await;
     assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
-    assert_eq!(phase.idle_until(), Some(ended + TIMES.idle));
+    assert_eq!(phase.idle_until(), Some(ended + IDLE));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
     let (ended, phase) = answered().await;
     phase.unsettle();
-    assert_eq!(
-        phase.due(),
-        Some((ended + TIMES.idle, DueAction::Close(None))),
-        "a rest of its request"
-    );
+    assert_eq!(phase.due(), Some((ended + IDLE, DueAction::Close(None))), "a rest of its request");
     phase.begin(ended);
     phase.end(Instant::now());
     assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)), "gone with the next request");
     phase.write_waits();
+    assert_eq!(phase.due(), Some((ended + LOOK, DueAction::Look)), "a write that waits");
+    tokio::time::advance(BODY).await;
+    phase.looked(Instant::now());
     assert_eq!(
         phase.due(),
-        Some((ended + TIMES.body, DueAction::Close(Some(Overdue::Response)))),
-        "a write that waits"
+        Some((ended + BODY, DueAction::Close(Some(Overdue::Response)))),
+        "it waits for too long"
     );
     phase.write_moved();
-    assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
+    assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Park)));
     phase.bytes_came();
     assert_eq!(
         phase.due(),
-        Some((ended + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
         "a head has begun"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_was_not_asked_yet_is_not_parked() {
-    let phase = Phase::new(TIMES);
-    assert_eq!(
-        phase.due(),
-        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head))))
-    );
+    let phase = Phase::new(times_with(IDLE));
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_time_is_short_is_closed_instead() {
-    let phase = Phase::new(Times { idle: PARK, ..TIMES });
+    let phase = Phase::new(times_with(PARK));
     phase.begin(Instant::now());
     phase.end(Instant::now());
     assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close(None))));
@@ -77,41 +69,41 @@ async fn what_is_discarded_has_a_bodys_time_and_not_a_heads() {
     phase.discard();
     phase.end(Instant::now());
     for _ in 0..5 {
-        tokio::time::advance(TIMES.body / 2).await;
+        tokio::time::advance(BODY / 2).await;
         phase.bytes_came();
         assert_eq!(
             phase.due(),
-            Some((Instant::now() + TIMES.body, DueAction::Close(Some(Overdue::Body))))
+            Some((Instant::now() + BODY, DueAction::Close(Some(Overdue::Body))))
         );
     }
     phase.discarded();
-    assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close(None))));
+    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close(None))));
     phase.bytes_came();
     assert_eq!(
         phase.due(),
-        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
         "the next head"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_requests_end_with_the_last() {
-    let phase = Phase::new(TIMES);
+    let phase = Phase::new(times_with(IDLE));
     phase.multiplex();
     assert_eq!(
         phase.due(),
-        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
         "a hello"
     );
     phase.bytes_came();
     assert_eq!(
         phase.due(),
-        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
         "half of it"
     );
-    tokio::time::advance(TIMES.header / 2).await;
+    tokio::time::advance(HEADER / 2).await;
     phase.bytes_came();
-    assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close(None))));
+    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close(None))));
     let began = Instant::now();
     phase.begin(began);
     phase.begin(began + LOOK / 2);
@@ -119,16 +111,23 @@ async fn many_requests_end_with_the_last() {
     assert_eq!(phase.due(), Some((began + LOOK, DueAction::Look)), "not put off by the second");
     phase.end(began);
     phase.bytes_came();
-    assert_eq!(
-        phase.due(),
-        Some((began + TIMES.idle, DueAction::Close(None))),
-        "a ping is no head"
-    );
+    assert_eq!(phase.due(), Some((began + IDLE, DueAction::Close(None))), "a ping is no head");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_time_out_gives_an_idle_connection_that_time_once_more() {
+    let (ended, phase) = answered().await;
+    tokio::time::advance(IDLE / 2).await;
+    phase.renew_idle();
+    assert_eq!(phase.idle_until(), Some(ended + IDLE), "it is not over");
+    phase.times().adopt(&ServerSpec { idle_timeout: HEADER, ..ServerSpec::default() });
+    phase.renew_idle();
+    assert_eq!(phase.idle_until(), Some(Instant::now() + HEADER));
 }
 
 #[test]
 fn a_second_request_of_one_turn_was_not_waited_for() {
-    let phase = Phase::new(TIMES);
+    let phase = Phase::new(times_with(IDLE));
     let now = Instant::now();
     assert!(!phase.begin(now));
     assert!(phase.begin(now), "no turn came between");
@@ -138,7 +137,7 @@ fn a_second_request_of_one_turn_was_not_waited_for() {
 
 #[tokio::test]
 async fn some_streams_share_a_turn_and_others_wait_in_order() {
-    let phase = Phase::new(TIMES);
+    let phase = Phase::new(times_with(IDLE));
     phase.multiplex();
     let answered = Mutex::new(Vec::new());
     let (phase, answered) = (&phase, &answered);

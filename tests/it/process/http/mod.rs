@@ -9,6 +9,7 @@ mod leaving;
 mod panics;
 mod parking;
 mod rejected;
+mod reloads;
 mod smuggling;
 mod spellings;
 mod targets;

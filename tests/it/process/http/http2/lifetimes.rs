@@ -10,7 +10,7 @@ use crate::support::client::get;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
     CONTINUATION, DATA, END_STREAM, Frame, Frames, GOAWAY, HEADERS, Outcome, PING, PREFACE,
-    SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, read_head};
@@ -147,6 +147,36 @@ fn a_stalled_reader_loses_its_stream_alone() {
     assert_eq!(client.get("/quick", &[]).text(), "/quick");
     gate.open("/slow");
     assert_eq!(slow.reply().text(), "/slow", "one that waits is no stalled reader");
+}
+
+/// An answer of one piece was handed over whole, and its stream then lived as long as its connection.
+#[test]
+fn a_stalled_stream_is_reset_beside_one_that_moves() {
+    let api = Upstream::answering(|got| {
+        let length = if got.path() == "/stalled" { 200_000 } else { 50_000_000 };
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n").into_bytes();
+        answer.resize(answer.len() + length, b'x');
+        answer
+    });
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"2s\"").start();
+    let mut client = Frames::open(proxy.address, &[]);
+    client.send(frame(WINDOW_UPDATE, 0, 0, &1_000_000_000_u32.to_be_bytes()));
+    client.send(request(1, END_STREAM, &asking("GET", "/stalled")));
+    client.send(request(3, END_STREAM, &asking("GET", "/moving")));
+    let mut is_reset = false;
+    while !is_reset {
+        let came = client.next().expect("the connection is there");
+        assert!(came.kind != RST_STREAM || came.stream == 1, "the one that moves");
+        is_reset = came.kind == RST_STREAM;
+        if came.kind == DATA && came.stream == 3 {
+            // Ten bytes at a time last longer than the time-out, and do not fill the connection.
+            client.send(frame(WINDOW_UPDATE, 0, 3, &10_u32.to_be_bytes()));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    client.send(frame(WINDOW_UPDATE, 0, 3, &10_000_u32.to_be_bytes()));
+    client.find(|came| came.kind == DATA && came.stream == 3).expect("the other goes on");
 }
 
 #[test]
