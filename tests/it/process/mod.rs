@@ -16,6 +16,7 @@ mod ramp;
 mod readme;
 mod regression;
 mod reload;
+mod runbook;
 mod shared;
 mod traces;
 mod trouble;

@@ -7,11 +7,14 @@ use std::process::Command;
 use tidegate::config::{self, Colour, Overrides};
 use tidegate::plan::Plan;
 
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
 use crate::support::limits::names;
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::program;
+use crate::support::tidegate::{Tidegate, program};
 use crate::support::tls::Folder;
+use crate::support::upstream::Upstream;
 
 fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -19,8 +22,10 @@ fn path(name: &str) -> std::path::PathBuf {
 
 const REFERENCE: &str = "docs/reference.md";
 
-const MANUAL: [&str; 7] = [
+const MANUAL: [&str; 9] = [
     "README.md",
+    "docs/README.md",
+    "docs/runbook.md",
     "docs/recipes.md",
     "docs/routes.md",
     "docs/upstreams.md",
@@ -62,6 +67,10 @@ fn completed(example: &str) -> String {
 }
 
 fn parsed(text: &str) -> Plan {
+    loaded(text).plan
+}
+
+fn loaded(text: &str) -> config::Loaded {
     let env = |_: &str| Some("set".to_owned());
     // What it names stands beside it.
     let folder = Folder::new();
@@ -69,7 +78,6 @@ fn parsed(text: &str) -> Plan {
     let file = folder.path().join("proxy.toml");
     config::parse(file.to_str().unwrap(), text, &env, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
-        .plan
 }
 
 #[test]
@@ -77,7 +85,10 @@ fn every_example_is_a_configuration() {
     let examples = blocks("toml");
     assert!(examples.len() >= 3);
     for example in examples {
-        parsed(&completed(&example));
+        let whole = completed(&example);
+        let warnings = loaded(&whole).warnings;
+        // What people copy as it is. In other examples something may be left out.
+        assert!(whole != example || warnings.is_empty(), "{warnings}\nin\n{example}");
     }
 }
 
@@ -85,7 +96,8 @@ fn every_example_is_a_configuration() {
 fn each_recipe_is_in_both_places_with_the_same_figures() {
     let recipe = |plan: &Plan, name: &str| {
         let limit = plan.limits.iter().find(|limit| limit.name.as_str() == name)?;
-        let (key, cost) = (limit.key.clone(), limit.cost.clone());
+        // The methods in a key are those of all routes of its file.
+        let (key, cost) = ((limit.key.sources.clone(), limit.key.missing), limit.cost.clone());
         Some((key, limit.figures.clone(), cost, limit.wait, limit.count_when.clone()))
     };
     let examples: Vec<_> =
@@ -107,6 +119,31 @@ fn each_recipe_is_in_both_places_with_the_same_figures() {
         assert!(here.is_some(), "the manual has no `{name}`");
         assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in the manual");
     }
+}
+
+#[test]
+fn the_recipe_for_a_ceiling_does_what_it_says() {
+    let recipe = blocks("toml").into_iter().find(|it| it.contains("[limits.ceiling]")).unwrap();
+    let (api, told, go) = Upstream::slow();
+    let text = recipe
+        .replace("[server]\n", "[server]\nlisten = \"LISTEN\"\n")
+        .replace("http://127.0.0.1:3000", &api.url())
+        .replace("limit     = 200", "limit     = 1");
+    let proxy = Tidegate::start(&text);
+    let mut first = Connection::open(proxy.address);
+    first.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+
+    let refused = get(proxy.address, "/", &[]);
+    assert_eq!((refused.status, refused.text().as_str()), (503, "busy, please try again\n"));
+    assert!(refused.header("retry-after").is_some());
+    assert!(refused.header("ratelimit").is_some_and(|it| !it.contains("ceiling")));
+    // What claims to be a WebSocket is none, unless it has the path of one.
+    assert_eq!(get(proxy.address, "/", &[("upgrade", "websocket")]).status, 503);
+    assert_eq!(get(proxy.address, "/ws/chat", &[]).status, 200);
+
+    go.send(()).unwrap();
+    assert_eq!(first.reply("GET").status, 200);
 }
 
 #[test]
@@ -272,8 +309,9 @@ fn every_link_leads_somewhere() {
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
     };
-    let documents =
-        MANUAL.iter().chain(&["docs/decisions.md", "docs/performance.md", "docs/simulation.md"]);
+    let others =
+        ["docs/changing.md", "docs/decisions.md", "docs/performance.md", "docs/simulation.md"];
+    let documents = MANUAL.iter().chain(&others);
     for name in documents {
         let text = fs::read_to_string(path(name)).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
