@@ -47,7 +47,7 @@ pub(crate) use self::test_case::{Expectation, TestCase};
 pub(crate) use self::tls::ServerTls;
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
-    Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
+    Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
 use crate::limit::jitter::RetryJitter;
 use crate::limit::name::Name;

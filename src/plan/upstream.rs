@@ -32,6 +32,8 @@ pub struct UpstreamSpec {
     pub(crate) queue_timeout: Duration,
     /// The most tries after the first.
     pub(crate) retries: u32,
+    /// What becomes of a request whose client leaves before its answer has ended.
+    pub(crate) on_abort: OnAbort,
     /// The active health checks; `None` is none.
     pub(crate) health: Option<HealthSpec>,
     /// Whether a server that answers 429 or 503 with `retry-after` gets no requests for that time.
@@ -54,11 +56,22 @@ impl UpstreamSpec {
             max_requests: None,
             queue_timeout: Duration::ZERO,
             retries: 0,
+            on_abort: OnAbort::default(),
             health: None,
             respect_retry_after: false,
             tls: None,
         }
     }
+}
+
+/// What becomes of a request whose client leaves before its answer has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnAbort {
+    /// It ends, and the server's connection is closed.
+    #[default]
+    Close,
+    /// It goes on to its end, and holds what it holds until then.
+    Finish,
 }
 
 /// A server of an upstream.

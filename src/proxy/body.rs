@@ -1,6 +1,7 @@
 //! A response's body on its way to the client. It is passed on piece by piece and never held as a whole.
 
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,6 +15,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::grpc;
@@ -21,6 +23,8 @@ use super::headers::answer::limit_trailers;
 use super::protocol::{GrpcKind, Protocol};
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
+use crate::plan::OnAbort;
+use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, BodyFault, Piece};
 use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
@@ -80,6 +84,7 @@ struct UpstreamAnswer {
     time_limit: EventTimeout,
     /// When the client got the last piece, if more are to come.
     given: Option<Instant>,
+    on_abort: OnAbort,
 }
 
 /// A client that asks for the next piece so late has left the answer unread. If it has broken meanwhile, this says
@@ -124,14 +129,24 @@ impl ResponseBody {
         incoming: Incoming,
         lease: ConnectionLease,
         time_limit: Duration,
+        on_abort: OnAbort,
     ) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
-        let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None };
+        let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None, on_abort };
         Self::of(BodySource::UpstreamAnswer(streamed))
+    }
+
+    /// Reads the body to its end, for nobody. `permit` is what the request holds until then.
+    pub(super) async fn read_out(mut self: Box<Self>, mut permit: Permit) {
+        while let Some(Ok(frame)) = poll_fn(|cx| self.poll_source(cx)).await {
+            if let Some(piece) = frame.data_ref() {
+                permit.read(piece);
+            }
+        }
     }
 
     /// From now on, notes in `uptake` since when the client has to take a piece.
@@ -260,6 +275,25 @@ impl ResponseBody {
 
 fn is_too_large(trailers: &HeaderMap) -> bool {
     list_size(trailers) > MOST_IN_ANSWER
+}
+
+impl Drop for ResponseBody {
+    /// The client has left before the end of an answer that is to be read to its end.
+    fn drop(&mut self) {
+        if let BodySource::UpstreamAnswer(answer) = &self.source
+            && answer.on_abort == OnAbort::Finish
+            && answer.lease.is_some()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let mut rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
+            if let BodySource::UpstreamAnswer(answer) = &mut rest.source {
+                answer.on_abort = OnAbort::Close;
+            }
+            let ended = self.ended.as_mut();
+            let permit = ended.map(|ended| mem::take(&mut ended.noted.permit));
+            runtime.spawn(rest.read_out(permit.unwrap_or_default()));
+        }
+    }
 }
 
 impl Body for ResponseBody {

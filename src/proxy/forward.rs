@@ -1,6 +1,7 @@
 //! Sends a request upstream, and makes the client's answer from the upstream's response. `Proxy::pass`
 //! calls [`send`]. The connections are in `upstream`.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
 use hyper::upgrade::OnUpgrade;
+use tokio::sync::oneshot;
 
 use super::Exchange;
 use super::body::{Answer, ResponseBody};
@@ -19,7 +21,7 @@ use super::headers::{self, Seen, answer, authenticates_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::refusal::Refusal;
 use super::request_end::RequestDetails;
-use crate::plan::{Balance, Plan, RouteSpec};
+use crate::plan::{Balance, OnAbort, Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
@@ -28,18 +30,22 @@ use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
-use crate::upstream::{Answered, Sending, ServerFailure, Upstream, UpstreamError, Wanted};
+use crate::upstream::{
+    Answered, RequestSlot, Sending, ServerFailure, Upstream, UpstreamError, Wanted,
+};
 
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
     pub(super) plan: &'r Plan,
-    pub(super) upstream: &'r Upstream,
+    pub(super) upstream: &'r Arc<Upstream>,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
     /// What the request's server is chosen by, where `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
     /// Where the request is logged or traced: the server that is asked is then to be noted.
     pub(super) details: Option<&'r mut RequestDetails>,
+    /// What the request holds of its limits.
+    pub(super) permit: &'r mut Permit,
 }
 
 /// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
@@ -49,7 +55,7 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, affinity, details } = way;
+    let Way { plan, upstream, route, address, affinity, details, permit } = way;
     let seen = exchange.seen;
     // While input behind the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
@@ -67,7 +73,7 @@ pub(super) async fn send(
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target;
-    *request.headers_mut() = std::mem::take(&mut exchange.head.headers);
+    *request.headers_mut() = mem::take(&mut exchange.head.headers);
     let sent = request.headers_mut();
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
@@ -89,14 +95,21 @@ pub(super) async fn send(
         Wanted::Any
     };
     let private = match wanted {
-        Wanted::Own => Some(client.private.get_or_init(Arc::default)),
-        Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get(),
+        Wanted::Own => Some(client.private.get_or_init(Arc::default).clone()),
+        Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get().cloned(),
     };
     let response_timeout = route.options().response_timeout;
     let sending =
         Sending { client: address.address.into(), response_timeout, affinity, wanted, private };
     let asked = details.map(|details| &mut details.server);
-    let answered = match upstream.send(&mut request, sending, asked).await {
+    let sent = match (upstream.enter().await, upstream.spec().on_abort) {
+        (Err(busy), _) => Err(busy),
+        (Ok(slot), OnAbort::Close) => upstream.send(&mut request, sending, slot, asked).await,
+        (Ok(slot), OnAbort::Finish) => {
+            send_to_end(upstream, &mut request, sending, slot, permit).await?
+        }
+    };
+    let answered = match sent {
         Ok(answered) => answered,
         Err(error) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
@@ -149,7 +162,8 @@ pub(super) async fn send(
         Framing::Doubtful => lease.end_soon(),
         Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
     }
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
+    let (time_limit, on_abort) = (upstream.spec().idle_timeout, upstream.spec().on_abort);
+    let body = ResponseBody::streamed(incoming, lease, time_limit, on_abort);
     let mut answer = Response::new(body);
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
@@ -157,6 +171,34 @@ pub(super) async fn send(
         answer.extensions_mut().insert(reason);
     }
     Ok(answer)
+}
+
+/// Sends a request that goes on to its end, even if its client leaves and this future is dropped. What the request holds
+/// of its limits goes with it, and comes back with the answer.
+///
+/// # Errors
+/// After a panic.
+async fn send_to_end(
+    upstream: &Arc<Upstream>,
+    request: &mut Request<RequestBody>,
+    sending: Sending,
+    slot: Option<RequestSlot>,
+    permit: &mut Permit,
+) -> Result<Result<Answered, UpstreamError>, Refusal<'static>> {
+    let (upstream, held) = (upstream.clone(), mem::take(permit));
+    let mut sent = mem::replace(request, Request::new(RequestBody::empty()));
+    let (give, given) = oneshot::channel();
+    tokio::spawn(async move {
+        let answered = upstream.send(&mut sent, sending, slot, None).await;
+        let Err((answered, _, mut held)) = give.send((answered, sent, held)) else { return };
+        let Ok(Answered { response, lease }) = answered else { return };
+        held.answered(response.status(), response.headers());
+        let (time_limit, body) = (upstream.spec().idle_timeout, response.into_body());
+        ResponseBody::streamed(body, lease, time_limit, OnAbort::Close).read_out(held).await;
+    });
+    let (answered, unsent, held) = given.await.map_err(|_| Refusal::Panic)?;
+    (*request, *permit) = (unsent, held);
+    Ok(answered)
 }
 
 /// Whether a request announces a larger body than is allowed.

@@ -375,8 +375,9 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let (address, details) = (&address, noted.details.as_deref_mut());
-                let way = Way { plan, upstream, route, address, affinity, details };
+                let (details, permit) = (noted.details.as_deref_mut(), &mut noted.permit);
+                let address = &address;
+                let way = Way { plan, upstream, route, address, affinity, details, permit };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 let (at, status) = (Instant::now(), answer.status());

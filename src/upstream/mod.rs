@@ -50,6 +50,7 @@ use crate::plan::{Scheme, UpstreamSpec};
 
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
+pub(crate) use self::queue::RequestSlot;
 pub(crate) use self::server::{ConnectionLease, PrivateConnections};
 pub(crate) use self::wanted::Wanted;
 
@@ -65,7 +66,7 @@ pub(crate) struct Upstream {
 }
 
 /// How a request is to be sent.
-pub(crate) struct Sending<'r> {
+pub(crate) struct Sending {
     /// Whose request it is.
     pub(crate) client: ClientId,
     /// The route's own time-out for the response's head, if there is one.
@@ -75,7 +76,7 @@ pub(crate) struct Sending<'r> {
     /// What the request needs of its connection.
     pub(crate) wanted: Wanted,
     /// The connections that belong to the request's client, if any do. [`Wanted::Own`] needs them.
-    pub(crate) private: Option<&'r Arc<PrivateConnections>>,
+    pub(crate) private: Option<Arc<PrivateConnections>>,
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -126,6 +127,16 @@ impl Upstream {
         }
     }
 
+    /// Waits for a place among `max_requests`; `None` where there is no such bound.
+    ///
+    /// # Errors
+    /// Where none is free in time.
+    pub(crate) async fn enter(&self) -> Result<Option<RequestSlot>, UpstreamError> {
+        let Some(most) = self.spec.max_requests else { return Ok(None) };
+        let entering = self.state.queue.enter(most, self.spec.queue_timeout);
+        Box::pin(entering).await.map(Some).map_err(UpstreamError::Queue)
+    }
+
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or
     /// it is the whole request again, if no byte of it was sent. `asked` gets the server before it answers,
     /// because this future may be dropped meanwhile.
@@ -147,16 +158,10 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         request: &mut Request<RequestBody>,
-        sending: Sending<'_>,
+        sending: Sending,
+        mut slot: Option<RequestSlot>,
         mut asked: Option<&mut Option<Arc<str>>>,
     ) -> Result<Answered, UpstreamError> {
-        let mut slot = match self.spec.max_requests {
-            None => None,
-            Some(most) => {
-                let entering = self.state.queue.enter(most, self.spec.queue_timeout);
-                Some(Box::pin(entering).await.map_err(UpstreamError::Queue)?)
-            }
-        };
         let Sending { client, response_timeout, affinity, mut wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let whole = request.body().is_empty();
@@ -168,7 +173,7 @@ impl Upstream {
         loop {
             let (mut own, mut trial) = (None, None);
             if failed.is_empty() {
-                if let Some(private) = private.filter(|_| wanted != Wanted::Http2) {
+                if let Some(private) = private.as_ref().filter(|_| wanted != Wanted::Http2) {
                     let taking = private.take(&self.servers, self.spec.connect_timeout);
                     own = Box::pin(taking).await;
                 }
@@ -219,7 +224,7 @@ impl Upstream {
                     {
                         self.state.paused(&server.state, pause);
                     }
-                    let owner = private.filter(|_| is_own).cloned();
+                    let owner = private.clone().filter(|_| is_own);
                     let lease = ConnectionLease { connection, body_end, in_flight, owner };
                     return Ok(Answered { response, lease });
                 }

@@ -29,7 +29,7 @@ struct QueueState {
 
 /// A place among the requests in flight. Dropping it gives the place to the request that has waited longest.
 #[derive(Debug)]
-pub(super) struct RequestSlot(Arc<RequestQueue>);
+pub(crate) struct RequestSlot(Arc<RequestQueue>);
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

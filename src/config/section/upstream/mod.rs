@@ -12,13 +12,13 @@ use super::values::{Named, all, named, once};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span};
 use crate::config::setting::{
-    PlainValue, Settings, Spelled, at, compared, fields, listed, one_word, parsed, plain, read,
-    spellings, words,
+    PlainValue, Settings, Spelled as _, at, compared, fields, listed, one_word, parsed, plain,
+    read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
 use crate::limit::name::Name;
-use crate::plan::{Balance, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
+use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySource, KeySpec, Missing};
 
 type Spec = UpstreamSpec;
@@ -37,7 +37,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "beside `balance = \"hash\"`: parts of the request as in a limit's `key`; requests with equal parts go to the same server"),
     &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
         "to connect to one server; 504 past it, after trying the others"),
-    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""), "to the response's head; 504"),
+    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "to the response's head; 504"),
     &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
     &plain(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
         "requests in flight from this process; up to 1000 more wait; a tunnel leaves its place when it begins"),
@@ -45,6 +45,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "for a request that waits because of `max_requests`; 503"),
     &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
+    &word(at!(on_abort), Value("\"close\""),
+        "a request whose client has left ends; or `\"finish\"`: it goes on to its end and holds its places until then, for APIs that go on working when their caller hangs up"),
     &parsed(at!(health), Kind::Table(&HEALTH), Words("none"),
         "a request that each server is asked now and then; a server that fails is set aside",
         |item, _| health(item).map(Some))
@@ -54,6 +56,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(tls), Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and what they are shown"),
 ];
+
+words!(OnAbort { "close" => Close, "finish" => Finish });
 
 /// The values of `balance` in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]

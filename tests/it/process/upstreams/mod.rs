@@ -8,6 +8,7 @@ mod h2c_ends;
 mod https;
 mod large;
 mod many;
+mod on_abort;
 mod peers;
 mod places;
 mod ports;

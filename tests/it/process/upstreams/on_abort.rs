@@ -1,0 +1,132 @@
+//! `on_abort = "finish"`: a request whose client has left goes on to its end.
+
+use std::io::{BufReader, Write as _};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::http2::Client;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::wait_until;
+
+const REST: usize = 2 << 20;
+
+/// An API that goes on working when its caller hangs up.
+struct Stubborn {
+    api: Upstream,
+    /// Hears of each request that waits, and whether its whole answer was taken.
+    told: Receiver<bool>,
+    /// Lets one of them go on.
+    go: Sender<()>,
+}
+
+impl Stubborn {
+    fn start() -> Self {
+        let ((tell, told), (go, gone)) = (channel(), channel::<()>());
+        let gone = Arc::new(Mutex::new(gone));
+        let api = Upstream::raw(move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while let Some(got) = read_head(&mut reader) {
+                let body = format!("{}{{\"used\": 7}}", " ".repeat(REST));
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                if got.path() == "/" {
+                    let _ = stream.write_all(&ok("at once"));
+                    continue;
+                }
+                if got.path() == "/half" {
+                    let _ = stream.write_all(format!("{head}{}", &body[..1]).as_bytes());
+                }
+                let _ = tell.send(false);
+                let _ = gone.lock().unwrap().recv();
+                let rest = if got.path() == "/half" { body[1..].to_owned() } else { head + &body };
+                let _ = tell.send(stream.write_all(rest.as_bytes()).is_ok());
+            }
+        });
+        Self { api, told, go }
+    }
+
+    fn proxy(&self, limit: &str, upstream: &str) -> Tidegate {
+        Proxy::of_one_worker(&self.api)
+            .admin()
+            .section("[log]\naccess = true")
+            .limit("held", limit)
+            .upstream(&format!("on_abort = \"finish\"\n{upstream}"))
+            .start()
+    }
+
+    fn hears(&self) -> bool {
+        self.told.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+const SLOTS: &str = "algorithm = \"concurrency\"\nlimit = 2\nkey = []";
+
+/// A regression: clients that hung up at once had 200 requests running in an API with a limit of two.
+#[test]
+fn its_slots_stay_taken_until_the_api_has_answered() {
+    for path in ["/slow", "/half"] {
+        let stubborn = Stubborn::start();
+        let proxy = stubborn.proxy(SLOTS, "");
+        for round in 1..=3 {
+            let mut client = Connection::open(proxy.address);
+            client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+            assert!(!stubborn.hears(), "it has begun");
+            let mut other = Client::open(proxy.address);
+            let request = other.begin("GET", path, &[]);
+            assert!(!stubborn.hears());
+            drop((client, request, other));
+            wait_until("both clients have left", || {
+                proxy.log.with("request").iter().filter(|it| it["path"] == path).count()
+                    == 2 * round
+            });
+            assert_eq!(get(proxy.address, "/", &[]).status, 429, "{path}: both slots are held");
+            stubborn.go.send(()).unwrap();
+            assert!(stubborn.hears(), "{path}: the whole answer is taken");
+            wait_until("one slot is free", || get(proxy.address, "/", &[]).status == 200);
+            stubborn.go.send(()).unwrap();
+            assert!(stubborn.hears(), "{path}");
+        }
+    }
+}
+
+#[test]
+fn its_place_among_max_requests_stays_taken() {
+    let stubborn = Stubborn::start();
+    let proxy = stubborn.proxy(SLOTS, "max_requests = 1\nqueue_timeout = \"1ms\"");
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    stubborn.hears();
+    drop(client);
+    proxy.log.wait("request", |line| line["status"] == 499);
+    assert_eq!(get(proxy.address, "/", &[]).status, 503);
+    stubborn.go.send(()).unwrap();
+    wait_until("the place is free", || get(proxy.address, "/", &[]).status == 200);
+}
+
+#[test]
+fn what_its_answer_costs_is_still_read() {
+    let limit = "algorithm = \"fixed-window\"\nrate = \"100/h\"\nkey = []\n\
+                 cost = { response_json = \"used\", estimate = 50 }";
+    for path in ["/slow", "/half"] {
+        let stubborn = Stubborn::start();
+        let proxy = stubborn.proxy(limit, "");
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+        stubborn.hears();
+        drop(client);
+        wait_until("the client has left", || proxy.log.count("request") == 1);
+        let remaining = || {
+            let bucket = get(proxy.admin(), "/api/limits/held/keys/", &[("host", "localhost")]);
+            bucket.json()["remaining"].as_u64()
+        };
+        assert_eq!(remaining(), Some(50), "{path}: the estimate is reserved");
+        stubborn.go.send(()).unwrap();
+        wait_until("the answer has settled it", || remaining() == Some(93));
+    }
+}
