@@ -98,6 +98,21 @@ fn a_slot_is_free_however_a_response_ends(store: &str) {
     }
 }
 
+/// A regression: what a client had sent behind a slow request hid that it had gone.
+#[test]
+fn requests_behind_a_slow_one_do_not_hide_that_the_client_has_gone() {
+    let (api, told) = api();
+    let proxy = slots(&api, 1).start();
+    for behind in [1, 100, 1_000, 3_000] {
+        let next = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(behind);
+        let first = "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n";
+        let client = holding(&proxy, &told, &format!("{first}{next}"));
+        assert_eq!(get(proxy.address, "/", &[]).status, 429);
+        drop(client);
+        wait_until(&format!("the slot is free, with {behind} behind"), || is_free(&proxy));
+    }
+}
+
 #[test]
 fn a_slot_of_the_process_is_free_however_a_response_ends() {
     a_slot_is_free_however_a_response_ends("");
