@@ -1,11 +1,14 @@
 //! What the process knows of one server, and whether the server gets requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::observe::metrics::UpstreamFailure;
 
 /// How long a server is set aside for the first time; doubled with each further time in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -24,12 +27,30 @@ const FULL_SHARE: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct ServerState {
     url: Arc<str>,
-    in_flight: AtomicUsize,
+    /// Requests that were sent to the server, and those of them that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Answers with a 5xx status.
+    answers_5xx: AtomicU64,
     /// Requests that were sent again after this server had failed.
     retries: AtomicU64,
     /// Whether there is nothing to remember in `record`. Most requests read this alone.
     is_sound: AtomicBool,
     record: Mutex<ServerRecord>,
+    notes: Mutex<ServerNotes>,
+}
+
+/// What operators are shown of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerNotes {
+    /// When the server was set aside or came back.
+    pub(crate) changed: Instant,
+    /// Why it was set aside. Empty while it is up.
+    pub(crate) reason: String,
+    /// How often a request failed here, by kind.
+    pub(crate) failures: BTreeMap<UpstreamFailure, u64>,
+    /// When the last health check ended, and what was wrong.
+    pub(crate) last_check: Option<(Instant, Option<String>)>,
 }
 
 /// What a server did lately.
@@ -107,10 +128,18 @@ impl ServerState {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.into(),
-            in_flight: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            answers_5xx: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             is_sound: AtomicBool::new(true),
             record: Mutex::default(),
+            notes: Mutex::new(ServerNotes {
+                changed: Instant::now(),
+                reason: String::new(),
+                failures: BTreeMap::new(),
+                last_check: None,
+            }),
         }
     }
 
@@ -130,8 +159,36 @@ impl ServerState {
     }
 
     /// Requests under way at the server, from all workers.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> u64 {
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.requests().saturating_sub(ended)
+    }
+
+    /// Requests that were sent to the server since the start.
+    pub(crate) fn requests(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn answers_5xx(&self) -> u64 {
+        self.answers_5xx.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn notes(&self) -> ServerNotes {
+        self.notes.lock().clone()
+    }
+
+    /// Changes what operators are shown.
+    pub(in crate::upstream) fn annotate(&self, change: impl FnOnce(&mut ServerNotes)) {
+        change(&mut self.notes.lock());
+    }
+
+    /// Counts a request that failed here.
+    pub(in crate::upstream) fn failed(&self, failure: UpstreamFailure) {
+        self.annotate(|notes| *notes.failures.entry(failure).or_default() += 1);
+    }
+
+    pub(in crate::upstream) fn answered_5xx(&self) {
+        self.answers_5xx.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn retries(&self) -> u64 {
@@ -144,11 +201,11 @@ impl ServerState {
     }
 
     pub(in crate::upstream) fn begin(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(in crate::upstream) fn end(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(in crate::upstream) fn is_sound(&self) -> bool {
