@@ -43,7 +43,7 @@ pub(crate) struct History {
 /// The decisions of one point, in the order of [`DECISIONS`](super::metrics::DECISIONS).
 pub(crate) type PointCounts = [u32; 5];
 
-/// The requests of one point: the decisions, and behind them the requests that failed.
+/// The requests of one point: the decisions, then the requests that failed.
 pub(crate) type RoutePoint = [u32; 6];
 
 /// How long the store took for its answers, in milliseconds: the median, and the 99th percentile. `None` where the

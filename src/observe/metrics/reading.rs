@@ -91,7 +91,7 @@ impl Reading {
 }
 
 impl RouteReading {
-    /// The decisions, and behind them the requests that failed.
+    /// The decisions, then the requests that failed.
     pub(crate) fn outcomes(&self) -> [u64; 6] {
         let [allowed, delayed, error, rejected, shadow] = self.decisions;
         [allowed, delayed, error, rejected, shadow, self.failed]
