@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Admin;
 use super::status::millis;
-use crate::observe::history::{History, PointCounts, Ring, STEP};
+use crate::observe::history::{History, Ring, STEP};
 use crate::observe::metrics::DECISIONS;
 
 impl Admin {
@@ -16,30 +16,31 @@ impl Admin {
         let points = history.ends().len();
         let wall = self.process.clock.wall();
         let ends: Vec<_> = history.ends().map(|end| wall.at(end).as_micros() / 1_000).collect();
-        let named = |name: &str, ring| {
-            let mut series = decisions(ring, points);
+        let named = |name: &str, mut series: Map<String, Value>| {
             series.insert("name".to_owned(), name.into());
             series
         };
-        let limits = history.limits().map(|(name, ring)| named(name.as_str(), ring));
-        let routes = history.routes().map(|(name, ring)| named(name, ring));
+        let limits = history.limits();
+        let limits = limits.map(|(name, ring)| named(name.as_str(), counts(ring, points)));
+        let routes = history.routes().map(|(name, ring)| named(name, counts(ring, points)));
         let store = history.store();
         json!({
             "interval_ms": millis(STEP),
             "ends_ms": ends,
             "limits": limits.collect::<Vec<_>>(),
             "routes": routes.collect::<Vec<_>>(),
-            "other_routes": decisions(history.others(), points),
+            "other_routes": counts(history.others(), points),
             "store_p50_ms": padded(store, points, |it| short(it.p50)),
             "store_p99_ms": padded(store, points, |it| short(it.p99)),
         })
     }
 }
 
-/// A list of `points` for each decision.
-fn decisions(ring: &Ring<PointCounts>, points: usize) -> Map<String, Value> {
-    let lists = DECISIONS.iter().enumerate().map(|(place, decision)| {
-        ((*decision).to_owned(), padded(ring, points, |counts| counts[place].into()))
+/// A list of `points` for each decision, and of a route for the requests that failed.
+fn counts<const N: usize>(ring: &Ring<[u32; N]>, points: usize) -> Map<String, Value> {
+    let names = DECISIONS.into_iter().chain(["failed"]);
+    let lists = names.take(N).enumerate().map(|(place, name)| {
+        (name.to_owned(), padded(ring, points, |counts| counts[place].into()))
     });
     lists.collect()
 }

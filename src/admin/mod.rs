@@ -7,6 +7,7 @@ mod connections;
 mod families;
 mod history;
 mod limits;
+mod marks;
 mod page;
 mod process;
 mod pulse;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -31,6 +33,7 @@ use self::connections::Connections;
 pub(crate) use self::connections::listen;
 use self::families::Scrape;
 use self::limits::LimitPath;
+use self::marks::Marks;
 use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
@@ -56,7 +59,10 @@ pub(crate) struct Admin {
     /// When the process started, by the steady clock.
     started: Timestamp,
     pulse: Pulse,
+    marks: Mutex<Marks>,
     connections: Connections,
+    /// The machine's name.
+    host: String,
 }
 
 impl Admin {
@@ -69,7 +75,19 @@ impl Admin {
         let first_store = plan.borrow().plan.store.clone();
         let (started, pulse) = (process.clock.now(), Pulse::new(&process));
         let (store, connections) = (OnceLock::new(), Connections::default());
-        Self { process, plan, dropped, first_store, store, started, pulse, connections }
+        let (marks, host) = (Mutex::default(), process::host());
+        Self {
+            process,
+            plan,
+            dropped,
+            first_store,
+            store,
+            started,
+            pulse,
+            marks,
+            connections,
+            host,
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> AdminResponse {

@@ -1,4 +1,4 @@
-//! Metrics about the process from the system, with the names that Prometheus's own client libraries use.
+//! The machine's name, and metrics about the process from the system, with the names that Prometheus's own client libraries use.
 //! They are read from `/proc`. A metric that cannot be read is left out.
 
 use std::fs;
@@ -32,6 +32,12 @@ pub(super) fn write(page: &mut Page) {
     one("gauge", "process_open_fds", "Open files.", open);
     let most = number("/proc/self/limits", "Max open files");
     one("gauge", "process_max_fds", "Open files that are allowed.", most);
+}
+
+/// The machine's name. Empty where it cannot be read.
+pub(super) fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// A number of `/proc/self/stat`, by its place from 1. The second field is the program's name, which may

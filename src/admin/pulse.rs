@@ -88,6 +88,7 @@ impl Admin {
         loop {
             tick.tick().await;
             self.pulse.read(ProcessReading::now(&self.process));
+            self.mark(self.process.clock.now());
             if self.pulse.streams.available_permits() < stream::MOST {
                 let [_, last] = self.pulse.readings();
                 self.pulse.event.send_replace(stream::event(&self, &last));

@@ -1,8 +1,8 @@
 //! Keeps what was counted in the last hour, in points of five seconds. The page of the admin endpoint shows it when it
 //! is opened.
 //!
-//! The memory is fixed. For each point, a limit or a route takes 20 bytes. In an hour this is 14 to 20 KiB. All limits
-//! and routes together take less than 4 MiB.
+//! The memory is fixed. For each point, a limit or a route takes at most 24 bytes. In an hour this is 14 to 24 KiB. All
+//! limits and routes together take less than 5 MiB.
 //!
 //! A reload may bring new limits and routes. If there is no room for a new one, it takes the place of the one that was
 //! unused for the longest time. The history of the old one is lost.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::{DecisionCounts, Reading};
+use super::metrics::{Reading, RouteReading};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 
@@ -34,14 +34,17 @@ pub(crate) struct History {
     /// The end of each point, by the steady clock.
     ends: Ring<Timestamp>,
     limits: SeriesTable<Name, PointCounts>,
-    routes: SeriesTable<Arc<str>, PointCounts>,
+    routes: SeriesTable<Arc<str>, RoutePoint>,
     /// The requests of all routes that have no history of their own.
-    others: Ring<PointCounts>,
+    others: Ring<RoutePoint>,
     store: Ring<StoreLatency>,
 }
 
 /// The decisions of one point, in the order of [`DECISIONS`](super::metrics::DECISIONS).
 pub(crate) type PointCounts = [u32; 5];
+
+/// The requests of one point: the decisions, then the requests that failed.
+pub(crate) type RoutePoint = [u32; 6];
 
 /// How long the store took for its answers, in milliseconds: the median, and the 99th percentile. `None` where the
 /// store was not asked.
@@ -77,12 +80,16 @@ impl History {
         self.limits.add(&limits.collect(), end);
         let routes = now.routes.iter().map(|(name, later)| {
             let earlier = before.routes.get(name).copied().unwrap_or_default();
-            (name, difference(&earlier.decisions, &later.decisions))
+            (name, difference(&earlier.outcomes(), &later.outcomes()))
         });
         let routes = routes.collect();
         self.routes.add(&routes, end);
         let own = self.routes.iter().filter_map(|(name, _)| routes.get(name));
-        let all = difference(&before.decisions(), &now.decisions());
+        let [before_all, all] = [before, now].map(|reading| {
+            let (decisions, failed) = (reading.decisions(), reading.failed());
+            RouteReading { decisions, failed, ..RouteReading::default() }.outcomes()
+        });
+        let all = difference(&before_all, &all);
         let others = own.fold(all, |rest, own| {
             std::array::from_fn(|place| rest[place].saturating_sub(own[place]))
         });
@@ -104,12 +111,12 @@ impl History {
     }
 
     /// The requests of each route, by what their limits decided. The route that was used first comes first.
-    pub(crate) fn routes(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Ring<PointCounts>)> {
+    pub(crate) fn routes(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Ring<RoutePoint>)> {
         self.routes.iter()
     }
 
     /// The requests of the routes that have no history of their own.
-    pub(crate) fn others(&self) -> &Ring<PointCounts> {
+    pub(crate) fn others(&self) -> &Ring<RoutePoint> {
         &self.others
     }
 
@@ -170,14 +177,13 @@ fn push<T>(ring: &mut Ring<T>, value: T) {
     ring.push_back(value);
 }
 
-fn difference(earlier: &DecisionCounts, later: &DecisionCounts) -> PointCounts {
+fn difference<const N: usize>(earlier: &[u64; N], later: &[u64; N]) -> [u32; N] {
     let count = |place: usize| later[place].saturating_sub(earlier[place]);
     std::array::from_fn(|place| u32::try_from(count(place)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::metrics::RouteReading;
     use super::*;
 
     fn at(step: usize) -> Timestamp {
@@ -190,7 +196,11 @@ mod tests {
     }
 
     fn answered(requests: u64) -> RouteReading {
-        RouteReading { statuses: [0, requests, 0, 0, 0], decisions: [requests, 0, 0, 0, 0] }
+        RouteReading {
+            statuses: [0, requests, 0, 0, requests],
+            decisions: [2 * requests, 0, 0, 0, 0],
+            failed: requests,
+        }
     }
 
     fn reading(limits: &[(&str, u64)], routes: &[(&str, u64)]) -> Reading {
@@ -223,8 +233,8 @@ mod tests {
         let [(_, root), (_, x)] = history.routes().collect::<Vec<_>>()[..] else {
             panic!("{history:?}")
         };
-        assert_eq!(*root, [[1, 0, 0, 0, 0], [7, 0, 0, 0, 0], [0; 5]]);
-        assert_eq!(*x, [[2, 0, 0, 0, 0]]);
+        assert_eq!(*root, [[2, 0, 0, 0, 0, 1], [14, 0, 0, 0, 0, 7], [0; 6]]);
+        assert_eq!(*x, [[4, 0, 0, 0, 0, 2]]);
         assert_eq!(history.store().iter().next(), Some(&StoreLatency::default()));
     }
 
@@ -254,7 +264,7 @@ mod tests {
         let mut history = History::default();
         history.add(&Reading::default(), &reading(&limits, &routes), at(1));
         assert_eq!((history.routes().len(), history.limits().len()), (MOST, MOST));
-        assert_eq!(*history.others(), [[15, 0, 0, 0, 0]]);
+        assert_eq!(*history.others(), [[30, 0, 0, 0, 0, 15]]);
     }
 
     /// Each of many reloads adds a name, and the name before is no longer used.
@@ -272,7 +282,7 @@ mod tests {
         let limits: Vec<_> = history.limits().map(|(name, _)| name.as_str()).collect();
         assert_eq!((limits.len(), limits[0], limits[MOST - 1]), (MOST, "l100", "l199"));
         assert_eq!(history.routes().last().unwrap().0.as_ref(), "/199");
-        assert!(history.others().iter().all(|counts| *counts == [0; 5]));
+        assert!(history.others().iter().all(|counts| *counts == [0; 6]));
     }
 
     #[test]

@@ -57,6 +57,7 @@ use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
+use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
@@ -161,6 +162,18 @@ impl Store {
             None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
+    }
+
+    /// The same question to the bucket in this process that decides while Redis is away.
+    pub(crate) fn without_redis<'r>(&self, ask: &BucketAsk<'r>) -> BucketAsk<'r> {
+        let processes = self.shared.processes.load(Ordering::Relaxed);
+        let algorithm = ask.ask.algorithm.share(processes, ask.ask.cost);
+        BucketAsk { ask: Ask { algorithm, ..ask.ask }, ..*ask }
+    }
+
+    /// What a bucket in this process would decide, as [`Store::peek`].
+    pub(crate) fn peek_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
+        self.shared.memory.look(ask, self.both(now))
     }
 
     /// The most tokens that a request can ever take from the ask's bucket.

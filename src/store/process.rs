@@ -193,6 +193,11 @@ impl ProcessStore {
         self.redis.as_ref().map(|redis| redis.phase_age())
     }
 
+    /// What limits do while Redis is away.
+    pub(crate) fn without_redis(&self) -> String {
+        self.redis.as_ref().map_or_else(String::new, |redis| redis.health.meanwhile())
+    }
+
     /// The servers of a Redis cluster that have slots. Empty without a cluster.
     pub fn cluster_servers(&self) -> Vec<ClusterServer> {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.cluster_servers())

@@ -219,6 +219,9 @@ impl Upstream {
                     if !was_up {
                         self.state.recovered(&server.state);
                     }
+                    if response.status().is_server_error() {
+                        server.state.answered_5xx();
+                    }
                     if self.spec.respect_retry_after
                         && let Some(pause) = asked_pause(response.status(), response.headers())
                     {
@@ -255,6 +258,9 @@ impl Upstream {
             let is_servers_fault = failure.is_servers_fault()
                 && !(is_clients_fault || is_known || failed.contains(&place))
                 && !body_end.awaits_client();
+            if !is_clients_fault {
+                server.state.failed(failure.kind());
+            }
             let error = server.failed(failure);
             if is_servers_fault {
                 self.state.broke_off(&server.state, exchange, &error);
@@ -420,6 +426,7 @@ impl Upstream {
                 Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
             };
             let is_this_machines = failure.is_this_machines();
+            server.state.failed(failure.kind());
             let error = server.failed(failure);
             if !is_this_machines {
                 self.state.refused(&server.state, &error);

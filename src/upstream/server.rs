@@ -15,6 +15,7 @@ use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamStat
 use super::pool::Pool;
 use super::queue::RequestSlot;
 use super::wanted::Wanted;
+use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most server connections that stay with one connection of a client. A client of HTTP/2 may have many
@@ -178,6 +179,7 @@ impl ConnectionLease {
     /// The server broke its answer off.
     pub(crate) fn broke_off(&self, error: &dyn Display) {
         let server = &self.in_flight.server;
+        server.state.failed(UpstreamFailure::Broken);
         if self.connection.breaks() {
             server.upstream.broke_off(&server.state, self.in_flight.exchange, error);
         }

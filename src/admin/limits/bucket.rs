@@ -12,7 +12,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::events;
-use crate::plan::{Figures, LimitSpec};
+use crate::plan::{Figures, LimitSpec, OnStoreError};
 use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, BucketKey, StoreError};
 
@@ -26,19 +26,31 @@ impl Admin {
         let bucket = &key_of(spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
-        let algorithm = figures.at(self.clocks());
+        let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
-        match algorithm {
+        let mut is_here = false;
+        match &mut algorithm {
             Some(Algorithm::Closed) => remaining = Some(0),
             Some(algorithm) => {
-                let ask = ask(spec, bucket, algorithm);
-                let decision = self.look(&ask).await?;
+                let mut ask = ask(spec, bucket, *algorithm);
+                let decision = match self.look(&ask, false).await {
+                    Err(StoreError::Away | StoreError::NotConnected | StoreError::TimedOut)
+                        if spec.on_store_error == OnStoreError::Local =>
+                    {
+                        is_here = true;
+                        ask = self.store().await.without_redis(&ask);
+                        *algorithm = ask.ask.algorithm;
+                        self.look(&ask, true).await?
+                    }
+                    asked => asked?,
+                };
                 (remaining, retry) = (Some(decision.remaining), after(decision));
                 if spec.wait > MaxWait::NONE {
                     let ask = Ask { max_wait: spec.wait, ..ask.ask };
-                    held = held_for(self.look(&BucketAsk { spec, key: bucket, ask }).await?);
+                    let ask = BucketAsk { spec, key: bucket, ask };
+                    held = held_for(self.look(&ask, is_here).await?);
                 }
-                reset = self.reset(&ask).await?;
+                reset = self.reset(&ask, is_here).await?;
             }
             None => {}
         }
@@ -52,6 +64,7 @@ impl Admin {
             "retry_after_ms": retry,
             "held_ms": held,
             "reset_ms": reset,
+            "here": is_here,
             "override": running.map(|running| self.overridden(&running)),
         })))
     }
@@ -84,13 +97,15 @@ impl Admin {
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).in_force(self.clocks()))
     }
 
-    async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
-        self.store().await.peek(ask, self.process.clock.now()).await
+    /// Asks a bucket, or with `is_here` the one of this process that decides while Redis is away.
+    async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, StoreError> {
+        let (store, now) = (self.store().await, self.process.clock.now());
+        if is_here { Ok(store.peek_here(ask, now)) } else { store.peek(ask, now).await }
     }
 
     /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and
     /// no time can be named.
-    async fn reset(&self, ask: &BucketAsk<'_>) -> Result<Option<u64>, StoreError> {
+    async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, StoreError> {
         let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
             // No request takes more. A log with more permits is empty after its interval at the latest.
@@ -98,9 +113,13 @@ impl Admin {
             _ => u64::MAX,
         };
         // Less than the burst where some of it is set aside for batches.
-        let capacity = self.store().await.capacity(ask);
+        let capacity = match is_here {
+            true => ask.ask.algorithm.capacity(),
+            false => self.store().await.capacity(ask),
+        };
         let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
-        let decision = self.look(&BucketAsk { ask: Ask { cost, ..ask.ask }, ..*ask }).await?;
+        let ask = BucketAsk { ask: Ask { cost, ..ask.ask }, ..*ask };
+        let decision = self.look(&ask, is_here).await?;
         let seconds = ask.ask.algorithm.window_seconds().filter(|_| capacity > most);
         match seconds {
             Some(_) if decision.remaining == capacity => Ok(Some(0)),

@@ -65,11 +65,12 @@ async function showBucket() {
     bar.style.width = burst ? `${Math.max(0, Math.min(100, 100 * remaining / burst))}%` : "0%";
     if (remaining <= 0) bar.style.background = "var(--rejected)";
     const facts = [
-      remaining === null ? "no bound" : `${short(remaining)} of ${short(burst)} left`,
+      remaining === null ? "no bound" : `${short(remaining)} left of ${short(burst)}`,
       bucket.rate,
       bucket.retry_after_ms ? `the next passes in ${left(bucket.retry_after_ms)}` : remaining === 0 ? null : "the next passes now",
       bucket.reset_ms ? `full again in ${left(bucket.reset_ms)}` : null,
       bucket.override ? "overridden" : null,
+      bucket.here ? "counted in this process alone, because Redis is away" : null,
     ];
     byId("bucket").replaceChildren(
       element("p", {}, element("strong", {}, bucket.limit), " ", element("code", {}, bucket.key || "all requests")),

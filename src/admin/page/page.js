@@ -9,7 +9,7 @@ const plots = {
 const WRONG_TOKEN = "This token is not the right one.";
 const HUES = ["var(--r0)", "var(--r1)", "var(--r2)", "var(--r3)", "var(--r4)"];
 
-const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ...DECISIONS].map((one) => {
+const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ...OUTCOMES].map((one) => {
   const number = element("strong", {}, "–"), spark = element("div", {});
   const label = one.label[0].toUpperCase() + one.label.slice(1);
   const tile = element("div", { className: "tile" }, element("p", {}, label), number, spark);
@@ -17,6 +17,7 @@ const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ..
   byId("tiles").append(tile);
   return (numbers) => {
     number.replaceChildren(short(numbers.at(-1) ?? null), element("small", {}, " /s"));
+    tile.classList.toggle("hot", one.name === "failed" && numbers.at(-1) > 0);
     spark.replaceChildren(sparkline(numbers.slice(-60), one.hue));
   };
 });
@@ -33,6 +34,8 @@ function numberCells(labels) {
     return cell;
   });
 }
+
+const textCell = (label) => Object.assign(numberCells([label])[0], { className: "" });
 
 // What a candidate would have rejected. A limit without a candidate has none of it.
 function tried({ figures, since_ms, requests, ...counts }) {
@@ -89,45 +92,46 @@ function fillShown() {
   byId("shown").value = shown;
 }
 
+// Each key found has its figures in `amounts`.
 function showKeys(place, hue, found, told) {
   const list = found.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup ?? key.key}`;
   const row = rows(byId(place), list.length ? list.map(nameOf) : [""], (name, at) => {
     if (!name) return { row: element("li", { className: "quiet" }, told) };
-    const { limit, key } = list[at], amount = element("span", {}), text = key.key || "all requests";
+    const { limit, key, amounts } = list[at], figures = amounts.map(() => element("span", {})), text = key.key || "all requests";
     const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
-      element("code", {}, text), " ", element("span", { className: "quiet" }, limit.name));
+      element("code", {}, text), element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);
       lookUp({ limit: name, key: key.lookup ?? key.key, query: "" });
       byId("key").scrollIntoView({ block: "nearest" });
     });
-    const made = element("li", {}, open, amount);
+    const made = element("li", {}, open, ...figures);
     made.style.setProperty("--hue", hue);
-    return { row: made, amount };
+    return { row: made, figures };
   });
   for (const one of list) {
-    const { row: made, amount } = row(nameOf(one));
+    const { row: made, figures } = row(nameOf(one));
     made.style.setProperty("--share", `${Math.round(100 * one.share)}%`);
-    amount.textContent = one.amount;
+    figures.forEach((figure, at) => { figure.textContent = one.amounts[at]; });
   }
 }
 
 function showTop() {
   const all = status.limits.filter((limit) => !shown.startsWith("limits/") || shown === `limits/${limit.name}`);
-  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key }))).sort((one, other) => other.key.count - one.key.count);
-  const most = rejected[0]?.key.count ?? 1;
-  showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.count / most, amount: String(key.count) })), "Nobody is rejected.");
+  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key }))).sort((one, other) => other.key.per_second - one.key.per_second || other.key.count - one.key.count);
+  const most = Math.max(rejected[0]?.key.per_second ?? 0, 0.001);
+  showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.per_second / most, amounts: [`${short(key.per_second)}/s`, String(key.count)] })), "Nobody is rejected.");
   const over = Math.max(0, ...rejected.slice(0, 8).map(({ key }) => key.at_most_over));
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
-  byId("rejected-note").textContent = `In the last ${minutes} min, shadowed ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
-  const near = all.flatMap((limit) => limit.near_keys.map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
-  showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: 1 - key.share, amount: `${short(key.remaining)} of ${short(key.burst)}` })), "Nobody is near a limit.");
+  byId("rejected-note").textContent = `A second now, and in the last ${minutes} min, shadowed ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
+  const near = all.flatMap((limit) => limit.near_keys.filter((key) => key.next).map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
+  showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: key.share, amounts: [`${short(key.remaining)} left of ${short(key.burst)}`] })), "Nobody is near a limit.");
 }
 
 function showRoutes() {
   const row = rows(byId("routes").tBodies[0], status.routes.map((route) => route.name), (name) => {
-    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "2xx", "3xx", "4xx", "5xx", "in all"]);
+    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "2xx", "3xx", "4xx", "5xx", "total"]);
     const link = element("button", { type: "button", className: "link mono" }, name);
     link.addEventListener("click", () => choose(`routes/${name}`));
     return { row: element("tr", {}, element("th", { scope: "row" }, link), ...numbers), link, numbers };
@@ -144,16 +148,29 @@ function showRoutes() {
 }
 
 function showUpstreams() {
-  byId("upstreams").replaceChildren(...(status.upstreams.length ? status.upstreams.flatMap((upstream) => {
-    const errors = Object.entries(upstream.errors).map(([reason, count]) => `${count} ${reason}`).join(", ");
-    const figures = [`${short(upstream.answers_per_second)}/s`, upstream.p50_ms !== null && `p50 ${short(upstream.p50_ms)} ms`, upstream.p99_ms !== null && `p99 ${short(upstream.p99_ms)} ms`];
-    const servers = upstream.servers.map((server) => element("li", {},
-      element("span", { className: server.up ? "up" : "down" }, element("code", {}, server.url), server.up ? "" : " set aside"),
-      element("span", {}, `${server.in_flight} in flight` + (server.retries_total ? `, ${server.retries_total} retried` : ""))));
-    return [element("h3", {}, upstream.name, element("span", { className: "quiet" }, figures.filter(Boolean).join(" · "))),
-      element("ul", { className: "rows" }, ...servers),
-      errors ? element("p", { className: "quiet note" }, `Failed since the start: ${errors}`) : ""];
-  }) : [element("p", { className: "quiet" }, "None.")]));
+  const all = status.upstreams.flatMap((upstream) => [{ upstream }, ...upstream.servers.map((server) => ({ upstream, server }))]);
+  const nameOf = ({ upstream, server }) => `${upstream.name} ${server?.url ?? ""}`;
+  const row = rows(byId("upstreams").tBodies[0], all.map(nameOf), (name, at) => {
+    const { upstream, server } = all[at], figures = element("span", { className: "quiet" });
+    if (!server) return { row: element("tr", {}, element("th", { scope: "rowgroup", colSpan: 8 }, element("strong", {}, upstream.name), " ", figures)), figures };
+    const state = element("td", {}), numbers = numberCells(["requests", "5xx", "in flight", "retries"]);
+    const errors = textCell("errors"), check = textCell("last check");
+    return { row: element("tr", {}, element("th", { scope: "row" }, element("code", {}, server.url)), state, ...numbers, errors, check), state, numbers, errors, check };
+  });
+  for (const one of all) {
+    const { figures, state, numbers, errors, check } = row(nameOf(one)), { upstream, server } = one;
+    if (!server) {
+      figures.textContent = [`${short(upstream.answers_per_second)} answers/s`, upstream.p50_ms !== null && `p50 ${short(upstream.p50_ms)} ms`, upstream.p99_ms !== null && `p99 ${short(upstream.p99_ms)} ms`].filter(Boolean).join(" · ");
+      continue;
+    }
+    state.className = server.up ? "up" : "down";
+    state.textContent = `${server.up ? "up" : "set aside"} since ${clock(server.since)}`;
+    state.title = server.reason ?? "";
+    [server.requests_total, server.answers_5xx_total, server.in_flight, server.retries_total].forEach((number, at) => { numbers[at].textContent = short(number); });
+    errors.textContent = counts(server.errors) || "none";
+    check.textContent = server.last_check ? `${server.last_check.passed ? "passed" : "failed"} ${clock(server.last_check.time)}` : "–";
+    check.title = server.last_check?.error ?? "";
+  }
 }
 
 function facts(place, pairs) {
@@ -161,17 +178,18 @@ function facts(place, pairs) {
 }
 
 function showStore() {
-  const { store } = status, errors = Object.entries(store.errors).map(([kind, count]) => `${count} ${kind}`).join(", ");
+  const { store } = status, isRedis = store.kind !== "memory";
   facts("store", [
-    ["Where", store.kind === "memory" ? "in this process" : store.location],
-    ["State", element("span", { className: store.up ? "up" : "down" }, `${store.up ? "answers" : "away"} since ${new Date(store.since).toLocaleTimeString()}`)],
-    ["Questions", `${short(store.questions_per_second)}/s`],
-    ["Buckets here", short(store.memory_keys)],
-    store.kind !== "memory" && ["Processes", String(store.processes)],
-    store.kind !== "memory" && ["Answered without", `${short(store.known_refusals_total)} known refusals, ${short(store.prefetched_keys)} keys in advance`],
-    store.kind !== "memory" && ["While away", `${short(store.decided_without_total)} decided here, ${short(store.refused_without_total)} refused`],
+    ["Where", isRedis ? store.location : "in this process"],
+    ["State", element("span", { className: store.up ? "up" : "down" }, `${store.up ? "up" : "away"} since ${clock(store.since)}`)],
+    ["Decisions", `${short(store.questions_per_second)}/s`],
+    ["Keys in this process", short(store.memory_keys)],
+    isRedis && ["Proxies that share it", String(store.processes)],
+    isRedis && ["Rejected without asking it", short(store.known_refusals_total)],
+    isRedis && ["Keys with tokens in advance", short(store.prefetched_keys)],
+    isRedis && ["While it was away", `${short(store.decided_without_total)} decided here, ${short(store.refused_without_total)} rejected with 503`],
     ...store.servers.map((server) => [element("span", { className: server.up ? "up" : "down" }, server.name), `p99 ${short(server.p99_ms)} ms`]),
-    ["Errors", errors || "none"],
+    ["Errors", counts(store.errors) || "none"],
   ]);
 }
 
@@ -184,38 +202,36 @@ function showConfig() {
   byId("changes").replaceChildren(...lines.map((line) => element("li", {}, line)));
 }
 
-function say(kind, text) {
-  byId("state").className = `state ${kind}`;
-  if (byId("state").textContent !== text) byId("state").textContent = text;
+// Shows lines, each [kind, what, and what follows]. What is shown already is not read out again.
+function say(...lines) {
+  const text = lines.flat().join("\n");
+  if (byId("state").said === text) return;
+  byId("state").said = text;
+  byId("state").replaceChildren(...lines.map(([kind, what, more]) =>
+    element("li", { className: kind }, more ? element("strong", {}, what) : what, more ? ` ${more}` : "")));
 }
 
 function showState() {
-  const down = status.upstreams.flatMap((upstream) => upstream.servers.filter((server) => !server.up).map((server) => server.url));
-  const rejecting = status.limits.filter((limit) => limit.rejected_per_second > 0).map((limit) => limit.name);
-  const faults = [
-    status.draining && "The process is ending and finishes what is under way.",
-    !status.config.valid && "proxy.toml is wrong. The version from before stays in force.",
-    !status.store.up && `The store has been away for ${left(status.store.since_ms)}. Each limit decides as on_store_error says.`,
-    down.length && `Set aside: ${down.join(", ")}.`,
-  ].filter(Boolean);
-  if (faults.length) return say("bad", faults.join(" "));
-  say(rejecting.length ? "" : "good", rejecting.length ? `Rejecting now: ${rejecting.join(", ")}.` : "All is well. No limit rejects.");
+  const { alarms, summary } = status, isRejecting = status.limits.some((limit) => limit.rejected_per_second > 0);
+  document.title = [alarms[0]?.what, status.host, "tidegate"].filter(Boolean).join(" – ");
+  const lines = alarms.map((alarm) => [alarm.level === "error" ? "bad" : "", alarm.what + (alarm.since ? ` since ${clock(alarm.since)}.` : "."), `${alarm.means} ${alarm.do}`]);
+  say(...lines, ...(alarms.length && !isRejecting ? [] : [[isRejecting ? "" : "good", summary, ""]]));
 }
 
 function draw() {
   if (!status) return;
   const now = Date.parse(status.time), drawn = isHour ? points.hour : points.live;
   const [from, to] = [now - (isHour ? HOUR : LIVE), now];
-  plots.decisions.show(DECISIONS, drawn.map((point) => ({ time: point.time, values: counted(point, shown).decisions })), from, to);
+  plots.decisions.show(OUTCOMES, drawn.map((point) => ({ time: point.time, values: counted(point, shown).decisions })), from, to, status.marks);
   const busy = status.routes.map((route) => route.name).filter((name) => status.routes.find((route) => route.name === name).total > 0).slice(0, HUES.length);
   const series = busy.map((name, at) => ({ name, label: name, hue: HUES[at] })).concat({ name: "", label: "others", hue: "var(--r5)" });
   plots.routes.show(series, drawn.map((point) => {
     const values = busy.map((name) => (point.routes[name] ?? NOTHING).requests);
     const others = Math.max(0, point.all.requests - sum(values));
     return { time: point.time, values: [...values, others < 0.01 ? 0 : others] };
-  }), from, to);
+  }), from, to, status.marks);
   plots.store.show([{ name: "p50", label: "p50", hue: "var(--r1)" }, { name: "p99", label: "p99", hue: "var(--r3)" }],
-    drawn.map((point) => ({ time: point.time, values: point.store })), from, to);
+    drawn.map((point) => ({ time: point.time, values: point.store })), from, to, status.marks);
 }
 
 function show(next) {
@@ -226,7 +242,7 @@ function show(next) {
   // A link sends no token.
   document.querySelector("footer").hidden = Boolean(token.get());
   const { open } = status.connections;
-  byId("about").textContent = `${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
+  byId("about").textContent = `${status.host} · ${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
   showState(); fillShown(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
   fillLimits(status.limits.filter((limit) => !limit.name.endsWith(":candidate")));
   showTiles();
@@ -236,8 +252,9 @@ function show(next) {
 
 function showTiles() {
   // A limit's decisions are not all requests.
-  const requests = (point) => (shown.startsWith("limits/") ? point.all : counted(point, shown)).requests;
-  tiles.forEach((tile, at) => tile(points.live.map((point) => (at === 0 ? requests(point) : counted(point, shown).decisions[at - 1]))));
+  const whole = (point) => (shown.startsWith("limits/") ? point.all : counted(point, shown));
+  const of = (point, at) => (at === 0 ? whole(point).requests : (at === OUTCOMES.length ? whole(point) : counted(point, shown)).decisions[at - 1]);
+  tiles.forEach((tile, at) => tile(points.live.map((point) => of(point, at))));
 }
 
 function span(hour) {
@@ -270,12 +287,13 @@ async function run() {
       if (error.status === 401) {
         byId("login").hidden = false;
         byId("main").hidden = true;
-        say("", token.get() ? WRONG_TOKEN : "This page needs a token.");
+        say(["", token.get() ? WRONG_TOKEN : "This page needs a token."]);
         isRunning = false;
         return;
       }
       const why = error.status ? `tidegate says: ${error.message}.` : "No connection to tidegate.";
-      say("bad", `${why} Trying again each second.`);
+      say(["bad", `${why} Trying again each second.`]);
+      document.title = "No connection – tidegate";
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
@@ -294,7 +312,7 @@ byId("theme").addEventListener("click", () => {
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   // A header carries no other letters.
-  if (!/^[!-~]+$/.test(byId("token").value)) return say("", WRONG_TOKEN);
+  if (!/^[!-~]+$/.test(byId("token").value)) return say(["", WRONG_TOKEN]);
   token.set(byId("token").value);
   run();
 });

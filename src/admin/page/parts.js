@@ -32,6 +32,13 @@ function short(number) {
   return number.toFixed(number < 1 ? 2 : 1);
 }
 
+// A time of day, with its date where it is long ago.
+const clock = (time) => (Date.now() - new Date(time) < 72000000
+  ? new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
+  : new Date(time).toLocaleString([], { dateStyle: "short", timeStyle: "short" }));
+
+const counts = (errors) => Object.entries(errors).map(([kind, count]) => `${count} ${kind}`).join(", ");
+
 const left = (ms) => {
   const seconds = Math.ceil(ms / 1000);
   if (seconds < 90) return `${seconds} s`;

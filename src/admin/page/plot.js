@@ -46,8 +46,8 @@ class Plot {
     new ResizeObserver(() => this.draw()).observe(place);
   }
 
-  // Shows these points, each { time, values }, from `from` to `to` in milliseconds.
-  show(series, points, from, to) {
+  // Shows these points, each { time, values }, and marks, each { at_ms, text }, from `from` to `to` in milliseconds.
+  show(series, points, from, to, marks) {
     const names = series.map((one) => one.name).join();
     if (names !== this.names) {
       this.names = names;
@@ -59,7 +59,7 @@ class Plot {
         return element("span", {}, mark, one.label, this.values[place]);
       }), this.when);
     }
-    Object.assign(this, { series, points, from, to });
+    Object.assign(this, { series, points, from, to, marks: marks.filter((mark) => mark.at_ms >= from && mark.at_ms <= to) });
     if (this.at !== null && this.at >= points.length) this.at = null;
     this.draw();
   }
@@ -102,13 +102,24 @@ class Plot {
     series.forEach((one, place) => {
       const upper = seen.map((point, at) => (this.stacked ? base[at] : 0) + (point.values[place] ?? 0));
       const path = (values) => seen.map((point, at) => `${x(point.time).toFixed(1)} ${y(values[at]).toFixed(1)}`);
+      // Where a series is zero it has no line: that would hide the series below it.
+      const isDrawn = (at) => [at - 1, at, at + 1].some((near) => seen[near]?.values[place] > 0);
       if (seen.length > 1) {
-        const line = path(upper);
-        if (this.stacked) parts.push(shape("path", { d: `M${line.join("L")}L${path(base).reverse().join("L")}Z`, fill: one.hue, opacity: ".3" }));
-        parts.push(shape("path", { d: `M${line.join("L")}`, fill: "none", stroke: one.hue, "stroke-width": "1.6", "stroke-linejoin": "round" }));
+        const all = path(upper), line = all.map((to, at) => (isDrawn(at) ? (at && isDrawn(at - 1) ? "L" : "M") + to : "")).join("");
+        if (this.stacked) parts.push(shape("path", { d: `M${all.join("L")}L${path(base).reverse().join("L")}Z`, fill: one.hue, opacity: ".3" }));
+        parts.push(shape("path", { d: line, fill: "none", stroke: one.hue, "stroke-width": "1.6", "stroke-linejoin": "round" }));
       }
       if (this.stacked) upper.forEach((value, at) => { base[at] = value; });
     });
+    let free = 0;
+    for (const { at_ms, text } of this.marks) {
+      parts.push(shape("line", { class: "mark", x1: x(at_ms), x2: x(at_ms), y1: 4, y2: height - 20 }));
+      const words = text.length > 30 ? `${text.slice(0, 29)}…` : text, room = 7 * words.length;
+      const from = x(at_ms) + room > width ? x(at_ms) - room : x(at_ms) + 4;
+      if (from < free) continue;
+      parts.push(this.text(from, 12, words, "start"));
+      free = from + room;
+    }
     const chosen = points[this.at ?? points.length - 1];
     if (this.at !== null && chosen) parts.push(shape("line", { class: "cross", x1: x(chosen.time), x2: x(chosen.time), y1: 8, y2: height - 20 }));
     if (!points.length) parts.push(this.text(width / 2, height / 2, "no traffic yet", "middle"));

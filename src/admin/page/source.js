@@ -7,6 +7,7 @@ const DECISIONS = [
   { name: "rejected", label: "rejected", hue: "var(--rejected)" },
   { name: "shadow", label: "shadowed", hue: "var(--shadow)" },
 ];
+const OUTCOMES = [...DECISIONS, { name: "failed", label: "failed", hue: "var(--failed)" }];
 
 const token = {
   get: () => sessionStorage.getItem("token"),
@@ -44,17 +45,29 @@ async function follow(each) {
 }
 
 // The points of the last minutes: each { time, all, limits, routes, store }. `limits` and `routes` are by name. What
-// is counted of one of them, or of all requests, is { requests, decisions }.
+// is counted of one of them, or of all requests, is { requests, decisions }. `decisions` has the order of OUTCOMES.
 const points = { live: [], hour: [] };
-const NOTHING = { requests: 0, decisions: DECISIONS.map(() => 0) };
+const NOTHING = { requests: 0, decisions: OUTCOMES.map(() => 0) };
+
+// Each request counts once: one that failed is not among those that passed. `of` counts by name.
+function outcomes(of) {
+  let failed = of("failed");
+  const passed = (count) => {
+    const these = Math.min(count, failed);
+    failed -= these;
+    return count - these;
+  };
+  return [passed(of("allowed") + of("error")), passed(of("delayed")), of("rejected"), passed(of("shadow")), of("failed")];
+}
 
 const byName = (list, count) => Object.assign(Object.create(null), Object.fromEntries(list.map((one) => [one.name, count(one)])));
 
 function perSecond(status) {
-  const count = (one) => ({ requests: one.per_second, decisions: DECISIONS.map(({ name }) => one[`${name}_per_second`]) });
+  const of = (one) => (name) => one[`${name}_per_second`];
+  const count = (one) => ({ requests: one.per_second, decisions: outcomes(of(one)) });
   return {
     time: Date.parse(status.time), all: count(status.requests),
-    limits: byName(status.limits, count), routes: byName(status.routes, count),
+    limits: byName(status.limits, (one) => ({ decisions: [...DECISIONS.map(({ name }) => of(one)(name)), 0] })), routes: byName(status.routes, count),
     store: [status.store.p50_ms, status.store.p99_ms],
   };
 }
@@ -69,14 +82,15 @@ async function loadHour() {
   const history = await asJson("/api/history");
   const seconds = history.interval_ms / 1000;
   points.hour = history.ends_ms.map((time, at) => {
+    const of = (one) => (name) => one[name][at] / seconds;
     const count = (one) => {
-      const decisions = DECISIONS.map(({ name }) => one[name][at] / seconds);
-      return { requests: sum([...decisions, one.error[at] / seconds]), decisions };
+      const decisions = outcomes(of(one));
+      return { requests: sum(decisions), decisions };
     };
     const every = [...history.routes, history.other_routes].map(count);
-    const all = { requests: sum(every.map((one) => one.requests)), decisions: DECISIONS.map((_, kind) => sum(every.map((one) => one.decisions[kind]))) };
+    const all = { requests: sum(every.map((one) => one.requests)), decisions: OUTCOMES.map((_, kind) => sum(every.map((one) => one.decisions[kind]))) };
     return {
-      time, all, limits: byName(history.limits, count), routes: byName(history.routes, count),
+      time, all, limits: byName(history.limits, (one) => ({ decisions: [...DECISIONS.map(({ name }) => of(one)(name)), 0] })), routes: byName(history.routes, count),
       store: [history.store_p50_ms[at], history.store_p99_ms[at]],
     };
   });

@@ -64,8 +64,14 @@ impl Scene<'_> {
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
         self.write_decisions(&mut limit, |reading| decisions(reading, spec));
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
-        limit["rejected_keys"] = keys.rejected.iter().map(rejected).collect();
-        limit["near_keys"] = keys.near.iter().map(|key| self.near(key)).collect();
+        limit["rejected_keys"] = keys.rejected.iter().map(|key| self.rejected(key)).collect();
+        let is_rejected = |key: &NearKey| {
+            let mut same = keys.rejected.iter().filter(|it| it.text == key.text);
+            same.any(|it| it.recent.per_second(self.now.at) > 0.0)
+        };
+        let near = keys.near.iter();
+        let near = near.map(|key| self.near(key, per_second.unwrap_or(0.0), is_rejected(key)));
+        limit["near_keys"] = near.collect();
         limit["candidate"] = spec.candidate.as_ref().map(|it| self.candidate(spec, it)).into();
         limit
     }
@@ -90,8 +96,21 @@ impl Scene<'_> {
         })
     }
 
-    fn near(&self, key: &NearKey) -> Value {
+    fn rejected(&self, key: &KeyCount) -> Value {
+        json!({
+            "key": shown(&key.text),
+            "lookup": key.text,
+            "count": key.count,
+            "at_most_over": key.at_most_over,
+            "per_second": rounded(key.recent.per_second(self.now.at)),
+        })
+    }
+
+    /// `rate` is how many tokens come a second.
+    fn near(&self, key: &NearKey, rate: f64, is_rejected: bool) -> Value {
         let seen = Duration::from_micros(self.now.at.micros_since(key.seen));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
+        let left = key.remaining.saturating_add((rate * seen.as_secs_f64()) as u64);
         json!({
             "key": shown(&key.text),
             "lookup": key.text,
@@ -99,6 +118,7 @@ impl Scene<'_> {
             "burst": key.burst,
             "share": rounded(key.share()),
             "seen_ms": millis(seen),
+            "next": !is_rejected && top_keys::is_near(left, key.burst),
         })
     }
 }
@@ -118,15 +138,6 @@ pub(super) fn top_keys(limits: &[Value]) -> Vec<Value> {
     keys.sort_by_key(|key| Reverse(key["count"].as_u64()));
     keys.truncate(KEYS);
     keys
-}
-
-fn rejected(key: &KeyCount) -> Value {
-    json!({
-        "key": shown(&key.text),
-        "lookup": key.text,
-        "count": key.count,
-        "at_most_over": key.at_most_over,
-    })
 }
 
 fn decisions(reading: &Reading, spec: &LimitSpec) -> DecisionCounts {

@@ -3,6 +3,7 @@
 //! Totals are counted since the start. What is counted a second is the difference of the last two readings of
 //! [`Pulse`](super::pulse::Pulse).
 
+mod alarms;
 mod limits;
 mod store;
 mod traffic;
@@ -72,6 +73,10 @@ impl Scene<'_> {
         let top_keys = limits::top_keys(&limits.entries);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
+            "host": self.admin.host,
+            "alarms": self.alarms(&published),
+            "summary": self.summary(&published.plan),
+            "marks": self.admin.marks(),
             "time": self.ago(Duration::ZERO),
             "started": self.ago(uptime),
             "uptime_ms": millis(uptime),

@@ -108,17 +108,66 @@ async fn keys_are_listed_as_the_log_shows_them() {
     worker.top_keys().near(&name, b"b", 1, 5, now, |into| into.push('b'));
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
+    let rate = &limit["rejected_keys"][0]["per_second"];
+    assert!(rate.as_f64() > Some(0.0), "{limit}");
     assert_eq!(
         limit["rejected_keys"],
         json!([
-            { "key": "%2=203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0 },
-            { "key": "a", "lookup": "a", "count": 1, "at_most_over": 0 },
+            { "key": "%2=203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0, "per_second": rate },
+            { "key": "a", "lookup": "a", "count": 1, "at_most_over": 0, "per_second": rate },
         ])
     );
     assert_eq!(
         limit["near_keys"],
         json!([{
-            "key": "b", "lookup": "b", "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500,
+            "key": "b", "lookup": "b", "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500, "next": false,
         }])
     );
+}
+
+/// A key that was flooded stayed among the nearest for most of a minute.
+#[tokio::test(start_paused = true)]
+async fn next_are_keys_that_are_near_now_and_not_rejected() {
+    let admin = testing::admin(&limits(1).replace("5/2s", "1/s\"\nburst = 100 # \""));
+    let (name, worker) = (Name::new("l0").unwrap(), admin.process.metrics.worker(0));
+    let near = |key: &str, left: u64| {
+        let now = admin.process.clock.now();
+        worker.top_keys().near(&name, key.as_bytes(), left, 100, now, |into| into.push_str(key));
+    };
+    for (key, left) in [("near", 5), ("filling", 20), ("rejected", 0)] {
+        near(key, left);
+        advance(Duration::from_millis(1)).await;
+    }
+    let now = admin.process.clock.now();
+    worker.top_keys().rejected(&name, b"rejected", now, |into| into.push_str("rejected"));
+    let next = || -> Vec<String> {
+        let status = status(&admin);
+        let keys = status["limits"][0]["near_keys"].as_array().unwrap().clone();
+        let keys = keys.iter().filter(|key| key["next"] == true);
+        keys.map(|key| key["key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(next(), ["near", "filling"]);
+    advance(Duration::from_secs(6)).await;
+    assert!(!next().contains(&"filling".to_owned()), "it has more than a quarter again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reloads_outages_and_overrides_are_marked() {
+    let admin = testing::admin(
+        "[upstreams.api]\nservers = [\"http://a:1\"]\nrespect_retry_after = true\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\n",
+    );
+    tokio::spawn(admin.clone().keep_pulse());
+    sleep(Duration::from_millis(1_500)).await;
+    let marks = || -> Vec<String> {
+        let status = status(&admin);
+        let marks = status["marks"].as_array().unwrap().clone();
+        marks.iter().map(|mark| mark["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(marks(), [""; 0]);
+    admin.process.config.reloaded(Default::default(), Default::default(), admin.wall());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(marks(), ["reload: version 1"]);
+    sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(marks(), [""; 0], "an hour later");
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Listed, Scene, latency, listed};
 use crate::limit::name::Name;
-use crate::observe::metrics::{Reading, RouteReading, UpstreamCounts};
+use crate::observe::metrics::{Reading, RouteReading, UpstreamCounts, UpstreamFailure};
 use crate::plan::{Plan, RouteSpec};
 use crate::upstream::health::ServerState;
 use crate::worker::Published;
@@ -32,6 +32,8 @@ impl Scene<'_> {
         let mut requests = json!({
             "total": sum(now),
             "per_second": self.per_second(sum(before), sum(last)),
+            "failed_total": now.failed(),
+            "failed_per_second": self.per_second(before.failed(), last.failed()),
             "waiting": self.admin.process.waiting.held(),
             "received_bytes_total": now.received,
             "received_bytes_per_second": self.per_second(before.received, last.received),
@@ -54,7 +56,8 @@ impl Scene<'_> {
         };
         let write = |route: &&RouteSpec| {
             let name = &route.name;
-            let [before, last] = self.readings().map(|reading| of(reading, name).statuses);
+            let [earlier, later] = self.readings().map(|reading| of(reading, name));
+            let (before, last) = (earlier.statuses, later.statuses);
             let total = of(&self.now.reading, name);
             let statuses = CLASSES.iter().zip(total.statuses);
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
@@ -68,6 +71,8 @@ impl Scene<'_> {
                 "per_second": busy(name).0,
                 "statuses_total": by_class,
                 "statuses_per_second": per_second,
+                "failed_total": total.failed,
+                "failed_per_second": self.per_second(earlier.failed, later.failed),
             });
             self.write_decisions(&mut route, |reading| of(reading, name).decisions);
             route
@@ -83,28 +88,41 @@ impl Scene<'_> {
             let now = of(&self.now.reading, name);
             let [before, last] = self.readings().map(|it| of(it, name).seconds);
             let [p50, p99] = latency(&before, &last);
-            let failures = now.failures.iter().map(|(failure, count)| (failure.reason(), count));
             json!({
                 "name": name.as_str(),
                 "answers_total": now.seconds.count(),
                 "answers_per_second": self.per_second(before.count(), last.count()),
                 "p50_ms": p50,
                 "p99_ms": p99,
-                "errors": failures.collect::<BTreeMap<_, _>>(),
+                "errors": by_reason(&now.failures),
                 "retries_total": servers.iter().map(|server| server.retries()).sum::<u64>(),
-                "servers": servers.iter().map(|state| server(state)).collect::<Vec<_>>(),
+                "servers": servers.iter().map(|state| self.upstream_server(state)).collect::<Vec<_>>(),
             })
         };
         let states = published.upstreams.iter();
         states.map(|state| upstream(state.name(), state.servers())).collect()
     }
+
+    fn upstream_server(&self, state: &ServerState) -> Value {
+        let notes = state.notes();
+        let check = notes.last_check.map(|(at, error)| {
+            json!({ "time": self.moment(at), "passed": error.is_none(), "error": error })
+        });
+        json!({
+            "url": &**state.url(),
+            "up": state.is_up(),
+            "since": self.moment(notes.changed),
+            "reason": Some(notes.reason).filter(|it| !it.is_empty()),
+            "requests_total": state.requests(),
+            "answers_5xx_total": state.answers_5xx(),
+            "in_flight": state.in_flight(),
+            "errors": by_reason(&notes.failures),
+            "retries_total": state.retries(),
+            "last_check": check,
+        })
+    }
 }
 
-fn server(state: &ServerState) -> Value {
-    json!({
-        "url": &**state.url(),
-        "up": state.is_up(),
-        "in_flight": state.in_flight(),
-        "retries_total": state.retries(),
-    })
+fn by_reason(failures: &BTreeMap<UpstreamFailure, u64>) -> BTreeMap<&'static str, u64> {
+    failures.iter().map(|(failure, count)| (failure.reason(), *count)).collect()
 }

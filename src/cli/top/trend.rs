@@ -1,4 +1,4 @@
-//! The decisions of each limit in the last minute, second by second.
+//! What each limit rejected in the last minute, or would have rejected in shadow, second by second.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,14 +10,7 @@ use crate::cli::limits::{list, text};
 pub(super) const SECONDS: usize = 60;
 
 #[derive(Debug, Default)]
-pub(super) struct Trends(HashMap<String, VecDeque<Second>>);
-
-/// Decisions in a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Second {
-    pub(super) all: f64,
-    pub(super) rejected: f64,
-}
+pub(super) struct Trends(HashMap<String, VecDeque<f64>>);
 
 impl Trends {
     /// Begins with the last minute of `/api/history`. A point of it stands for several seconds.
@@ -30,7 +23,7 @@ impl Trends {
             let from = points.saturating_sub(SECONDS / usize::try_from(seconds).unwrap_or(SECONDS));
             for point in from..points {
                 let count = |decision: &str| limit[decision][point].as_f64().unwrap_or_default();
-                let second = Second::by(|decision| count(decision) / seconds as f64);
+                let second = (count("rejected") + count("shadow")) / seconds as f64;
                 (0..seconds).for_each(|_| push(trend, second));
             }
         }
@@ -43,7 +36,8 @@ impl Trends {
             let per_second = |decision: &str| {
                 limit[format!("{decision}_per_second")].as_f64().unwrap_or_default()
             };
-            push(self.0.entry(text(&limit["name"])).or_default(), Second::by(per_second));
+            let second = per_second("rejected") + per_second("shadow");
+            push(self.0.entry(text(&limit["name"])).or_default(), second);
         }
         // A limit that is gone has no row.
         let is_there =
@@ -52,21 +46,13 @@ impl Trends {
     }
 
     /// The last `width` seconds of a limit, the oldest first.
-    pub(super) fn last(&self, limit: &str, width: usize) -> Vec<Second> {
+    pub(super) fn last(&self, limit: &str, width: usize) -> Vec<f64> {
         let Some(trend) = self.0.get(limit) else { return Vec::new() };
         trend.iter().skip(trend.len().saturating_sub(width)).copied().collect()
     }
 }
 
-impl Second {
-    fn by(count: impl Fn(&str) -> f64) -> Self {
-        let [allowed, delayed, rejected, shadow] =
-            ["allowed", "delayed", "rejected", "shadow"].map(count);
-        Self { all: allowed + delayed + rejected + shadow, rejected }
-    }
-}
-
-fn push(trend: &mut VecDeque<Second>, second: Second) {
+fn push(trend: &mut VecDeque<f64>, second: f64) {
     if trend.len() >= SECONDS {
         trend.pop_front();
     }
@@ -90,13 +76,14 @@ mod tests {
         let mut trends = Trends::of(&history);
         let first = trends.last("a", 100);
         assert_eq!(first.len(), SECONDS);
-        assert_eq!(first[0], Second { all: 16.0, rejected: 8.0 });
-        assert_eq!(first[59], Second { all: 38.0, rejected: 19.0 });
-        let limit = |name| json!({ "name": name, "allowed_per_second": 3.0 });
+        assert_eq!(first[0], 8.0);
+        assert_eq!(first[59], 19.0);
+        let limit =
+            |name| json!({ "name": name, "allowed_per_second": 9.0, "shadow_per_second": 3.0 });
         trends.add(&json!({ "limits": [limit("a"), limit("b")] }));
-        assert_eq!(trends.last("a", 2)[1], Second { all: 3.0, rejected: 0.0 });
+        assert_eq!(trends.last("a", 2)[1], 3.0);
         assert_eq!((trends.last("a", 100).len(), trends.last("b", 100).len()), (SECONDS, 1));
         trends.add(&json!({ "limits": [limit("b")] }));
-        assert_eq!(trends.last("a", 100), []);
+        assert!(trends.last("a", 100).is_empty());
     }
 }

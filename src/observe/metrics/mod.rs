@@ -173,6 +173,9 @@ impl WorkerMetrics {
             requests.seconds.observe(duration);
             increment(&mut requests.statuses, status.as_u16());
             requests.decisions[decision as usize] += 1;
+            if status.is_server_error() && decision != DecisionKind::Rejected {
+                requests.failed += 1;
+            }
         }
         if let Some((name, duration)) = upstream {
             counts.upstream(name).seconds.observe(duration);

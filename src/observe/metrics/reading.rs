@@ -19,6 +19,8 @@ pub(crate) struct RouteReading {
     pub(crate) statuses: StatusClasses,
     /// What the limits of each request decided together.
     pub(crate) decisions: DecisionCounts,
+    /// Requests that no limit rejected, and that were answered with a 5xx status.
+    pub(crate) failed: u64,
 }
 
 /// All workers' counts at one moment. Each is counted since the start.
@@ -64,6 +66,7 @@ impl Reading {
             }
             let route = self.routes.entry(requests.route.clone()).or_default();
             add(&mut route.decisions, &requests.decisions);
+            route.failed += requests.failed;
             for answered in &requests.statuses {
                 let class = usize::from(answered.status() / 100).saturating_sub(1);
                 if let Some(count) = route.statuses.get_mut(class) {
@@ -79,6 +82,19 @@ impl Reading {
         let mut all = DecisionCounts::default();
         self.routes.values().for_each(|route| add(&mut all, &route.decisions));
         all
+    }
+
+    /// Failed requests of all routes since the start.
+    pub(crate) fn failed(&self) -> u64 {
+        self.routes.values().map(|route| route.failed).sum()
+    }
+}
+
+impl RouteReading {
+    /// The decisions, then the requests that failed.
+    pub(crate) fn outcomes(&self) -> [u64; 6] {
+        let [allowed, delayed, error, rejected, shadow] = self.decisions;
+        [allowed, delayed, error, rejected, shadow, self.failed]
     }
 }
 
@@ -116,10 +132,12 @@ mod tests {
         }
         let reading = metrics.reading();
         assert_eq!(reading.routes.len(), ROUTES_AT_ONCE * 2 + 1);
-        let route = RouteReading { statuses: [0, 4, 0, 2, 2], decisions: [6, 0, 0, 2, 0] };
+        let route =
+            RouteReading { statuses: [0, 4, 0, 2, 2], decisions: [6, 0, 0, 2, 0], failed: 2 };
         assert!(reading.routes.values().all(|it| *it == route));
         let routes = ROUTES_AT_ONCE as u64 * 2 + 1;
         assert_eq!(reading.decisions(), [6 * routes, 0, 0, 2 * routes, 0]);
+        assert_eq!(reading.failed(), 2 * routes);
         assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0]);
     }
 }

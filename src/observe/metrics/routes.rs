@@ -53,13 +53,15 @@ pub(super) struct Requests {
     pub(super) route: Arc<str>,
     pub(super) statuses: StatusCounts,
     pub(super) decisions: DecisionCounts,
+    /// Requests that no limit rejected, and that were answered with a 5xx status.
+    pub(super) failed: u64,
     pub(super) seconds: Histogram,
 }
 
 impl Requests {
     pub(super) fn of(route: Arc<str>) -> Self {
         let (statuses, decisions) = (StatusCounts::default(), DecisionCounts::default());
-        Self { route, statuses, decisions, seconds: Histogram::default() }
+        Self { route, statuses, decisions, failed: 0, seconds: Histogram::default() }
     }
 }
 

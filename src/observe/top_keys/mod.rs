@@ -9,6 +9,7 @@
 
 mod sketch;
 
+use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +118,7 @@ impl TopKeys {
         write: impl FnOnce(&mut String),
     ) {
         let id = self.hasher.hash_one(key);
-        self.of(limit, now, |keys| keys.rejected.record(id, write));
+        self.of(limit, now, |keys| keys.rejected.record(id, now, write));
     }
 
     /// Notes that the bucket of a key has little left. Does nothing where another key was noted in the same
@@ -176,8 +177,12 @@ pub(crate) fn read<'w>(
             }
         }
     }
-    let mut rejected = merged(&sketches);
+    // The list is by count. Those that are rejected most now come into it first.
+    let mut rejected = merged(&sketches, now);
+    let rate = |key: &KeyCount| key.recent.per_second(now);
+    rejected.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     rejected.truncate(most);
+    rejected.sort_by(|a, b| (Reverse(a.count), &a.text).cmp(&(Reverse(b.count), &b.text)));
     near.sort_by(|a, b| a.share().total_cmp(&b.share()).then(b.seen.cmp(&a.seen)));
     near.truncate(most);
     ReadKeys { rejected, near }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 
 use hashbrown::HashMap;
 
+use crate::limit::time::Timestamp;
 use crate::observe::start;
 
 /// The keys that a sketch counts. Of `n` events, each key with more than `n / KEYS` of them is among these.
@@ -34,20 +35,53 @@ pub(crate) struct KeyCount {
     pub(crate) count: u64,
     /// By how much `count` may be too high.
     pub(crate) at_most_over: u64,
+    pub(crate) recent: Recent,
+}
+
+/// The time over which a key's present rate is taken, in microseconds.
+const WINDOW: u64 = 5_000_000;
+
+/// The events of the running window, and of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recent {
+    window: u64,
+    counts: [u64; 2],
+}
+
+impl Recent {
+    /// Begins a new window where the last one is over.
+    fn turn(mut self, now: Timestamp) -> Self {
+        let window = now.as_micros() / WINDOW;
+        self.counts = match window.saturating_sub(self.window) {
+            0 => return self,
+            1 => [0, self.counts[0]],
+            _ => [0, 0],
+        };
+        self.window = window;
+        self
+    }
+
+    /// The events a second in the last [`WINDOW`]. Those of the window before count by the part of it that is within.
+    pub(crate) fn per_second(self, now: Timestamp) -> f64 {
+        let [running, before] = self.turn(now).counts.map(|count| count as f64);
+        let past = (now.as_micros() % WINDOW) as f64 / WINDOW as f64;
+        (running + before * (1.0 - past)) / (WINDOW as f64 / 1e6)
+    }
 }
 
 impl KeySketch {
     /// Counts an event of the key with this hash. `write` writes the key's text. It is called only where the
     /// key was not counted before.
-    pub(super) fn record(&mut self, id: u64, write: impl FnOnce(&mut String)) {
+    pub(super) fn record(&mut self, id: u64, now: Timestamp, write: impl FnOnce(&mut String)) {
         if let Some(place) = self.ids.iter().position(|known| *known == id) {
             if let Some(counted) = self.counts.get_mut(place) {
-                counted.count += 1;
+                counted.count(now);
             }
             return;
         }
         if self.ids.len() < KEYS {
-            let mut counted = KeyCount { count: 1, ..KeyCount::default() };
+            let mut counted = KeyCount::default();
+            counted.count(now);
             write_text(&mut counted.text, write);
             self.ids.push(id);
             self.counts.push(counted);
@@ -56,8 +90,8 @@ impl KeySketch {
         let least = self.counts.iter_mut().zip(&mut self.ids).min_by_key(|(it, _)| it.count);
         if let Some((counted, known)) = least {
             *known = id;
-            counted.at_most_over = counted.count;
-            counted.count += 1;
+            (counted.at_most_over, counted.recent) = (counted.count, Recent::default());
+            counted.count(now);
             write_text(&mut counted.text, write);
         }
     }
@@ -75,8 +109,19 @@ impl KeySketch {
     }
 }
 
+impl KeyCount {
+    fn count(&mut self, now: Timestamp) {
+        self.count += 1;
+        self.recent = self.recent.turn(now);
+        self.recent.counts[0] += 1;
+    }
+}
+
 /// The keys of all these sketches, the most frequent first. All sketches use the same hash.
-pub(super) fn merged<'s>(sketches: impl IntoIterator<Item = &'s KeySketch>) -> Vec<KeyCount> {
+pub(super) fn merged<'s>(
+    sketches: impl IntoIterator<Item = &'s KeySketch>,
+    now: Timestamp,
+) -> Vec<KeyCount> {
     let mut sum: HashMap<u64, (KeyCount, u64)> = HashMap::default();
     let mut unseen = 0;
     for sketch in sketches {
@@ -86,6 +131,9 @@ pub(super) fn merged<'s>(sketches: impl IntoIterator<Item = &'s KeySketch>) -> V
             });
             total.count += counted.count;
             total.at_most_over += counted.at_most_over;
+            let (recent, more) = (total.recent.turn(now), counted.recent.turn(now).counts);
+            let counts = [recent.counts[0] + more[0], recent.counts[1] + more[1]];
+            total.recent = Recent { counts, ..recent };
             // The events that the key may have had in the sketches that do not count it are added below.
             *known += sketch.unseen();
         }
@@ -122,7 +170,7 @@ mod tests {
     fn sketch(keys: &[u64]) -> KeySketch {
         let mut sketch = KeySketch::default();
         for key in keys {
-            sketch.record(*key, |text| text.push_str(&key.to_string()));
+            sketch.record(*key, Timestamp::MIN, |text| text.push_str(&key.to_string()));
         }
         sketch
     }
@@ -136,7 +184,7 @@ mod tests {
     /// What the sketches say is true, and no frequent key is left out.
     fn check(parts: &[Vec<u64>]) {
         let sketches: Vec<_> = parts.iter().map(|part| sketch(part)).collect();
-        let told = merged(&sketches);
+        let told = merged(&sketches, Timestamp::MIN);
         let unseen: u64 = sketches.iter().map(KeySketch::unseen).sum();
         for (key, count) in truth(parts.iter().flatten()) {
             match told.iter().find(|it| it.text == key.to_string()) {
@@ -172,7 +220,7 @@ mod tests {
 
     #[test]
     fn few_keys_are_counted_exactly() {
-        let told = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])]);
+        let told = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])], Timestamp::MIN);
         let told: Vec<_> =
             told.iter().map(|it| (it.text.as_str(), it.count, it.at_most_over)).collect();
         assert_eq!(told, [("8", 4, 0), ("7", 3, 0), ("9", 1, 0)]);
@@ -183,7 +231,7 @@ mod tests {
         let mut sketch = KeySketch::default();
         let long = "ü".repeat(TEXT);
         for id in 0..100_000 {
-            sketch.record(id, |text| text.push_str(&long));
+            sketch.record(id, Timestamp::MIN, |text| text.push_str(&long));
         }
         assert_eq!((sketch.ids.len(), sketch.ids.capacity()), (KEYS, KEYS));
         assert!(sketch.counts.capacity() <= KEYS);

@@ -146,3 +146,25 @@ fn a_full_table_is_searched_at_most_once_a_second() {
     reject(&workers[0], "new", "x", at(5).plus_micros(1_000_001));
     assert_eq!(swept(), Some(at(5).plus_micros(1_000_001)));
 }
+
+/// Counts add up over minutes, and nobody saw who is rejected now.
+#[test]
+fn a_key_has_the_rate_of_the_last_seconds_and_comes_into_the_list_by_it() {
+    let workers = workers(2);
+    for n in 0..3_u64 {
+        (0..100).for_each(|_| reject(&workers[0], "a", &format!("old{n}"), at(0)));
+    }
+    for n in 0..10 {
+        reject(&workers[n % 2], "a", "new", at(60));
+    }
+    let read = read(&workers, &limit("a"), at(60), 3);
+    let rates: Vec<_> = read
+        .rejected
+        .iter()
+        .map(|key| (key.text.as_str(), key.recent.per_second(at(60))))
+        .collect();
+    assert_eq!(rates, [("old0", 0.0), ("old1", 0.0), ("new", 2.0)]);
+    let new = read.rejected[2].recent;
+    assert_eq!([65, 70].map(|second| new.per_second(at(second))), [2.0, 0.0]);
+    assert!(new.per_second(at(69)) < 0.5, "those of the window before count by what is left of it");
+}

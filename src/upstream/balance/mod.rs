@@ -132,7 +132,7 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
 fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
     let Some(second) = draw(&mut candidates) else { return Some(first.place) };
-    let load = |one: Candidate| servers[one.place].state.in_flight() as u64;
+    let load = |one: Candidate| servers[one.place].state.in_flight();
     // Compares load / weight, without the division.
     let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
     Some(if is_second_better { second.place } else { first.place })

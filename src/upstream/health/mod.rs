@@ -153,6 +153,8 @@ impl UpstreamState {
     /// A health check of a server has ended.
     fn checked(&self, server: &ServerState, result: Result<(), CheckError>, spec: &HealthSpec) {
         let error = result.as_ref().err().map_or(&"" as &dyn Display, |error| error);
+        let (now, wrong) = (Instant::now(), result.as_ref().err().map(ToString::to_string));
+        server.annotate(|notes| notes.last_check = Some((now, wrong)));
         self.note(server, error, |record, _| {
             let was_checked = mem::replace(&mut record.was_checked, true);
             if record.is_ill == result.is_err() {
@@ -211,7 +213,13 @@ impl UpstreamState {
         change: impl FnOnce(&mut ServerRecord, Instant),
     ) {
         let name = self.name.as_str();
-        match server.note(change) {
+        let changed = server.note(change);
+        if changed.is_some() {
+            server.annotate(|notes| {
+                (notes.changed, notes.reason) = (Instant::now(), error.to_string())
+            });
+        }
+        match changed {
             None => {}
             Some(HealthChange::Up) => events::server_up(name, server.url()),
             Some(HealthChange::Down) => {

@@ -1,12 +1,15 @@
 //! What the process knows of one server, and whether the server gets requests.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::observe::metrics::UpstreamFailure;
 
 /// How long a server is set aside for the first time; doubled with each further time in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -30,17 +33,35 @@ const NOBODY: ClientId = ClientId(1 << 63);
 #[derive(Debug)]
 pub(crate) struct ServerState {
     url: Arc<str>,
-    in_flight: AtomicUsize,
+    /// Requests that were sent to the server, and those of them that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Answers with a 5xx status.
+    answers_5xx: AtomicU64,
     /// Requests that were sent again after this server had failed.
     retries: AtomicU64,
-    /// Exchanges that came to their end, and exchanges that broke.
-    ended: AtomicU64,
+    /// Answers that came whole, and exchanges that broke.
+    whole: AtomicU64,
     broken: AtomicU64,
     /// The client that got the last whole answer.
     answered: AtomicU64,
     /// Whether there is nothing to remember in `record`. Most requests read this alone.
     is_sound: AtomicBool,
     record: Mutex<ServerRecord>,
+    notes: Mutex<ServerNotes>,
+}
+
+/// What operators are shown of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerNotes {
+    /// When the server was set aside or came back.
+    pub(crate) changed: Instant,
+    /// Why it was set aside. Empty while it is up.
+    pub(crate) reason: String,
+    /// How often a request failed here, by kind.
+    pub(crate) failures: BTreeMap<UpstreamFailure, u64>,
+    /// When the last health check ended, and what was wrong.
+    pub(crate) last_check: Option<(Instant, Option<String>)>,
 }
 
 /// What a server did lately.
@@ -86,7 +107,7 @@ impl From<IpAddr> for ClientId {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct ExchangeBegin {
     client: ClientId,
-    ended: u64,
+    whole: u64,
     broken: u64,
 }
 
@@ -166,13 +187,21 @@ impl ServerState {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.into(),
-            in_flight: AtomicUsize::new(0),
-            retries: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            answers_5xx: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
             broken: AtomicU64::new(0),
             answered: AtomicU64::new(NOBODY.0),
             is_sound: AtomicBool::new(true),
             record: Mutex::default(),
+            notes: Mutex::new(ServerNotes {
+                changed: Instant::now(),
+                reason: String::new(),
+                failures: BTreeMap::new(),
+                last_check: None,
+            }),
         }
     }
 
@@ -192,8 +221,36 @@ impl ServerState {
     }
 
     /// Requests under way at the server, from all workers.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> u64 {
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.requests().saturating_sub(ended)
+    }
+
+    /// Requests that were sent to the server since the start.
+    pub(crate) fn requests(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn answers_5xx(&self) -> u64 {
+        self.answers_5xx.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn notes(&self) -> ServerNotes {
+        self.notes.lock().clone()
+    }
+
+    /// Changes what operators are shown.
+    pub(in crate::upstream) fn annotate(&self, change: impl FnOnce(&mut ServerNotes)) {
+        change(&mut self.notes.lock());
+    }
+
+    /// Counts a request that failed here.
+    pub(in crate::upstream) fn failed(&self, failure: UpstreamFailure) {
+        self.annotate(|notes| *notes.failures.entry(failure).or_default() += 1);
+    }
+
+    pub(in crate::upstream) fn answered_5xx(&self) {
+        self.answers_5xx.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn retries(&self) -> u64 {
@@ -206,15 +263,15 @@ impl ServerState {
     }
 
     pub(in crate::upstream) fn begin(&self, client: ClientId) -> ExchangeBegin {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let (ended, broken) = (&self.ended, &self.broken);
-        let (ended, broken) = (ended.load(Ordering::Relaxed), broken.load(Ordering::Relaxed));
-        ExchangeBegin { client, ended, broken }
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let whole = self.whole.load(Ordering::Relaxed);
+        let broken = self.broken.load(Ordering::Relaxed);
+        ExchangeBegin { client, whole, broken }
     }
 
     /// An answer came whole.
     pub(super) fn finished(&self, exchange: ExchangeBegin) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.whole.fetch_add(1, Ordering::Relaxed);
         self.answered.store(exchange.client.0, Ordering::Relaxed);
     }
 
@@ -222,14 +279,14 @@ impl ServerState {
     /// the server gave more whole answers meanwhile than it broke exchanges: then the break says nothing about it.
     pub(super) fn broke(&self, exchange: ExchangeBegin) -> Option<(ClientId, ClientId)> {
         let broken = self.broken.fetch_add(1, Ordering::Relaxed) + 1 - exchange.broken;
-        let ended = self.ended.load(Ordering::Relaxed) - exchange.ended;
+        let whole = self.whole.load(Ordering::Relaxed) - exchange.whole;
         let answered = ClientId(self.answered.load(Ordering::Relaxed));
         let answered = if answered == NOBODY { exchange.client } else { answered };
-        (broken >= ended).then_some((exchange.client, answered))
+        (broken >= whole).then_some((exchange.client, answered))
     }
 
     pub(in crate::upstream) fn end(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(in crate::upstream) fn is_sound(&self) -> bool {

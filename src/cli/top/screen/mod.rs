@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::paint::{ScreenLine, Style};
-use super::trend::{SECONDS, Second, Trends};
+use super::trend::{SECONDS, Trends};
 use crate::cli::candidate;
 use crate::cli::limits::{list, text};
 use crate::cli::span::time;
@@ -12,6 +12,10 @@ use crate::cli::span::time;
 const NAME: usize = 24;
 /// The columns of a figure.
 const FIGURE: usize = 11;
+/// The columns of what a key has left.
+const LEFT: usize = 16;
+/// The rows that a table shows before another one gets more.
+const LEAST: usize = 2;
 /// The fewest columns for the bars of a trend.
 const LEAST_TREND: usize = 10;
 
@@ -36,17 +40,16 @@ pub(super) struct Size {
     pub(super) height: usize,
 }
 
-/// A table: its head, its rows, and how many rows it wants to show at least.
+/// A table: its head and its rows.
 struct ScreenPart {
     head: ScreenLine,
     rows: Vec<ScreenLine>,
-    least: usize,
 }
 
 impl Screen<'_> {
     /// The lines, cut to the size of the terminal.
     pub(super) fn lines(&self, size: Size) -> Vec<ScreenLine> {
-        let mut lines = self.head();
+        let mut lines = self.head(size.width);
         let parts = [
             self.limits(size.width),
             self.candidates(),
@@ -56,15 +59,8 @@ impl Screen<'_> {
             self.servers(),
         ];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.rows.is_empty()).collect();
-        // Each part has an empty line and its head.
-        let mut left = size.height.saturating_sub(lines.len());
-        for (place, part) in parts.iter().enumerate() {
-            let behind = parts[place + 1..].iter().map(|it| 2 + it.least.min(it.rows.len()));
-            let room = left.saturating_sub(2);
-            let rows = room.saturating_sub(behind.sum()).max(part.least).min(room);
-            if room == 0 {
-                break;
-            }
+        let room = size.height.saturating_sub(lines.len());
+        for (part, rows) in parts.iter().zip(shared(&parts, room)) {
             lines.extend([ScreenLine::default(), part.head.clone()]);
             let (shown, more) = match part.rows.len().checked_sub(rows) {
                 Some(more @ 1..) => (rows.saturating_sub(1), more + 1),
@@ -74,49 +70,59 @@ impl Screen<'_> {
             lines.extend(
                 (more > 0).then(|| ScreenLine::of(Style::Faint, &format!("… {more} more"))),
             );
-            left = size.height.saturating_sub(lines.len());
         }
         lines.truncate(size.height);
         lines.into_iter().map(|line| line.cut(size.width)).collect()
     }
 
-    fn head(&self) -> Vec<ScreenLine> {
+    fn head(&self, width: usize) -> Vec<ScreenLine> {
         let status = self.status;
         let (config, requests) = (&status["config"], &status["requests"]);
-        let mut first = ScreenLine::of(Style::Title, "tidegate ")
-            .and(Style::Text, &format!("{} at {}, ", text(&status["version"]), self.at))
+        let first = ScreenLine::of(Style::Title, "tidegate ")
+            .and(
+                Style::Text,
+                &format!(
+                    "{} on {} at {}, ",
+                    text(&status["version"]),
+                    text(&status["host"]),
+                    self.at
+                ),
+            )
             .and(Style::Text, &format!("up {}", time(&status["uptime_ms"])))
             .and(Style::Faint, &format!("  configuration {} since ", text(&config["version"])))
             .and(Style::Faint, &text(&config["since"]));
-        if status["draining"] == true {
-            first = first.and(Style::Bad, "  draining");
-        }
         let classes = |class: &str| {
             let of = |route: &Value| route["statuses_per_second"][class].as_f64();
             list(status, "routes").iter().filter_map(of).sum::<f64>()
         };
-        let bad = classes("5xx");
+        let failed = requests["failed_per_second"].as_f64();
         let second = ScreenLine::of(Style::Title, &figure(requests["per_second"].as_f64()))
             .and(Style::Text, " requests/s")
             .value("2xx", &figure(Some(classes("2xx"))))
             .value("4xx", &figure(Some(classes("4xx"))))
-            .and(Style::Faint, "  5xx ")
-            .and(bad_if(bad > 0.0), &figure(Some(bad)))
-            .value("held", &text(&requests["waiting"]))
+            .value("5xx", &figure(Some(classes("5xx"))))
+            .and(Style::Faint, "  failed ")
+            .and(bad_if(failed.is_some_and(|it| it > 0.0)), &figure(failed))
+            .value("waiting", &text(&requests["waiting"]))
             .value("connections", &text(&status["connections"]["open"]));
-        let mut lines = vec![first, second, self.store()];
-        let errors = list(config, "errors");
-        if let Some(error) = errors.first() {
-            let since = text(&config["rejected_since"]);
-            let more = errors.len() - 1;
-            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-            let words = format!("the file is wrong since {since}: {}{more}", text(error));
-            lines.push(ScreenLine::of(Style::Bad, &words));
-        }
-        if let Some(away) = self.away {
-            lines.push(ScreenLine::of(Style::Bad, &format!("{away}; trying again")));
-        }
-        lines
+        let away =
+            self.away.map(|away| ScreenLine::of(Style::Bad, &format!("{away}; trying again")));
+        let alarms = list(status, "alarms").iter().flat_map(|alarm| {
+            let since = alarm["since"].as_str().map(|since| format!(" since {since}"));
+            let what = format!("{}{}.", text(&alarm["what"]), since.unwrap_or_default());
+            let more = format!("{} {}", text(&alarm["means"]), text(&alarm["do"]));
+            let more = wrapped(&more, width).into_iter();
+            let more = more.map(|line| ScreenLine::of(Style::Text, &format!("  {line}")));
+            [ScreenLine::of(Style::Bad, &what)].into_iter().chain(more).collect::<Vec<_>>()
+        });
+        let summary = status["summary"].as_str().map(|it| ScreenLine::of(Style::Text, it));
+        [first]
+            .into_iter()
+            .chain(away)
+            .chain(alarms)
+            .chain(summary)
+            .chain([second, self.store()])
+            .collect()
     }
 
     fn store(&self) -> ScreenLine {
@@ -138,7 +144,7 @@ impl Screen<'_> {
             .value("p50", &millis("p50_ms"))
             .value("p99", &millis("p99_ms"))
             .value("errors", &errors.to_string())
-            .value("keys in memory", &text(&store["memory_keys"]));
+            .value("keys in this process", &text(&store["memory_keys"]));
         match away.is_empty() {
             true => line,
             false => line.and(Style::Bad, &format!("  away: {}", away.join(", "))),
@@ -149,7 +155,7 @@ impl Screen<'_> {
         let limits = list(self.status, "limits");
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
         // Narrow terminals have fewer figures, but always the rejections.
-        let mut figures = vec!["rejected", "allowed", "shadow", "delayed"];
+        let mut figures = vec!["rejected", "allowed", "shadowed", "held"];
         let taken = |figures: usize| names + figures * FIGURE;
         while figures.len() > 1 && taken(figures.len()) > width {
             figures.pop();
@@ -167,7 +173,7 @@ impl Screen<'_> {
             head = head.and(Style::Faint, &format!("{:>FIGURE$}", format!("{figure}/s")));
         }
         if trend > 0 {
-            head = head.and(Style::Faint, "  the last minute");
+            head = head.and(Style::Faint, "  rejected, last minute");
         }
         let row = |limit: &Value| {
             let name = text(&limit["name"]);
@@ -177,7 +183,12 @@ impl Screen<'_> {
                 line = line.and(Style::Faint, &format!("  {rate}")).filled(names + FIGURE + 2);
             }
             for decision in &figures {
-                let number = limit[format!("{decision}_per_second")].as_f64();
+                let name = match *decision {
+                    "held" => "delayed",
+                    "shadowed" => "shadow",
+                    same => same,
+                };
+                let number = limit[format!("{name}_per_second")].as_f64();
                 let is_bad = *decision == "rejected" && number.is_some_and(|it| it > 0.0);
                 line = line.and(bad_if(is_bad), &format!("{:>FIGURE$}", figure(number)));
             }
@@ -186,7 +197,7 @@ impl Screen<'_> {
             }
             line
         };
-        ScreenPart { head, rows: limits.iter().map(row).collect(), least: 3 }
+        ScreenPart { head, rows: limits.iter().map(row).collect() }
     }
 
     /// What candidates would have rejected.
@@ -196,37 +207,45 @@ impl Screen<'_> {
             let sentence = candidate::sentence(&limit["candidate"])?;
             Some((text(&limit["name"]), ScreenLine::of(Style::Text, &sentence)))
         });
-        ScreenPart::of("limit", "its candidate", rows.collect(), 1)
+        ScreenPart::of("limit", "its candidate", rows.collect())
     }
 
     /// The keys of all limits that are rejected most.
     fn rejected(&self) -> ScreenPart {
         let window = time(&self.status["rejected_keys_window_ms"]);
         let mut keys = self.keys("rejected_keys");
-        keys.sort_by_key(|(_, key)| std::cmp::Reverse(key["count"].as_u64()));
+        let now = |key: &Value| key["per_second"].as_f64().unwrap_or_default();
+        keys.sort_by(|(_, a), (_, b)| {
+            now(b).total_cmp(&now(a)).then(b["count"].as_u64().cmp(&a["count"].as_u64()))
+        });
         let rows = keys.into_iter().map(|(limit, key)| {
             let over = key["at_most_over"].as_u64().unwrap_or_default();
             let over = if over > 0 { format!(" (at most {over} too many)") } else { String::new() };
-            let count = format!("{:>FIGURE$}  ", text(&key["count"]));
-            let line = ScreenLine::of(Style::Text, &(count + &key_text(key)));
+            let rate = figure(Some(now(key)));
+            let counts = format!("{rate:>FIGURE$}{:>FIGURE$}  ", text(&key["count"]));
+            let line = ScreenLine::of(Style::Text, &(counts + &key_text(key)));
             (limit, line.and(Style::Faint, &over))
         });
-        let title = format!("{:>FIGURE$}  key, in the last {window}", "rejected");
-        ScreenPart::of("limit", &title, rows.collect(), 3)
+        let title = format!(
+            "{:>FIGURE$}{:>FIGURE$}  key rejected most, in the last {window}",
+            "rejected/s", "rejected"
+        );
+        ScreenPart::of("limit", &title, rows.collect())
     }
 
     /// The keys of all limits that are nearest to their limit.
     fn near(&self) -> ScreenPart {
         let mut keys = self.keys("near_keys");
+        keys.retain(|(_, key)| key["next"] == true);
         let share = |key: &Value| key["share"].as_f64().unwrap_or(1.0);
         keys.sort_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
         let rows = keys.into_iter().map(|(limit, key)| {
-            let left = format!("{} of {}", text(&key["remaining"]), text(&key["burst"]));
-            let line = format!("{left:>FIGURE$}  {}", key_text(key));
+            let left = format!("{} left of {}", text(&key["remaining"]), text(&key["burst"]));
+            let line = format!("{left:>LEFT$}  {}", key_text(key));
             (limit, ScreenLine::of(Style::Text, &line))
         });
-        let title = format!("{:>FIGURE$}  key near its limit", "left");
-        ScreenPart::of("limit", &title, rows.collect(), 2)
+        let title = format!("{:>LEFT$}  key nearest to its limit", "left");
+        ScreenPart::of("limit", &title, rows.collect())
     }
 
     /// A list of keys of all limits, each with its limit's name.
@@ -253,39 +272,90 @@ impl Screen<'_> {
             });
             (text(&route["name"]), line)
         });
-        let heads = ["requests/s", "delayed/s", "rejected/s", "shadow/s"];
+        let heads = ["requests/s", "held/s", "rejected/s", "shadowed/s"];
         let title: String = heads.iter().map(|head| format!("{head:>FIGURE$}")).collect();
-        ScreenPart::of("route", &title, rows.collect(), 2)
+        ScreenPart::of("route", &title, rows.collect())
     }
 
     fn servers(&self) -> ScreenPart {
         let row = |upstream: &Value, server: &Value| {
-            let (flying, retries) = (text(&server["in_flight"]), text(&server["retries_total"]));
+            let figures = ["requests_total", "answers_5xx_total", "in_flight", "retries_total"];
+            let figures = figures.map(|name| format!("{:>FIGURE$}", text(&server[name])));
             let (style, state) = match server["up"] == true {
-                true => (Style::Good, "up   "),
-                false => (Style::Bad, "down "),
+                true => (Style::Good, "up"),
+                false => (Style::Bad, "set aside"),
             };
-            let figures = format!("{flying:>FIGURE$}{retries:>FIGURE$}  ");
-            let line = ScreenLine::of(Style::Text, &figures).and(style, state);
-            (text(&upstream["name"]), line.and(Style::Text, &text(&server["url"])))
+            let errors = server["errors"].as_object().into_iter().flatten();
+            let errors: Vec<_> = errors.map(|(kind, count)| format!("{count} {kind}")).collect();
+            let check = &server["last_check"];
+            let passed = if check["passed"] == true { "passed" } else { "failed" };
+            let since = format!("{state} since {}", text(&server["since"]));
+            let line = ScreenLine::of(
+                Style::Text,
+                &(figures.concat() + "  " + &text(&server["url"]) + "  "),
+            );
+            let mut line = line.and(style, &since);
+            if !errors.is_empty() {
+                line = line.value("errors", &errors.join(", "));
+            }
+            if check.is_object() {
+                line = line.value("last check", &format!("{passed} {}", text(&check["time"])));
+            }
+            (text(&upstream["name"]), line)
         };
         let rows = list(self.status, "upstreams").iter().flat_map(|upstream| {
             list(upstream, "servers").iter().map(move |server| row(upstream, server))
         });
-        let title = format!("{:>FIGURE$}{:>FIGURE$}  server", "under way", "retries");
-        ScreenPart::of("upstream", &title, rows.collect(), 2)
+        let heads = ["requests", "5xx", "in flight", "retries"].map(|it| format!("{it:>FIGURE$}"));
+        let title = heads.concat() + "  server";
+        ScreenPart::of("upstream", &title, rows.collect())
     }
 }
 
 impl ScreenPart {
     /// Rows with a name each in the first column.
-    fn of(names: &str, title: &str, rows: Vec<(String, ScreenLine)>, least: usize) -> Self {
+    fn of(names: &str, title: &str, rows: Vec<(String, ScreenLine)>) -> Self {
         let width = column(names, rows.iter().map(|(name, _)| name.clone()));
         let row = |style, name: &str| ScreenLine::of(style, name).filled(width).and(style, "  ");
         let head = row(Style::Faint, names).and(Style::Faint, title);
         let rows = rows.into_iter().map(|(name, line)| row(Style::Text, &name).then(line));
-        Self { head, rows: rows.collect(), least }
+        Self { head, rows: rows.collect() }
     }
+}
+
+/// How many rows of these tables are shown in so many lines: first two of each, in their order. Then the table of
+/// which the fewest are shown gets one more.
+fn shared(parts: &[ScreenPart], mut room: usize) -> Vec<usize> {
+    let mut rows = Vec::new();
+    for part in parts {
+        // Each table has an empty line and its head.
+        let Some(left) = room.checked_sub(3) else { break };
+        let least = LEAST.min(part.rows.len()).min(left + 1);
+        room = left + 1 - least;
+        rows.push(least);
+    }
+    while room > 0 {
+        let wanting = rows.iter_mut().zip(parts).filter(|(rows, part)| **rows < part.rows.len());
+        let Some((rows, _)) = wanting.min_by_key(|(rows, _)| **rows) else { break };
+        (*rows, room) = (*rows + 1, room - 1);
+    }
+    rows
+}
+
+/// The text in lines that fit beside an indent of two, where its words do.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + word.chars().count() + 3 <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// The key's text. A limit without a key has one bucket for all requests.
@@ -317,16 +387,15 @@ fn figure(number: Option<f64>) -> String {
     }
 }
 
-/// Adds a bar for each second. The highest bar is the most of all these seconds.
-fn bars(mut line: ScreenLine, seconds: &[Second]) -> ScreenLine {
-    let most = seconds.iter().map(|second| second.all).fold(0.0, f64::max);
-    for second in seconds {
+/// Adds a bar for each second with rejections. The highest bar is the most of all these seconds.
+fn bars(line: ScreenLine, seconds: &[f64]) -> ScreenLine {
+    let most = seconds.iter().copied().fold(0.0, f64::max);
+    let bar = |second: f64| {
         let step =
-            BARS.iter().zip(1_u8..).find(|(_, step)| second.all * 8.0 <= most * f64::from(*step));
-        let bar = if second.all > 0.0 { step.map_or("█", |(bar, _)| bar) } else { " " };
-        line = line.and(bad_if(second.rejected > 0.0), bar);
-    }
-    line
+            BARS.iter().zip(1_u8..).find(|(_, step)| second * 8.0 <= most * f64::from(*step));
+        if second > 0.0 { step.map_or("█", |(bar, _)| bar) } else { " " }
+    };
+    line.and(Style::Bad, &seconds.iter().map(|second| bar(*second)).collect::<String>())
 }
 
 #[cfg(test)]

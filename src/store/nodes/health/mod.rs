@@ -142,7 +142,7 @@ impl RedisHealth {
         *self.without_it.lock() = without_redis(limits);
     }
 
-    fn meanwhile(&self) -> String {
+    pub(in crate::store) fn meanwhile(&self) -> String {
         self.without_it.lock().clone()
     }
 

@@ -9,11 +9,13 @@ use serde_json::Value;
 use super::json as read;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::Upstream;
+use crate::support::wait_until;
 
 /// Each heading with the path that is asked, and the place of the object in the answer. The servers of a
 /// Redis cluster have the fields that the store has.
-const OBJECTS: [(&str, &str, &str); 16] = [
+const OBJECTS: [(&str, &str, &str); 17] = [
     ("`/api/status`", "/api/status", ""),
+    ("One of the `alarms`", "/api/status", "/alarms/0"),
     ("`config` of `/api/status`", "/api/status", "/config"),
     ("`store` of `/api/status`", "/api/status", "/store"),
     ("`connections` of `/api/status`", "/api/status", "/connections"),
@@ -50,6 +52,8 @@ fn the_reference_has_the_fields_of_real_answers() {
         .limit("a", "key = []\nrate = \"1/h\"\ncandidate = { rate = \"2/h\" }")
         .start();
     super::send(&proxy, "", 2);
+    fs::write(proxy.config_file(), "nonsense").unwrap();
+    wait_until("there is an alarm", || read(proxy.admin(), "/api/status")["alarms"][0].is_object());
     for (heading, path, place) in OBJECTS {
         let answer = read(proxy.admin(), path);
         let object = answer.pointer(place).and_then(Value::as_object);

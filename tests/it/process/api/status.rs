@@ -8,6 +8,7 @@ use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
+use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
 fn named<'v>(status: &'v Value, list: &str, name: &str) -> &'v Value {
@@ -26,12 +27,20 @@ fn the_numbers_are_those_of_what_was_sent() {
     assert_eq!((&user["allowed_total"], &user["rejected_total"]), (&json!(5), &json!(4)));
     let key =
         |key: &str, count| json!({ "key": key, "lookup": key, "count": count, "at_most_over": 0 });
-    assert_eq!(user["rejected_keys"], json!([key("a", 3), key("b", 1)]));
+    // Rates fall while time goes by.
+    let rejected = |limit: &Value| -> Value {
+        let mut keys = limit["rejected_keys"].clone();
+        for key in keys.as_array_mut().unwrap() {
+            assert!(key.as_object_mut().unwrap().remove("per_second").unwrap().is_number());
+        }
+        keys
+    };
+    assert_eq!(rejected(user), json!([key("a", 3), key("b", 1)]));
     let near: Vec<_> = user["near_keys"].as_array().unwrap().iter().collect();
     assert!(!near.is_empty() && near.iter().all(|it| it["remaining"] == 0 && it["burst"] == 2));
     let all = named(&status, "limits", "all");
     assert_eq!((&all["mode"], &all["shadow_total"]), (&json!("shadow"), &json!(8)));
-    assert_eq!(all["rejected_keys"], json!([key("", 8)]), "who would have been rejected");
+    assert_eq!(rejected(all), json!([key("", 8)]), "who would have been rejected");
     let top = |place: usize| {
         let key = &status["top_keys"][place];
         json!([key["limit"], key["mode"], key["key"], key["count"]])
@@ -127,6 +136,13 @@ fn servers_that_refuse_are_down() {
     let server = &upstream["servers"][0];
     assert_eq!((&server["url"], &server["up"]), (&json!("http://127.0.0.1:1"), &json!(false)));
     assert_eq!(server["in_flight"], 0);
+    assert_eq!(
+        (&server["errors"], &server["last_check"]),
+        (&json!({ "connect": 1 }), &json!(null))
+    );
+    assert!(server["reason"].as_str().unwrap().contains("cannot connect"), "{server}");
+    let requests = &status["requests"];
+    assert_eq!((&requests["failed_total"], &requests["allowed_total"]), (&json!(1), &json!(1)));
 }
 
 #[test]
@@ -191,4 +207,69 @@ fn the_history_adds_up() {
         history["ends_ms"].as_array().unwrap().len()
     );
     assert!(history["store_p99_ms"].as_array().unwrap().iter().any(Value::is_number), "{history}");
+}
+
+/// What the alarms are, in their order.
+fn alarms(proxy: &Tidegate) -> Vec<String> {
+    let status = status(proxy.admin());
+    let alarms = status["alarms"].as_array().unwrap();
+    assert!(alarms.iter().all(|it| it["means"].is_string() && it["do"].is_string()), "{status}");
+    alarms.iter().map(|it| it["what"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_alarm_is_one_line_and_the_worst_comes_first() {
+    let mut redis = RedisServer::start();
+    let api = Proxy::to("http://127.0.0.1:1").admin();
+    let proxy = api
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"2/h\"")
+        .store(&redis.fields())
+        .start();
+    assert_eq!(alarms(&proxy), [""; 0]);
+    std::fs::write(proxy.config_file(), "nonsense").unwrap();
+    wait_until("the file is wrong", || alarms(&proxy) == ["proxy.toml is wrong"]);
+    redis.kill();
+    let all = ["API down: all answers are 502", "Redis away", "proxy.toml is wrong"];
+    wait_until("all three are told", || {
+        send(&proxy, "a", 1);
+        alarms(&proxy) == all
+    });
+}
+
+#[test]
+fn failed_answers_of_a_server_that_is_up_are_an_alarm() {
+    let api = Upstream::saying(&["HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n"]);
+    let proxy = Proxy::to(&api).admin().start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 500);
+    wait_until("it is told", || alarms(&proxy) == ["Answers fail: /{*rest}"]);
+    let status = status(proxy.admin());
+    let server = &status["upstreams"][0]["servers"][0];
+    assert_eq!((&server["requests_total"], &server["answers_5xx_total"]), (&json!(1), &json!(1)));
+    assert_eq!((&server["up"], &server["errors"]), (&json!(true), &json!({})));
+}
+
+/// It was refused with 503.
+#[test]
+fn a_key_is_looked_up_in_this_process_while_redis_is_away() {
+    let mut redis = RedisServer::start();
+    let proxy = limited()
+        .limit(
+            "strict",
+            "key = [\"ip\"]\nrate = \"9/h\"\non_store_error = \"reject\"\nmode = \"shadow\"",
+        )
+        .section("[log]\nkeys = \"plain\"")
+        .store(&redis.fields())
+        .start();
+    let path = "/api/limits/user/keys/a";
+    assert_eq!(read(proxy.admin(), path)["here"], false);
+    redis.kill();
+    wait_until("Redis counts as away", || {
+        send(&proxy, "b", 1);
+        status(proxy.admin())["store"]["up"] == false
+    });
+    send(&proxy, "a", 1);
+    let bucket = read(proxy.admin(), path);
+    assert_eq!((&bucket["here"], &bucket["remaining"]), (&json!(true), &json!(1)), "{bucket}");
+    let strict = get(proxy.admin(), "/api/limits/strict/keys/127.0.0.1", &[("host", "localhost")]);
+    assert_eq!(strict.status, 503, "no bucket here decides");
 }

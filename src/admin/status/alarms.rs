@@ -1,0 +1,192 @@
+//! The alarms: what somebody should look at now, the worst first, each with what it means and what to do. The page
+//! and `tidegate top` show these words.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Scene;
+use crate::observe::events::date_and_time;
+use crate::observe::metrics::{DecisionKind, RouteReading};
+use crate::plan::{LimitSpec, OnStoreError, Plan};
+use crate::upstream::health::UpstreamState;
+use crate::worker::Published;
+
+/// The most names in one alarm.
+const NAMES: usize = 3;
+
+impl Scene<'_> {
+    pub(super) fn alarms(&self, published: &Published) -> Vec<Value> {
+        let mut alarms = Vec::new();
+        let is_down = |state: &UpstreamState| state.servers().iter().all(|it| !it.is_up());
+        let (down, others): (Vec<_>, Vec<_>) =
+            published.upstreams.iter().partition(|it| is_down(it));
+        let is_only = published.upstreams.len() == 1;
+        alarms.extend(down.iter().filter_map(|state| self.upstream_down(state, is_only)));
+        if down.is_empty() {
+            alarms.extend(self.failing());
+        }
+        alarms.extend(self.store_away(&published.plan));
+        alarms.extend(others.iter().filter_map(|state| self.servers_aside(state)));
+        alarms.extend(self.file());
+        alarms
+    }
+
+    /// What the limits do now, in a sentence.
+    pub(super) fn summary(&self, plan: &Plan) -> String {
+        let rejecting = plan.limits.iter().filter(|spec| {
+            let rejected = |it: &super::Reading| {
+                it.limits.get(&spec.name).map_or(0, |it| it[DecisionKind::Rejected as usize])
+            };
+            let [before, last] = self.readings().map(rejected);
+            last > before
+        });
+        let names: Vec<_> =
+            rejecting.map(|spec: &std::sync::Arc<LimitSpec>| spec.name.as_str()).collect();
+        match names.is_empty() {
+            true => "All is well. No limit rejects.".to_owned(),
+            false => format!("Rejecting now: {}.", names.join(", ")),
+        }
+    }
+
+    /// No server of an upstream gets requests.
+    fn upstream_down(&self, state: &UpstreamState, is_only: bool) -> Option<Value> {
+        let last = state.servers().iter().map(|it| it.notes()).max_by_key(|it| it.changed)?;
+        let of = if is_only { String::new() } else { format!(" of upstream {}", state.name()) };
+        let (what, means) = match status(&last.reason) {
+            Some(status) => (
+                format!("API down: all answers{of} are {status}"),
+                "Clients get errors, whatever the limits decide.",
+            ),
+            None => (
+                format!("API down: each server{of} fails its health check"),
+                "Requests are sent all the same, because no server is better.",
+            ),
+        };
+        let todo =
+            format!("See that its servers run and can be reached from here: {}.", last.reason);
+        Some(self.alarm("error", &what, Some(last.changed.elapsed()), means, &todo))
+    }
+
+    /// Answers with 5xx statuses in the last second, or in the last two points of the history. Those of the store are
+    /// another alarm.
+    fn failing(&self) -> Option<Value> {
+        let lately = |name: &str| {
+            self.admin.pulse.with_history(|history| {
+                let route = history.routes().find(|(route, _)| ***route == *name);
+                let mut last = route.into_iter().flat_map(|(_, ring)| ring.iter().rev().take(2));
+                last.any(|point| point[5] > point[DecisionKind::Error as usize])
+            })
+        };
+        let unanswered = |it: &RouteReading| {
+            it.failed.saturating_sub(it.decisions[DecisionKind::Error as usize])
+        };
+        let routes = self.later.reading.routes.iter().filter(|(name, last)| {
+            let before = self.earlier.reading.routes.get(*name).copied().unwrap_or_default();
+            unanswered(last) > unanswered(&before) || lately(name)
+        });
+        let names: Vec<_> = routes.map(|(name, _)| &**name).collect();
+        let what = format!("Answers fail: {}", some(&names));
+        let means = "Some answers of these routes are 5xx. No limit is the reason.";
+        let todo = "Look at the API's log, and here for `upstream failed`.";
+        (!names.is_empty()).then(|| self.alarm("error", &what, None, means, todo))
+    }
+
+    fn store_away(&self, plan: &Plan) -> Option<Value> {
+        let store = &self.admin.process.store;
+        if store.counters().redis_up.unwrap_or(true) {
+            return None;
+        }
+        let rejects = |it: &&std::sync::Arc<LimitSpec>| it.on_store_error == OnStoreError::Reject;
+        let level = if plan.limits.iter().any(|it| rejects(&it)) { "error" } else { "warning" };
+        let means = format!("Meanwhile: {}.", store.without_redis());
+        let location = &self.admin.first_store.location;
+        let todo = format!(
+            "See that {location} runs and can be reached from here. tidegate connects by itself."
+        );
+        Some(self.alarm(level, "Redis away", store.redis_phase_age(), &means, &todo))
+    }
+
+    /// Some servers of an upstream get no requests.
+    fn servers_aside(&self, state: &UpstreamState) -> Option<Value> {
+        let aside = || state.servers().iter().filter(|server| !server.is_up());
+        let last = aside().map(|it| it.notes()).max_by_key(|it| it.changed)?;
+        let names: Vec<_> = aside().map(|server| &**server.url()).collect();
+        let what = format!("Server set aside: {}", some(&names));
+        let means = format!("The other servers of {} take its requests.", state.name());
+        let todo = format!("See that it runs: {}.", last.reason);
+        Some(self.alarm("warning", &what, Some(last.changed.elapsed()), &means, &todo))
+    }
+
+    /// What is wrong with the file, that a restart is needed, and that the process ends.
+    fn file(&self) -> Vec<Value> {
+        let news = self.admin.process.config.news();
+        let mut alarms = Vec::new();
+        if let Some((errors, since)) = &news.rejected {
+            let name = news.file.rsplit('/').next().unwrap_or_default();
+            let what = format!("{name} is wrong");
+            let means = format!("Version {} of it stays in force.", news.version);
+            let first = errors.first().and_then(|it| it.lines().next()).unwrap_or_default();
+            let todo = format!("Mend it and save it; `tidegate check` lists all: {first}");
+            let mut alarm = self.alarm("warning", &what, None, &means, &todo);
+            alarm["since"] = date_and_time(*since).into();
+            alarms.push(alarm);
+        }
+        if !news.restart.is_empty() {
+            let fields: Vec<_> = news.restart.iter().map(String::as_str).collect();
+            let what = format!("A restart is needed: {}", some(&fields));
+            let means = "The other changes of the file are in force.";
+            let todo = "Restart, or send SIGUSR2: then no connection is lost.";
+            alarms.push(self.alarm("warning", &what, None, means, todo));
+        }
+        if self.admin.process.draining.load(std::sync::atomic::Ordering::Relaxed) {
+            let means = "It finishes what is under way, and takes nothing new.";
+            let todo = "Nothing, if it was stopped on purpose.";
+            alarms.push(self.alarm("warning", "This process is ending", None, means, todo));
+        }
+        alarms
+    }
+
+    /// `age` is how long it has been so.
+    fn alarm(
+        &self,
+        level: &str,
+        what: &str,
+        age: Option<Duration>,
+        means: &str,
+        todo: &str,
+    ) -> Value {
+        json!({
+            "level": level,
+            "what": what,
+            "since": age.map(|age| self.ago(age)),
+            "means": means,
+            "do": todo,
+        })
+    }
+
+    /// The moment of a change, as a time of day.
+    pub(super) fn moment(&self, then: Instant) -> String {
+        self.ago(then.elapsed())
+    }
+}
+
+/// What requests are answered with while each server is set aside, the last one for this reason. `None` where they may
+/// succeed.
+fn status(reason: &str) -> Option<u16> {
+    match reason {
+        _ if reason.starts_with("health check: it answered") => None,
+        _ if reason.starts_with("it asked for a pause") => Some(503),
+        _ if reason.ends_with("in time") => Some(504),
+        _ => Some(502),
+    }
+}
+
+/// The first of these names.
+fn some(names: &[&str]) -> String {
+    match names.len().checked_sub(NAMES) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..NAMES].join(", ")),
+        _ => names.join(", "),
+    }
+}
