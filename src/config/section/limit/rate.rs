@@ -21,7 +21,8 @@ pub(super) fn warn_of_zero(item: &Item<'_>) {
 /// Warns of a rate that is surely meant as a quota, where nothing says that a bucket is meant.
 pub(super) fn warn_of_quota(text: &Text<'_>) {
     let Ok((count, WindowLength::Interval(interval))) = window_rate(&text.text) else { return };
-    if interval < Interval::HOUR {
+    // A bucket of one token lets no more than one pass in its interval.
+    if interval < Interval::HOUR || count == 1 {
         return;
     }
     let period = match interval {
