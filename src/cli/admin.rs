@@ -92,7 +92,13 @@ impl AdminClient {
             (None, file) => {
                 let file = file.unwrap_or(Path::new(config::DEFAULT_FILE));
                 let admin = load(file)?.plan.admin;
-                let none = || format!("{} has no admin.listen; name a URL to ask", file.display());
+                let none = || {
+                    format!(
+                        "{} has no admin.listen. Write these two lines into it, and start the proxy again:\n\n  \
+                         [admin]\n  listen = \"127.0.0.1:9090\"\n\nor name the URL of another one",
+                        file.display()
+                    )
+                };
                 (reachable(&admin).ok_or_else(|| Failure::usage(none()))?, admin.token)
             }
         };

@@ -21,7 +21,7 @@ pub(super) fn init(init: &Init) -> CommandResult {
     // The file is checked before it is written, because the user's URL may be wrong. As an override, the URL
     // is called `--upstream` in messages.
     let upstream = Some(init.upstream.clone());
-    let overrides = config::Overrides { upstream, listen: None };
+    let overrides = config::Overrides { upstream, ..config::Overrides::default() };
     config::parse(&name.to_string(), &text, &|_| None, &overrides)?;
     write_new(path, &text)?;
     print(format_args!("wrote {name}; next: `tidegate run`, and change it while it runs"))

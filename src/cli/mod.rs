@@ -252,9 +252,12 @@ fn print(text: impl Display) -> CommandResult {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(unwritten)
 }
 
-/// What is to be said did not reach standard output.
+/// What is to be said did not reach standard output. A reader that closes the pipe (`| head`) has what it wants.
 fn unwritten(error: io::Error) -> Failure {
-    Failure::run(format!("cannot write to standard output: {error}"))
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure { code: FAILED, message: None },
+        _ => Failure::run(format!("cannot write to standard output: {error}")),
+    }
 }
 
 /// Writes a message to standard error.

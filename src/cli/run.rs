@@ -1,17 +1,20 @@
 //! `tidegate run`.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 
-use super::{CommandResult, ConfigFile, serve};
-use crate::config::Overrides;
+use super::{CommandResult, serve};
+use crate::config::{DEFAULT_FILE, Overrides};
 
 /// Run the proxy until SIGTERM or Ctrl-C. It then finishes the requests that are under way.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Run {
-    #[command(flatten)]
-    file: ConfigFile,
+    /// The configuration file, by default proxy.toml; a file that is named must be there
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The API to stand in front of, in place of the file's only upstream; without a file,
-    /// everything is forwarded to it
+    /// everything is forwarded to it, and nothing is limited
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
     /// Where to listen, in place of the file's addresses; also unix:/PATH
@@ -20,6 +23,7 @@ pub(super) struct Run {
 }
 
 pub(super) fn run(run: Run) -> CommandResult {
-    let overrides = Overrides { upstream: run.upstream, listen: run.listen };
-    serve(&run.file.config, &overrides, async {})
+    let Run { config, upstream, listen } = run;
+    let overrides = Overrides { upstream, listen, names_file: config.is_some() };
+    serve(config.as_deref().unwrap_or(Path::new(DEFAULT_FILE)), &overrides, async {})
 }

@@ -54,6 +54,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         &mut root,
         &limit::Inherited {
             ipv6_prefix: server.ipv6_prefix,
+            loose_paths: server.loose_paths,
             on_store_error,
             reject: &reject,
             store: Some(&store.location).filter(|_| is_known),
@@ -68,7 +69,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
         return None;
     }
-    let known = route::Known::new(&upstreams, &limits);
+    let known = route::Known::new(&upstreams, &limits, server.loose_paths);
     let (everywhere, has_everywhere) =
         cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
     let items = routes;

@@ -47,6 +47,9 @@ path = \"/{*rest}\"
 upstream = \"upstream\"
 ";
 
+/// The help where a named file is missing beside `--upstream`.
+const WITHOUT_NAME: &str = "a file that `--config` names must be there; without `--config`, `--upstream` forwards everything, and limits nothing";
+
 /// Settings of the command line that replace settings of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -54,6 +57,8 @@ pub struct Overrides {
     pub(crate) upstream: Option<String>,
     /// The address to listen on.
     pub(crate) listen: Option<String>,
+    /// Whether the command line names the file. A named file must be there.
+    pub(crate) names_file: bool,
 }
 
 /// A configuration that can be used.
@@ -77,7 +82,7 @@ impl Loaded {
 
 /// Loads the configuration from the file at `path`. `env` returns the value of an environment variable.
 ///
-/// If the file is missing and `overrides` names an upstream, the plan has a single route. This route
+/// If the file is missing, and `overrides` names an upstream and no file, the plan has a single route. This route
 /// forwards all requests to the upstream without limits, and a warning says so.
 ///
 /// # Errors
@@ -126,6 +131,9 @@ pub fn load_from(
     match file {
         Ok(bytes) => parse(&name, text_of(&name, &bytes)?, env, overrides),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match &overrides.upstream {
+            Some(_) if overrides.names_file => {
+                Err(one(&name, Problem::general(format!("there is no {name}")).help(WITHOUT_NAME)))
+            }
             Some(_) => {
                 let mut loaded = parse(&name, WITHOUT_FILE, env, overrides)?;
                 let warning = Problem::general(format!(

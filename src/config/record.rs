@@ -136,6 +136,7 @@ mod tests {
         let overrides = Overrides {
             upstream: Some("http://b".to_owned()),
             listen: Some("127.0.0.1:3".to_owned()),
+            ..Overrides::default()
         };
         let settings = FileText { overrides, ..text("127.0.0.1:1", 1) }.settings(&|_| None);
         assert_eq!(settings["server"]["listen"], serde_json::json!(["127.0.0.1:3"]));

@@ -76,6 +76,7 @@ fn kind_schema(kind: &Kind) -> Json {
         Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us)|month)"),
         Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),
         Kind::Text => json!({ "type": "string" }),
+        Kind::Form(form) => pattern(form),
         Kind::Word(words) => {
             json!({ "anyOf": [{ "enum": words() }, { "type": "string", "pattern": VARIABLE }] })
         }
@@ -117,5 +118,49 @@ mod tests {
         let one = json!([{ "required": ["upstream"] }, { "required": ["respond"] }]);
         assert_eq!((&route["required"], &route["oneOf"]), (&json!(["path"]), &one));
         assert_eq!(limit["additionalProperties"], false);
+    }
+
+    /// An editor underlines what the file would be refused for.
+    #[test]
+    fn what_has_a_form_has_a_pattern() {
+        const LIMIT: &str = "/properties/limits/additionalProperties/properties";
+        const UPSTREAM: &str = "/properties/upstreams/additionalProperties/properties";
+        const ROUTE: &str = "/properties/routes/items/properties";
+        let schema: Json = serde_json::from_str(&json()).unwrap();
+        for (place, right, wrong) in [
+            (
+                format!("{LIMIT}/key/items"),
+                &["ip", "header:x-api-key", "header:a | ip", "query:a b", "${KEY}"][..],
+                &["headers:x-api-key", "header", "header:", "$http_a", "ip | adress", "", "IP"][..],
+            ),
+            (
+                format!("{UPSTREAM}/servers/items/anyOf/0"),
+                &["http://a", "https://[::1]:1/", "h2c://a:1", "unix:/run/a", "http://${HOST}"],
+                &["a:1", "127.0.0.1:3000", "http://a/v1", "ftp://a", "http://"],
+            ),
+            (
+                format!("{ROUTE}/path"),
+                &["/", "/login", "/a/", "/users/{id}", "/{a}/b/{*rest}", "/{*rest}", "/a:b", "/é"],
+                &["login", "", "/a/*", "/users/:id", "/<id>", "~ ^/x", "/{*a}/b", "//", "/{id:a}"],
+            ),
+            (format!("{LIMIT}/exempt/properties/path/items"), &["/healthz"], &["healthz", "/*"]),
+            (format!("{LIMIT}/rate"), &["1/s", "9/10m", "unlimited"], &["1", "1/sec", "1 / s"]),
+            (format!("{LIMIT}/wait"), &["5s", "0s", "250ms"], &["5", "5 s", "1.5s"]),
+            (format!("{ROUTE}/rewrite"), &["/v1/{*rest}"], &["v1"]),
+            ("/properties/store/properties/url".into(), &["memory:", "redis://a"], &["a:6379"]),
+            (
+                "/properties/server/properties/listen/anyOf/0".into(),
+                &["0.0.0.0:80", "[::]:80", "unix:/a"],
+                &["8080", ":8080", "localhost"],
+            ),
+        ] {
+            let pattern = schema.pointer(&place).unwrap()["pattern"].as_str().unwrap();
+            let pattern = regex_lite::Regex::new(pattern).unwrap();
+            for (texts, fits) in [(right, true), (wrong, false)] {
+                for text in texts {
+                    assert_eq!(pattern.is_match(text), fits, "{place} {text:?}");
+                }
+            }
+        }
     }
 }

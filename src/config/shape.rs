@@ -94,6 +94,9 @@ pub(super) enum Kind {
     Rate,
     Network,
     Text,
+    /// A text of the form that this regular expression describes to editors. The section's code refuses others, and
+    /// may be stricter.
+    Form(&'static str),
     /// One of these words.
     Word(fn() -> Vec<&'static str>),
     /// One of these words, or any other text.
@@ -119,6 +122,25 @@ impl Kind {
     /// A duration of more than zero.
     pub(super) const TIME_ABOVE_ZERO: Self = Self::Duration(Zero::Refused);
     pub(super) const TEXT_LIST: Self = Self::List(&Self::Text);
+
+    /// A path pattern.
+    pub(super) const PATH: Self = Self::Form(
+        r"/(\{\*[\w-]+\}|(\{[\w-]+\}|[^/{}()*<:;?#\[\]\\^ ][^/{}()*;?#\[\]\\^ ]*)(/(\{[\w-]+\}|[^/{}()*<:;?#\[\]\\^ ][^/{}()*;?#\[\]\\^ ]*))*(/(\{\*[\w-]+\})?)?)?",
+    );
+    /// A part of a key, or several alternatives.
+    pub(super) const KEY_SOURCES: Self = Self::List(&Self::Form(
+        r"(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+))*",
+    ));
+    /// An upstream's server.
+    pub(super) const SERVER_URL: Self = Self::Form(r"(https?|h2c)://[^/?#@\s]+/?|unix:/.+");
+    /// An address to listen on.
+    pub(super) const ADDRESS: Self = Self::Form(r"([\d.]+|\[[\da-fA-F:.%]+\]):\d+|unix:/.+");
+    /// A name of a limit or an upstream.
+    pub(super) const NAME: Self = Self::Form(r"[A-Za-z0-9_.-]{1,64}");
+    /// The name of a header.
+    pub(super) const HEADER: Self = Self::Form(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+");
+    /// A path of a request.
+    pub(super) const ABSOLUTE: Self = Self::Form(r"/.*");
 
     /// Bytes, at least one.
     pub(super) const SIZE_ABOVE_ZERO: Self = Self::Size(1, u64::MAX);

@@ -52,6 +52,7 @@ pub(crate) use self::upstream::{
 use crate::limit::jitter::RetryJitter;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
+use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::Table;
 
 /// The validated configuration.
@@ -139,10 +140,23 @@ pub struct ServerSpec {
     pub(crate) trust: Trust,
     /// Whether the connections of these proxies begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
+    /// Whether routes and keys take paths without regard to case and to a slash at the end.
+    pub(crate) loose_paths: bool,
     /// Whether doubled slashes are merged in what goes upstream.
     pub(crate) merge_slashes: bool,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub(crate) ipv6_prefix: u8,
+}
+
+impl ServerSpec {
+    /// The normal forms of a request's path.
+    ///
+    /// # Errors
+    /// Where the path stays ambiguous.
+    pub(crate) fn path<'p>(&self, path: &'p str) -> Result<NormalPath<'p>, AmbiguousPath> {
+        let path = NormalPath::parse(path, self.merge_slashes)?;
+        Ok(if self.loose_paths { path.loosened() } else { path })
+    }
 }
 
 /// The answer to a throttled client.

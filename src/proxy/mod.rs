@@ -54,7 +54,6 @@ use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
-use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Admission, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
@@ -315,13 +314,12 @@ impl Proxy {
         }
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {
-            let path = NormalPath::parse(head.uri.path(), plan.server.merge_slashes).ok();
+            let path = plan.server.path(head.uri.path()).ok();
             let methods = |path| plan.table.methods(&path, host, &head.headers);
             return Err(Refusal::Method(path.map(methods).unwrap_or_default()));
         }
         let uri = mem::take(&mut head.uri);
-        let path =
-            NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
+        let path = plan.server.path(uri.path()).map_err(Refusal::Path)?;
         let address = plan.server.trust.client(client.peer.address, &head.headers);
         if let Some(details) = &mut noted.details {
             details.client = address.address;

@@ -19,7 +19,6 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method;
 use crate::request::network::canonical_address;
-use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
@@ -175,7 +174,7 @@ impl<'p> Judge<'p> {
             return refused(BadRequest::Host);
         };
         let host = host.as_ref().map_or("", Host::as_str);
-        let Ok(path) = NormalPath::parse(&record.path, self.plan.server.merge_slashes) else {
+        let Ok(path) = self.plan.server.path(&record.path) else {
             return refused(BadRequest::Path);
         };
         let found = self.plan.table.find(&path, &method, host, &headers);

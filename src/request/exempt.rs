@@ -34,6 +34,15 @@ impl Exempt {
         self.0.as_ref().is_some_and(|exemptions| exemptions.cover(request))
     }
 
+    /// The same exemptions for paths in their loose form.
+    pub(crate) fn loosened(mut self) -> Self {
+        if let Some(exemptions) = &mut self.0 {
+            let paths = std::mem::take(&mut exemptions.paths);
+            exemptions.paths = paths.into_iter().map(Pattern::loosened).collect();
+        }
+        self
+    }
+
     /// Whether some clients' addresses are exempt.
     pub(crate) fn has_networks(&self) -> bool {
         self.0.as_ref().is_some_and(|exemptions| !exemptions.networks.is_empty())

@@ -2,6 +2,8 @@
 
 use http::{Method, Uri};
 
+use super::route::is_pattern;
+
 /// Reads a method and a path or URL. Without a method, GET. What stands behind a `#` is left out.
 ///
 /// # Errors
@@ -12,6 +14,13 @@ pub(crate) fn request_line(text: &str) -> Result<(Method, Uri), String> {
     let target = target.trim();
     if !target.starts_with('/') && !target.contains("://") {
         return Err("a path begins with a slash, a URL with http://".to_owned());
+    }
+    let path = target.split(['?', '#']).next().unwrap_or_default();
+    if path.starts_with('/') && is_pattern(path) {
+        return Err(format!(
+            "`{path}` is a pattern, and a request has one path, as /users/42; percent-encode a sign that is meant \
+             itself: %2A for *"
+        ));
     }
     // A browser does not send the text behind a #.
     let target = target.split('#').next().unwrap_or_default();

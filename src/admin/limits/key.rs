@@ -32,6 +32,7 @@ impl AskedKey {
         encoded: &str,
         is_plain: bool,
         display: KeyDisplay,
+        loose_paths: bool,
     ) -> Result<Self, ApiProblem> {
         let decoded = decode(encoded);
         let text = std::str::from_utf8(&decoded);
@@ -72,7 +73,7 @@ impl AskedKey {
                 check_hash(&value, source)?;
                 builder.push(&value);
             } else {
-                builder.push(&normal(&value, source, spec.key.ipv6_prefix)?);
+                builder.push(&normal(&value, source, spec.key.ipv6_prefix, loose_paths)?);
             }
         }
         let given = builder.finish();
@@ -110,12 +111,17 @@ fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
 
 /// A value in the form that keys use, by the rules of a limit's `overrides`. An IPv6 address stands for the network by
 /// which it is counted.
-fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, ApiProblem> {
+fn normal(
+    value: &[u8],
+    source: &KeySource,
+    ipv6_prefix: u8,
+    loose_paths: bool,
+) -> Result<Vec<u8>, ApiProblem> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
     if let (KeySource::Ip, Ok(address)) = (source, text.parse()) {
         return Ok(ip_text(address, ipv6_prefix).to_vec());
     }
-    match Part::parse(text, source, ipv6_prefix).map_err(ApiProblem::nonsense)? {
+    match Part::parse(text, source, ipv6_prefix, loose_paths).map_err(ApiProblem::nonsense)? {
         Part::Exact(value) => Ok(value.into_bytes()),
         Part::Network(_) | Part::Any | Part::Alternative(..) => Err(ApiProblem::nonsense(format!(
             "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
@@ -139,7 +145,7 @@ mod tests {
         );
         let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
         let (path, query) = asked.split_once('?').map_or((asked, None), |(a, b)| (a, Some(b)));
-        AskedKey::read(&plan.limits[0], path, is_plain(query), display)
+        AskedKey::read(&plan.limits[0], path, is_plain(query), display, false)
             .map(|key| (key.text, key.plain.map(|plain| plain.to_string())))
             .map_err(|ApiProblem(status, detail)| {
                 assert_eq!(status.as_u16(), 422);

@@ -138,7 +138,8 @@ impl Admin {
                 format!("there is no limit `{limit}`: {why}"),
             ));
         };
-        Ok((spec, AskedKey::read(spec, key, key::is_plain(query), self.process.keys)?))
+        let (is_plain, loose_paths) = (key::is_plain(query), plan.server.loose_paths);
+        Ok((spec, AskedKey::read(spec, key, is_plain, self.process.keys, loose_paths)?))
     }
 
     fn list(&self, plan: &Plan) -> AdminResponse {

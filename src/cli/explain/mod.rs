@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use self::explanation::Explanation;
 use self::limit::describe_limit;
-use self::route::{describe_none, describe_route, why};
+use self::route::{describe_none, describe_route, describe_spellings, why};
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
@@ -25,7 +25,7 @@ use crate::request::line::request_line;
 use crate::request::method;
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
-use crate::request::route::PathParams;
+use crate::request::route::{PathParams, Table};
 
 /// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -35,7 +35,8 @@ use crate::request::route::PathParams;
     --header 'x-api-key: abc' --header 'cookie: session=xyz'")]
 pub(super) struct Explain {
     /// The request: a method and a path or URL, as in 'GET /users/42'; without a method, GET
-    request: String,
+    #[arg(required = true, num_args = 1..=2)]
+    request: Vec<String>,
     /// The address that the connection comes from
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     ip: IpAddr,
@@ -51,8 +52,8 @@ pub(super) struct Explain {
 
 pub(super) fn explain(explain: &Explain) -> CommandResult {
     let plan = load(&explain.file.config)?.plan;
-    let (method, uri) = request_line(&explain.request).map_err(|why| {
-        let text = &explain.request;
+    let text = explain.request.join(" ");
+    let (method, uri) = request_line(&text).map_err(|why| {
         Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
     })?;
     let headers = headers(&explain.headers, &uri)?;
@@ -117,8 +118,7 @@ fn describe(
     if proxy::is_never_served(method) {
         return Err((405, format!("{method} is never passed on")));
     }
-    let path = NormalPath::parse(uri.path(), plan.server.merge_slashes);
-    let path = path.map_err(|error| bad(&error))?;
+    let path = plan.server.path(uri.path()).map_err(|error| bad(&error))?;
     text.fact("path", path.upstream());
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
     if path.upstream() != uri.path() {
@@ -147,6 +147,10 @@ fn describe(
         Ok(found) => {
             describe_route(plan, route, &path, text);
             why(plan, found, candidates, text);
+            let find = |table: &Table, path: &NormalPath<'_>| {
+                Some(table.find(path, method, host.as_str(), headers).ok()?.route)
+            };
+            describe_spellings(plan, &path, found.route, find, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");
             }

@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use super::explanation::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
-use crate::request::route::{Conditions, Match, NoRoute};
+use crate::request::route::{Conditions, Match, NoRoute, Table};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
@@ -104,6 +104,57 @@ pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: 
             std::cmp::Ordering::Greater => {
                 text.more(format_args!("{name} has such a path too, and is less specific"));
             }
+        }
+    }
+}
+
+/// Names a route with fewer limits that takes a path which differs only in case or in a slash at the end: many APIs read
+/// both alike. `find` finds the route of a path.
+pub(super) fn describe_spellings(
+    plan: &Plan,
+    path: &NormalPath<'_>,
+    found: usize,
+    find: impl Fn(&Table, &NormalPath<'_>) -> Option<usize>,
+    text: &mut Explanation,
+) {
+    if plan.server.loose_paths {
+        return;
+    }
+    let matcher = |route| {
+        (plan.table.pattern(route).clone().loosened(), plan.table.conditions(route).clone())
+    };
+    let loose = Table::new((0..plan.routes.len()).map(matcher).collect());
+    let upstream = path.upstream();
+    // This path may be the other spelling itself.
+    let own =
+        find(&loose, &path.clone().loosened()).map(|meant| (upstream.to_owned(), meant, found));
+    let slashed = match upstream.strip_suffix('/') {
+        Some(without) => without.to_owned(),
+        None => format!("{upstream}/"),
+    };
+    let others = [slashed, upstream.to_ascii_uppercase(), upstream.to_ascii_lowercase()];
+    let others = others.into_iter().filter_map(|other| {
+        let route = find(&plan.table, &plan.server.path(&other).ok()?)?;
+        Some((other, found, route))
+    });
+    for (spelling, meant, taken) in own.into_iter().chain(others) {
+        let (meant, taken) = (&plan.routes[meant], &plan.routes[taken]);
+        let lacks = plan
+            .limits_of(meant)
+            .filter(|limit| !plan.limits_of(taken).any(|other| other.name == limit.name));
+        let lacks: Vec<_> = lacks.map(|limit| limit.name.as_str()).collect();
+        if !lacks.is_empty() && matches!(taken.action, Action::Forward { .. }) {
+            text.line(
+                "spelling",
+                format_args!(
+                    "{spelling} is for the route {}, without {} of {}",
+                    taken.name,
+                    lacks.join(", "),
+                    meant.name
+                ),
+            );
+            text.more("if the API reads both paths alike, set `loose_paths = true` in [server]");
+            return;
         }
     }
 }

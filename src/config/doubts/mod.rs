@@ -225,7 +225,7 @@ impl Whole<'_> {
     }
 }
 
-/// Whether a path has this parameter. A path in another proxy's syntax, which matches nothing, may be meant to have it.
+/// Whether a path has this parameter.
 fn has_param(path: &Pattern, param: &str) -> bool {
-    path.is_of_no_path() || path.params().any(|known| known == param)
+    path.params().any(|known| known == param)
 }

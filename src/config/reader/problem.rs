@@ -60,6 +60,12 @@ impl Problem {
         self
     }
 
+    /// Names another place that explains the problem.
+    pub(super) fn related(mut self, span: &Span, label: impl Into<String>) -> Self {
+        self.related = Some((span.clone(), label.into()));
+        self
+    }
+
     /// The same problem as a warning.
     pub(crate) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }

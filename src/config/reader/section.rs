@@ -234,7 +234,10 @@ impl<'c> Item<'c> {
     /// The value as a table whose names the operator chooses.
     pub(crate) fn entries(&self) -> Option<Vec<FieldEntry<'c>>> {
         let DeValue::Table(table) = self.value else {
-            self.reject("expected a table: `{ name = … }`");
+            self.reject(match self.is_list() {
+                true => format!("expected `[{}.NAME]` for each one", self.field),
+                false => "expected a table: `{ name = … }`".to_owned(),
+            });
             return None;
         };
         Some(entries(self.cx, table))

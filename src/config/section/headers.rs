@@ -18,7 +18,7 @@ pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEA
 static OF_HEADERS: Settings<()> = &[
     &field("set", Kind::TextTable, Words("none"), "in place of what is there"),
     &field("add", Kind::TextTable, Words("none"), "beside what is there"),
-    &field("remove", Kind::TEXT_LIST, Value("[]"), "taken out"),
+    &field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),
 ];
 
 /// Headers that belong to one connection or to a message's framing. Only the proxy sets them.

@@ -22,8 +22,38 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
     })
 }
 
-/// The key part whose spelling is nearest, with the name that was written.
+/// nginx's variables that hold a part of a key, and the part.
+const VARIABLES: [(&str, &str); 8] = [
+    ("binary_remote_addr", "ip"),
+    ("remote_addr", "ip"),
+    ("uri", "path"),
+    ("request_uri", "path"),
+    ("request_method", "method"),
+    ("host", "host"),
+    ("http_host", "host"),
+    ("ssl_client_s_dn", "cert"),
+];
+
+/// The key part of an nginx variable: `$http_x_api_key` is `header:x-api-key`.
+fn of_variable(name: &str) -> Option<String> {
+    if let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) {
+        return Some((*part).to_owned());
+    }
+    let header = |name: &str| format!("header:{}", name.replace('_', "-"));
+    let cookie = |name: &str| format!("cookie:{name}");
+    let query = |name: &str| format!("query:{name}");
+    let part = name.strip_prefix("http_").map(header);
+    let part = part.or_else(|| name.strip_prefix("cookie_").map(cookie));
+    let part = part.or_else(|| name.strip_prefix("arg_").map(query))?;
+    part.parse::<KeySource>().is_ok().then_some(part)
+}
+
+/// The key part that was perhaps meant: the one of an nginx variable, or the one whose spelling is nearest, with the
+/// name that was written.
 fn meant(text: &str) -> Option<String> {
+    if let Some(variable) = text.strip_prefix('$') {
+        return of_variable(variable).map(|part| format!("did you mean \"{part}\"?"));
+    }
     let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
     let kinds = KeySource::SPELLINGS.map(|spelling| spelling.trim_end_matches(":NAME"));
     let near = nearest(kind, kinds)?;

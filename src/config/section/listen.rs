@@ -9,7 +9,7 @@ use crate::config::shape::Kind;
 use crate::plan::{ListenAddress, are_both_wildcards, overlap};
 
 /// An address, or a list of addresses.
-pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXT_LIST]);
+pub(super) const LISTEN: Kind = Kind::Either(&[Kind::ADDRESS, Kind::List(&Kind::ADDRESS)]);
 
 /// What an address of `server.listen` looks like.
 pub(super) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \

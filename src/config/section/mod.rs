@@ -11,7 +11,6 @@ mod key;
 pub(super) mod limit;
 mod listen;
 pub(super) mod log;
-mod pattern;
 pub(super) mod route;
 pub(super) mod server;
 pub(super) mod store;

@@ -15,7 +15,7 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &compared(at!("url", location), Kind::Text, Value("\"memory:\""),
+    &compared(at!("url", location), Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)).shown(|location, _| location.to_string()),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown"),

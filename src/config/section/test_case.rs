@@ -25,9 +25,9 @@ const MOST: u64 = 1_000_000;
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("what it sends"), "its name in the report"),
-    &field("send", Kind::Text, Required, "a method and a path or URL: `GET /login`"),
+    &field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
     &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
-    &parsed(at!(from), Kind::Text, Value("\"127.0.0.1\""), "the address from which they come", |item, _| address(item)),
+    &parsed(at!(from), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come", |item, _| address(item)),
     &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
     &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
     &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
@@ -44,7 +44,7 @@ static OF_EXPECT: Settings<()> = &[
     &field("allowed", Kind::Whole(0, MOST), Words("any"), "this many pass at once"),
     &field("rejected", Kind::Whole(0, MOST), Words("any"), "this many are rejected"),
     &field("delayed", Kind::Whole(0, MOST), Words("any"), "this many pass after a wait"),
-    &field("limit", Kind::Text, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
+    &field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
     &field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
     &field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
 ];

@@ -13,7 +13,7 @@ pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &parsed(at!(otlp), Kind::Text, Words("none"),
+    &parsed(at!(otlp), Kind::Form(r"https?://.+"), Words("none"),
         "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item, _| collector(item).map(Some))
         .shown(|otlp, _| otlp.as_ref().map_or("none".to_owned(), ToString::to_string)),
     &parsed(at!(sample), Kind::Share, Value("0.01"),

@@ -10,6 +10,7 @@ use crate::config::reader::{
 };
 use crate::config::shape::Shape;
 use crate::limit::name::Name;
+use crate::request::route::{Pattern, read_pattern};
 
 /// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
 /// ends the path.
@@ -43,6 +44,12 @@ pub(super) fn named<'c, T>(
         Named { name: entry.name.to_owned(), span: entry.name_span, value }
     });
     each.collect()
+}
+
+/// A path as in routes.
+pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
+    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
+    item.parse(EXPECTED, |text| read_pattern(text).map_err(Wrong::Because))
 }
 
 /// The name at `span`. Where the text is not a name, notes the problem and returns another name: the table

@@ -229,7 +229,7 @@ fn every_field_of_the_list_is_read() {
             };
             let example = match (shape.title, field.name, &field.kind) {
                 _ if !tls.is_empty() => &tls,
-                (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
+                (_, "path" | "rewrite", Kind::Form(_)) => "\"/a\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
                 (_, "proxy_protocol", _) => "true\ntrusted_proxies = [\"10.0.0.0/8\"]",
                 (_, "request_id", _) => "\"x-request-id\"",

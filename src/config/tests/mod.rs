@@ -217,6 +217,7 @@ fn the_command_line_wins() {
     let overrides = Overrides {
         upstream: Some("http://10.0.0.1:9000".to_owned()),
         listen: Some("[::1]:0".to_owned()),
+        ..Overrides::default()
     };
     let plan = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().plan;
     assert_eq!(plan.server.listen, [crate::plan::ListenAddress::Tcp("[::1]:0".parse().unwrap())]);
@@ -238,8 +239,8 @@ fn the_command_line_wins() {
         (SMALLEST, Some("unix:a"), None, "absolute path"),
         (SMALLEST, None, Some("8080"), "`--listen` cannot be \"8080\""),
     ] {
-        let overrides =
-            Overrides { upstream: upstream.map(str::to_owned), listen: listen.map(str::to_owned) };
+        let (upstream, listen) = (upstream.map(str::to_owned), listen.map(str::to_owned));
+        let overrides = Overrides { upstream, listen, ..Overrides::default() };
         let problems = parse("proxy.toml", text, &no_env, &overrides).unwrap_err().to_string();
         assert!(problems.contains(expected), "{problems}");
     }
@@ -257,7 +258,8 @@ fn without_a_file_everything_is_forwarded() {
     for hint in ["there is no proxy.toml", "--upstream", "tidegate demo"] {
         assert!(problems.contains(hint), "{problems}");
     }
-    let overrides = Overrides { upstream: Some("http://a:1".to_owned()), listen: None };
+    let upstream = Some("http://a:1".to_owned());
+    let overrides = Overrides { upstream, ..Overrides::default() };
     let loaded = load(&path, &no_env, &overrides).unwrap();
     assert_eq!(loaded.plan.routes.len(), 1);
     assert!(loaded.plan.limits.is_empty());
@@ -265,6 +267,13 @@ fn without_a_file_everything_is_forwarded() {
     assert_eq!(loaded.plan.upstreams[0].servers[0].address.url, "http://a:1");
     assert!(loaded.warnings.to_string().contains("nothing is limited"));
     assert!(!loaded.warnings.has_errors());
+    // A misspelt name must not take all limits away.
+    let named = Overrides { names_file: true, ..overrides };
+    for path in [&path, Path::new(DEFAULT_FILE)] {
+        let problems = load_from(path, missing(), &no_env, &named).unwrap_err().to_string();
+        assert!(problems.contains(&format!("there is no {}", path.display())), "{problems}");
+        assert!(problems.contains("`--config` names must be there"), "{problems}");
+    }
 }
 
 #[test]

@@ -114,6 +114,9 @@ impl fmt::Display for Rate {
 pub struct Interval(u64);
 
 impl Interval {
+    /// 60 minutes, written `h`.
+    pub(crate) const HOUR: Self = Self(UNITS[2].1);
+
     /// 24 hours, written `d`.
     pub(crate) const DAY: Self = Self(UNITS[3].1);
 

@@ -6,11 +6,12 @@ use toml::{Table, Value};
 use crate::config::{self, Overrides};
 use crate::plan::Plan;
 use crate::request::key::KeySource;
-use crate::request::route::Pattern;
+use crate::request::route::{Pattern, read_pattern};
 
 /// The settings of `[server]` that the suggested file takes over: they say who the client is, and which paths are
 /// the same.
-const SERVER: [&str; 4] = ["trusted_proxies", "client_ip_header", "ipv6_prefix", "merge_slashes"];
+const SERVER: [&str; 5] =
+    ["trusted_proxies", "client_ip_header", "ipv6_prefix", "merge_slashes", "loose_paths"];
 
 /// The settings of a route that the suggested file takes over: they say which requests are the route's.
 const ROUTE: [&str; 5] = ["name", "path", "methods", "host", "headers"];
@@ -59,7 +60,7 @@ impl WantedLimits {
         file: Option<&str>,
     ) -> Result<Self, String> {
         for (place, path) in paths.iter().enumerate() {
-            path.parse::<Pattern>().map_err(|error| format!("--route `{path}`: {error}"))?;
+            read_pattern(path).map_err(|error| format!("--route `{path}`: {error}"))?;
             if paths[..place].contains(path) {
                 return Err(format!("--route `{path}` is there twice"));
             }

@@ -15,7 +15,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::host::Host;
 use super::key::KeySource;
 use super::network::{canonical, parse};
-use super::path::NormalPath;
+use super::path::{self, NormalPath};
 use super::value;
 use crate::limit::key::{Key, KeyBuilder};
 use crate::text::trim;
@@ -57,11 +57,17 @@ pub(crate) enum PartShape {
 impl Part {
     /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or
     /// a value. A value is changed to the form that keys use. Where the part has alternatives, the number of one
-    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number belongs to the first.
+    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number belongs to the first. `loose_paths` says
+    /// whether keys have paths in their loose form.
     ///
     /// # Errors
     /// A description, where no key can ever have the value.
-    pub(crate) fn parse(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
+    pub(crate) fn parse(
+        text: &str,
+        source: &KeySource,
+        ipv6_prefix: u8,
+        loose_paths: bool,
+    ) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Any);
         }
@@ -69,17 +75,27 @@ impl Part {
         if value == "*" {
             return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
         }
-        let part = Self::of_value(value, source, ipv6_prefix)?;
+        let part = Self::of_value(value, source, ipv6_prefix, loose_paths)?;
         Ok(if place == 0 { part } else { Self::Alternative(place, Box::new(part)) })
     }
 
-    fn of_value(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
+    fn of_value(
+        text: &str,
+        source: &KeySource,
+        ipv6_prefix: u8,
+        loose_paths: bool,
+    ) -> Result<Self, String> {
         match source {
             KeySource::Ip => address_part(text, ipv6_prefix),
             KeySource::Path => match NormalPath::parse(text, true) {
+                Ok(path) if loose_paths => Ok(Self::Exact(path.loosened().matching().to_owned())),
                 Ok(path) => Ok(Self::Exact(path.matching().to_owned())),
                 Err(error) => Err(format!("`{text}` is no path: {error}")),
             },
+            KeySource::Param(_) if loose_paths => {
+                let text = path::lower_case(text.strip_suffix('/').unwrap_or(text));
+                exact(Some(Cow::Borrowed(trim(text.as_bytes()))), &text)
+            }
             KeySource::Host => match Host::without_port(text) {
                 Some(host) => Ok(Self::Exact(host.as_str().to_owned())),
                 None => Err(format!("`{text}` is no host without a port")),

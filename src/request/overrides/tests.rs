@@ -87,7 +87,7 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Header(AUTHORIZATION), "bearer  abc", exact("abc")),
         (S::Header(HeaderName::from_static("x-api-key")), "\u{a0}abc", exact("abc")),
     ] {
-        assert_eq!(Part::parse(text, &source, 64), expected, "{source} {text}");
+        assert_eq!(Part::parse(text, &source, 64, false), expected, "{source} {text}");
     }
     for (source, text, word) in [
         (S::Ip, "x", "no address"),
@@ -96,7 +96,7 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Host, "a:80", "no host"),
         (S::Header(AUTHORIZATION), "n1 Bearer abc", "two ways"),
     ] {
-        let error = Part::parse(text, &source, 64).expect_err(text);
+        let error = Part::parse(text, &source, 64, false).expect_err(text);
         assert!(error.contains(word), "{source} {text}: {error}");
     }
 }
@@ -106,7 +106,7 @@ fn parts_are_read_into_the_form_of_keys() {
 fn a_number_names_the_alternative() {
     let source = KeySource::FirstOf([KeySource::Method, KeySource::Ip, KeySource::Host].into());
     let entries = ["a", "2=10.1.1.1", "2=10.1.0.0/16", "2=10.0.0.0/8", "3=A.test", "4=b", "*"];
-    let parts = entries.map(|text| vec![Part::parse(text, &source, 64).expect(text)]);
+    let parts = entries.map(|text| vec![Part::parse(text, &source, 64, false).expect(text)]);
     let overrides = KeyOverrides::new(parts.into_iter().zip(0..).collect());
     for (place, value, expected) in [
         (0, "a", 0),
@@ -129,10 +129,13 @@ fn a_number_names_the_alternative() {
         ("2=x", "no address"),
         ("2=*", "\"*\" alone"),
     ] {
-        let error = Part::parse(text, &source, 64).expect_err(text);
+        let error = Part::parse(text, &source, 64, false).expect_err(text);
         assert!(error.contains(word), "{text}: {error}");
     }
-    assert_eq!(Part::parse("1=10.0.0.0/8", &source, 64), Ok(Part::Exact("10.0.0.0/8".into())));
+    assert_eq!(
+        Part::parse("1=10.0.0.0/8", &source, 64, false),
+        Ok(Part::Exact("10.0.0.0/8".into()))
+    );
 }
 
 proptest! {

@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use crate::percent::{Piece, pieces, push_encoded};
+use crate::percent::{Piece, decode, pieces, push_encoded};
 
 /// A path in its two normal forms: the form for the upstream, and the matching form for routes and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,16 @@ impl<'p> NormalPath<'p> {
         let matching = matching_form(&upstream);
         let borrow = |form: String| if form == path { Cow::Borrowed(path) } else { form.into() };
         Ok(Self { upstream: borrow(upstream), matching: borrow(matching) })
+    }
+
+    /// The same path, matched and counted without regard to case and to a slash at the end.
+    #[must_use]
+    pub fn loosened(mut self) -> Self {
+        self.matching = match self.matching {
+            Cow::Borrowed(form) => loose(form),
+            Cow::Owned(form) => loose(&form).into_owned().into(),
+        };
+        self
     }
 
     /// The form that the upstream receives.
@@ -211,6 +221,31 @@ fn push_canonical(form: &mut String, byte: u8) {
     } else {
         push_encoded(form, byte);
     }
+}
+
+/// The loose form of a matching form or of a segment of one.
+pub(super) fn loose(form: &str) -> Cow<'_, str> {
+    let form = form.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(form);
+    if !form.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b'%') {
+        return Cow::Borrowed(form);
+    }
+    let mut loose = String::with_capacity(form.len());
+    for (place, segment) in form.split('/').enumerate() {
+        if place > 0 {
+            loose.push('/');
+        }
+        for chunk in decode(segment).utf8_chunks() {
+            let valid = lower_case(chunk.valid());
+            let bytes = valid.bytes().chain(chunk.invalid().iter().copied());
+            bytes.for_each(|byte| push_canonical(&mut loose, byte));
+        }
+    }
+    loose.into()
+}
+
+/// The text in lower case, letter by letter: unlike `str::to_lowercase`, whatever stands beside a letter.
+pub(super) fn lower_case(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
 }
 
 /// Whether a segment of the upstream form is not empty without its parameters.

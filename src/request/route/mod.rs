@@ -6,12 +6,14 @@
 //! finds a request's route.
 
 mod conditions;
+mod foreign;
 mod params;
 mod pattern;
 mod rewrite;
 mod table;
 
 pub use conditions::{Conditions, HostPattern};
+pub(crate) use foreign::{is_pattern, read_pattern};
 pub use params::PathParams;
 pub use pattern::{Pattern, PatternError};
 pub(crate) use rewrite::Rewrite;

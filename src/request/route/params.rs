@@ -29,7 +29,8 @@ impl<'p> PathParams<'p> {
         let place = segments.iter().position(|segment| segment.name() == Some(name))?;
         let path = path.strip_prefix('/')?;
         match segments.get(place)? {
-            Segment::Rest(_) => path.splitn(place + 1, '/').nth(place),
+            // A loose path has lost the slash before an empty rest.
+            Segment::Rest(_) => path.splitn(place + 1, '/').nth(place).or(Some("")),
             _ => path.split('/').nth(place),
         }
     }

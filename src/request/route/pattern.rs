@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::request::path::{AmbiguousPath, NormalPath};
+use crate::request::path::{self, AmbiguousPath, NormalPath};
 
 /// A path pattern: `/users/{id}`, `/static/{*rest}`.
 ///
@@ -13,6 +13,7 @@ use crate::request::path::{AmbiguousPath, NormalPath};
 pub struct Pattern {
     text: String,
     segments: Vec<Segment>,
+    is_loose: bool,
 }
 
 /// A segment of a pattern. Only the last segment can be an empty literal (after a trailing slash) or a
@@ -70,14 +71,25 @@ impl Pattern {
     /// The most segments of a pattern.
     pub(crate) const MAX_SEGMENTS: usize = 128;
 
-    /// A pattern with this text that no path matches: no path that is routed has a backslash.
-    pub(crate) fn of_no_path(text: &str) -> Self {
-        Self { text: text.to_owned(), segments: vec![Segment::Literal(format!("\\{text}"))] }
+    /// The same pattern for paths in their loose form ([`NormalPath::loosened`]).
+    pub fn loosened(mut self) -> Self {
+        for segment in &mut self.segments {
+            if let Segment::Literal(text) = segment {
+                *text = path::loose(text).into_owned();
+            }
+        }
+        let is_empty =
+            |segment: &Segment| matches!(segment, Segment::Literal(text) if text.is_empty());
+        if self.segments.len() > 1 && self.segments.last().is_some_and(is_empty) {
+            self.segments.pop();
+        }
+        self.is_loose = true;
+        self
     }
 
-    /// Whether this is a pattern that no path matches.
-    pub(crate) fn is_of_no_path(&self) -> bool {
-        matches!(&*self.segments, [Segment::Literal(text)] if text.starts_with('\\'))
+    /// Whether the pattern is for paths in their loose form.
+    pub(super) fn is_loose(&self) -> bool {
+        self.is_loose
     }
 
     /// The pattern as written.
@@ -98,6 +110,8 @@ impl Pattern {
                 (Segment::Rest(_), Some(_)) => return true,
                 (Segment::Param(_), Some(part)) => !part.is_empty(),
                 (Segment::Literal(text), Some(part)) => text == part,
+                // A loose path has lost the slash before an empty rest.
+                (Segment::Rest(_), None) => return self.is_loose,
                 (_, None) => false,
             };
             if !matched {
@@ -168,7 +182,7 @@ impl FromStr for Pattern {
             }
             segments.push(segment);
         }
-        Ok(Self { text: text.to_owned(), segments })
+        Ok(Self { text: text.to_owned(), segments, is_loose: false })
     }
 }
 
@@ -198,18 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn no_path_matches_a_text_that_is_no_path() {
-        for text in ["^/a$", "a", "/a\\d+", "/{id:[0-9]+}"] {
-            let pattern = Pattern::of_no_path(text);
-            assert_eq!((pattern.as_str(), pattern.params().count()), (text, 0));
-            for path in ["/", "/a", "/^/a$", "/{id:[0-9]+}", text] {
-                let path = NormalPath::parse(path, true);
-                assert!(!path.is_ok_and(|path| pattern.matches(&path)), "{text}");
-            }
-        }
-    }
-
-    #[test]
     fn a_pattern_matches_whole_paths() {
         for (pattern, yes, no) in [
             ("/", &["/", "//", "/a/.."][..], &["/a"][..]),
@@ -230,6 +232,29 @@ mod tests {
             }
             for path in no {
                 assert!(!matches(pattern, path), "{pattern} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_loose_pattern_matches_whatever_the_case_and_the_last_slash() {
+        for (pattern, yes, no) in [
+            ("/", &["/", "//"][..], &["/a"][..]),
+            ("/Login/", &["/login", "/LOGIN/", "/Login;x/", "/%4cogin"], &["/", "/login/x"]),
+            ("/users/{id}", &["/Users/1/", "/users/A"], &["/users", "/users/", "/users/1/x"]),
+            ("/static/{*rest}", &["/Static", "/static/", "/static/a/"], &["/", "/statics"]),
+            ("/{*rest}", &["/", "/A/"], &[]),
+            ("/CAFÉ", &["/café/", "/caf%c3%89"], &["/cafe"]),
+            ("/%ff/K", &["/%FF/\u{212a}"], &["/%fe/k"]),
+        ] {
+            let pattern = self::pattern(pattern).loosened();
+            let matches =
+                |path| pattern.matches(&NormalPath::parse(path, false).expect(path).loosened());
+            for path in yes {
+                assert!(matches(path), "{pattern:?} {path}");
+            }
+            for path in no {
+                assert!(!matches(path), "{pattern:?} {path}");
             }
         }
     }

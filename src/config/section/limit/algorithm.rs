@@ -73,6 +73,8 @@ const FIGURES: [&str; 10] =
 /// How a limit counts, without its figures. The limit's overrides and its candidate count in the same way.
 pub(super) struct Counting {
     pub(super) family: Family,
+    /// Whether the limit names its algorithm.
+    pub(super) is_named: bool,
     /// For a fixed window: when windows begin, and the place in the file that names a time zone.
     pub(super) windows: (WindowStart, Option<Span>),
     /// For slots: how long a slot stays taken after its proxy died.
@@ -97,6 +99,7 @@ impl Counting {
 /// algorithm does not have. Where one of these fields is wrong, takes the figures without reading them. Where
 /// `algorithm` itself is wrong, the rate is checked all the same.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
+    let is_named = section.has(|field| field == "algorithm");
     let family = section.exact("algorithm", one_word::<Family>);
     if family.is_none() {
         rate::check(section);
@@ -104,7 +107,7 @@ pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     refuse(section, family);
     let windows = window::start(section);
     let counting = family.zip(windows).and_then(|(family, windows)| {
-        Some(Counting { family, windows, lease: section.value("lease", lease)? })
+        Some(Counting { family, is_named, windows, lease: section.value("lease", lease)? })
     });
     if counting.is_none() {
         refuse(section, None);

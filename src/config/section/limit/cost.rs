@@ -17,11 +17,11 @@ pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
-    &field("header", Kind::Text, Words("required, or a field of the response"),
+    &field("header", Kind::HEADER, Words("required, or a field of the response"),
         "the request's header that says what it takes"),
     &field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
         "beside `header`: what a request without it takes"),
-    &field("response_header", Kind::Text, Words("none"),
+    &field("response_header", Kind::HEADER, Words("none"),
         "the response's header that says what was used"),
     &field("response_json", Kind::Text, Words("none"),
         "keys with dots between them, to the number in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it"),

@@ -15,7 +15,7 @@ pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUN
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",
-    Kind::TEXT_LIST,
+    Kind::List(&Kind::Form(r"[1-9](\d\d|xx)")),
     Required,
     "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
 )];

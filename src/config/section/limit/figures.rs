@@ -1,7 +1,7 @@
 //! Reads `rate`, `burst`, `queue` and `limit`, and checks that they fit the algorithm and each other.
 
 use super::algorithm::{Counting, Family, refuse};
-use super::rate::{no_month, problem, rate_text, warn_of_zero};
+use super::rate::{no_month, problem, rate_text, warn_of_quota, warn_of_zero};
 use crate::config::reader::{NotedProblem, Section, Text};
 use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
@@ -39,6 +39,9 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
         Ok(figures) => {
             if figures == Figures::Limited(Algorithm::Closed) {
                 warn_of_zero(&rate);
+            }
+            if counting.family == Family::TokenBucket && !counting.is_named && burst.is_none() {
+                warn_of_quota(&text);
             }
             Some(figures).filter(|_| !is_wrong)
         }

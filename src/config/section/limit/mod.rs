@@ -24,8 +24,7 @@ pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
-use super::pattern::pattern;
-use super::values::{Named, named, network_item, once, once_each};
+use super::values::{Named, named, network_item, once, once_each, pattern};
 use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
     Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
@@ -51,7 +50,7 @@ pub(crate) static LIMIT: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("key", Kind::TEXT_LIST, Value("[]"),
+    &field("key", Kind::KEY_SOURCES, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     &word(at!("missing", key.missing), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
@@ -128,7 +127,7 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[
     &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
-    &field("path", Kind::TEXT_LIST, Value("[]"), "path patterns as in routes"),
+    &field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
     &field("header", Kind::TextTable, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
 ];
@@ -136,6 +135,7 @@ static OF_EXEMPT: Settings<()> = &[
 /// Settings of other sections that limits use.
 pub(crate) struct Inherited<'i> {
     pub(crate) ipv6_prefix: u8,
+    pub(crate) loose_paths: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
     /// `None` where the file's store is wrong.
@@ -180,12 +180,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::refuse_alternatives(&section, sources);
         redisson::warn_of_lasting_keys(&section, figures.as_ref(), sources);
     }
-    let overrides = overrides::build(
-        &mut section,
-        counting.as_ref(),
-        sources.as_deref(),
-        inherited.ipv6_prefix,
-    );
+    let overrides =
+        overrides::build(&mut section, counting.as_ref(), sources.as_deref(), inherited);
     let candidate = waiting::candidate(&mut section, counting.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
@@ -223,6 +219,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         ..LimitSpec::new(name)
     };
     spec = read(SETTINGS, section, spec);
+    if inherited.loose_paths {
+        spec.exempt = spec.exempt.loosened();
+    }
     if is_redisson {
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }

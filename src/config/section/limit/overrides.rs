@@ -3,6 +3,7 @@
 use ipnet::{IpNet, Ipv6Net};
 
 use super::super::values::all;
+use super::Inherited;
 use super::algorithm::Counting;
 use super::figures;
 use super::rate::ELSEWHERE;
@@ -42,7 +43,7 @@ pub(super) fn build(
     section: &mut Section<'_>,
     counting: Option<&Counting>,
     sources: Option<&[(KeySource, Span)]>,
-    ipv6_prefix: u8,
+    inherited: &Inherited<'_>,
 ) -> Vec<Override> {
     let mut overrides: Vec<Override> = Vec::new();
     for item in section.list("overrides") {
@@ -52,7 +53,7 @@ pub(super) fn build(
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
         // The key of an override can be checked only against the limit's key.
-        let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, ipv6_prefix));
+        let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, inherited));
         let (Some(parts), Some(figures)) = (parts, figures) else { continue };
         if let Some(first) = overrides.iter().find(|other| other.parts == parts) {
             item.cx
@@ -65,14 +66,18 @@ pub(super) fn build(
     overrides
 }
 
-fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Option<Vec<Part>> {
+fn parts(
+    item: &Item<'_>,
+    sources: &[(KeySource, Span)],
+    inherited: &Inherited<'_>,
+) -> Option<Vec<Part>> {
     let items = item.list()?;
     if items.len() != sources.len() {
         wrong_count(item, items.len(), sources);
         return None;
     }
     let pairs = items.iter().zip(sources);
-    all(pairs.map(|(item, (source, _))| part(item, source, ipv6_prefix)))
+    all(pairs.map(|(item, (source, _))| part(item, source, inherited)))
 }
 
 fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
@@ -85,7 +90,8 @@ fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
         .related(&(first.start..last.end), "the limit's key");
 }
 
-fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
+fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Option<Part> {
+    let Inherited { ipv6_prefix, loose_paths, .. } = *inherited;
     let expected = match source {
         KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
@@ -103,7 +109,7 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
                 "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{number}{near}\"?"
             )));
         }
-        Part::parse(text, source, ipv6_prefix).map_err(Wrong::Because)
+        Part::parse(text, source, ipv6_prefix, loose_paths).map_err(Wrong::Because)
     })
 }
 

@@ -2,8 +2,8 @@
 
 use crate::config::reader::{Item, NotedProblem, Section, Text};
 use crate::config::shape::Elsewhere;
-use crate::limit::rate::{RateError, gcd};
-use crate::plan::window_rate;
+use crate::limit::rate::{Interval, RateError, gcd};
+use crate::plan::{WindowLength, window_rate};
 
 /// What is expected of a rate.
 const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
@@ -16,6 +16,33 @@ pub(super) fn warn_of_zero(item: &Item<'_>) {
         "`rate` is zero",
         "nothing passes, ever; no limit at all is \"unlimited\"",
     );
+}
+
+/// Warns of a rate that is surely meant as a quota, where nothing says that a bucket is meant.
+pub(super) fn warn_of_quota(text: &Text<'_>) {
+    let Ok((count, WindowLength::Interval(interval))) = window_rate(&text.text) else { return };
+    // A bucket of one token lets no more than one pass in its interval.
+    if interval < Interval::HOUR || count == 1 {
+        return;
+    }
+    let period = match interval {
+        Interval::HOUR => "hour".to_owned(),
+        Interval::DAY => "day".to_owned(),
+        Interval::WEEK => "week".to_owned(),
+        other => other.to_string(),
+    };
+    let title = match text.shown() {
+        Some(rate) => {
+            let twice = count.saturating_mul(2);
+            format!("\"{rate}\" lets nearly {twice} pass in its first {period}")
+        }
+        None => format!("this rate lets nearly twice its count pass in its first {period}"),
+    };
+    let expected = "a bucket begins full and refills meanwhile; for a quota set `algorithm = \"fixed-window\"`";
+    text.item.cx.warning(&text.item.span, title, expected).help(format!(
+        "`algorithm = \"sliding-window\"` holds the number in any {period}; `burst` beside the rate says that a \
+         bucket is meant"
+    ));
 }
 
 /// Checks `rate` for itself, where it is not known how the limit counts.

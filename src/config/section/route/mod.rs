@@ -11,8 +11,7 @@ use smallvec::SmallVec;
 
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
-use super::pattern::pattern;
-use super::values::{Named, once, one_of};
+use super::values::{Named, once, one_of, pattern};
 use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
@@ -28,18 +27,18 @@ pub(crate) static ROUTE: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("name", Kind::Text, Words("the path, with methods and host where that repeats, and then headers"),
+    &field("name", Kind::NAME, Words("the path, with methods and host where that repeats, and then headers"),
         "unique; stands in keys, logs and metrics"),
-    &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
-    &field("methods", Kind::TEXT_LIST, Words("any"), "one of these"),
-    &field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
+    &field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
+    &field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
+    &field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
     &field("headers", Kind::TextTable, Words("any"), "each of these with this value")
         .masked(Mask::Secret),
-    &field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
+    &field("upstream", Kind::NAME, Words("required, or `respond`"), "where its requests go"),
     &field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
-    &field("limits", Kind::TEXT_LIST, Value("[]"), "names of limits; all of them are decided together"),
-    &field("rewrite", Kind::Text, Words("none"),
+    &field("limits", Kind::List(&Kind::NAME), Value("[]"), "names of limits; all of them are decided together"),
+    &field("rewrite", Kind::ABSOLUTE, Words("none"),
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
     &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
         "to the response's head, for this route; 504"),
@@ -71,15 +70,17 @@ pub(crate) struct Known<'k> {
     /// The index of each limit, by name. A file may have thousands of limits and of routes: a route must
     /// not search the whole list.
     limit_places: HashMap<&'k str, usize>,
+    loose_paths: bool,
 }
 
 impl<'k> Known<'k> {
     pub(crate) fn new(
         upstreams: &'k [Named<UpstreamSpec>],
         limits: &'k [Named<LimitDraft>],
+        loose_paths: bool,
     ) -> Self {
         let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
-        Self { upstreams, limits, limit_places: places.collect() }
+        Self { upstreams, limits, limit_places: places.collect(), loose_paths }
     }
 }
 
@@ -133,6 +134,7 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
     let pattern = path.as_ref().and_then(pattern);
+    let pattern = pattern.map(|path| if known.loose_paths { path.loosened() } else { path });
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {

@@ -44,6 +44,12 @@ pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
             endpoint: Endpoint::Tcp { host, port },
             scheme,
         }),
+        Ok(_) if path.starts_with('/') => {
+            let path = path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+            Err(Wrong::Because(format!(
+                "{URL}; did you mean \"{name}://{authority}\" here, and `rewrite = \"{path}/{{*rest}}\"` in the route?"
+            )))
+        }
         Ok(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
         Err(wrong) => Err(wrong),
     }
@@ -151,6 +157,10 @@ mod tests {
         let near = |text: &str| Wrong::Near(text.to_owned());
         let (host, port) = (|| Wrong::other(HOST), || Wrong::other(PORT));
         let scheme = |near: &str| Wrong::Because(format!("{SCHEMES}; did you mean \"{near}\"?"));
+        let path = |near: &str| {
+            let rewrite = "`rewrite = \"/v1/{*rest}\"` in the route";
+            Wrong::Because(format!("{URL}; did you mean \"{near}\" here, and {rewrite}?"))
+        };
         for (url, error) in [
             ("", Wrong::Expected),
             ("http://", host()),
@@ -169,8 +179,8 @@ mod tests {
             ("h2://a", scheme("h2c://a")),
             ("grpc://a:1", scheme("h2c://a:1")),
             ("HTTPS://a", scheme("https://a")),
-            ("http://a/v1", near("http://a")),
-            ("https://a/v1", near("https://a")),
+            ("http://a/v1", path("http://a")),
+            ("https://a/v1", path("https://a")),
             ("http://a?x", near("http://a")),
             ("127.0.0.1:3000", near("http://127.0.0.1:3000")),
             ("localhost:3000", near("http://localhost:3000")),

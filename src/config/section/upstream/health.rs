@@ -17,7 +17,7 @@ pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 
 #[rustfmt::skip]
 static OF_HEALTH: Settings<Spec> = &[
-    &compared(at!(path), Kind::Text, Required, "what each server is asked with GET; a status from 200 to 399 passes"),
+    &compared(at!(path), Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes"),
     &plain(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     &plain(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),

@@ -27,13 +27,13 @@ pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SET
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])), Required,
+    &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`")
         .shown(|servers, _| listed(servers.iter().map(server_text))),
     &compared(at!(balance), Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
         "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`")
         .shown(|balance, _| balance_text(balance)),
-    &field("hash_key", Kind::TEXT_LIST, Words("none"),
+    &field("hash_key", Kind::KEY_SOURCES, Words("none"),
         "beside `balance = \"hash\"`: parts of the request as in a limit's `key`; requests with equal parts go to the same server"),
     &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
         "to connect to one server; 504 past it, after trying the others"),
@@ -78,7 +78,7 @@ pub(crate) static UPSTREAM_SERVER: Shape = Shape::new("a server", || fields(OF_S
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
-    &field("url", Kind::Text, Required, "as in `servers`"),
+    &field("url", Kind::SERVER_URL, Required, "as in `servers`"),
     &field("weight", WEIGHT, Value("1"), "the server's share of the requests, compared with the others'"),
 ];
 

@@ -30,6 +30,8 @@ pub struct Table {
     leaves: Vec<Leaf>,
     /// In the order of the list from which the table was built.
     routes: Vec<RouteEntry>,
+    /// Whether paths come in their loose form.
+    is_loose: bool,
     hasher: DefaultHashBuilder,
 }
 
@@ -132,7 +134,8 @@ impl Table {
         let routes: Vec<_> = routes.into_iter().map(entry).collect();
         let mut order: Vec<_> = (0..routes.len()).collect();
         order.sort_by_key(|place| routes[*place].conditions.rank(*place));
-        let mut table = Self { nodes: vec![Node::default()], routes, ..Self::default() };
+        let is_loose = routes.iter().any(|route| route.pattern.is_loose());
+        let mut table = Self { nodes: vec![Node::default()], routes, is_loose, ..Self::default() };
         for (rank, place) in order.into_iter().enumerate() {
             table.routes[place].rank = rank;
             table.insert(place);
@@ -224,7 +227,7 @@ impl Table {
 
     /// Adds a route behind the routes of the same path that are already in the table.
     fn insert(&mut self, route: usize) {
-        let Self { nodes, leaves, routes, hasher } = self;
+        let Self { nodes, leaves, routes, hasher, .. } = self;
         let RouteEntry { pattern, conditions, .. } = &routes[route];
         let mut here = 0;
         for segment in pattern.segments() {
@@ -297,7 +300,12 @@ impl Table {
         host: &str,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Some(path) = path else { return self.visit(node.end, host, visit) };
+        let Some(path) = path else {
+            self.visit(node.end, host, visit)?;
+            // A loose path has lost the slash before an empty rest.
+            let rest = if self.is_loose { node.rest } else { Routes::None };
+            return self.visit(rest, host, visit);
+        };
         let (segment, left) = match path.split_once('/') {
             Some((segment, left)) => (segment, Some(left)),
             None => (path, None),

@@ -133,6 +133,68 @@ fn without_a_file_there_is_a_way_on() {
     }
 }
 
+/// A misspelt name took all limits away.
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let empty = folder(None);
+    for arguments in [
+        &["run", "--config", "/nonexist.toml"][..],
+        &["--config", "proxy.toml"],
+        &["-c", "other.toml"],
+    ] {
+        let upstream = ["--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"];
+        let (code, out, errors) = told(empty.path(), &[arguments, &upstream].concat());
+        assert_eq!((code, out.as_str()), (2, ""));
+        let file = arguments.last().unwrap();
+        assert!(errors.contains(&format!("there is no {file}")), "{errors}");
+        assert!(errors.contains("`--config`"), "{errors}");
+    }
+}
+
+#[test]
+fn a_path_in_another_proxys_way_is_wrong_on_the_command_line_too() {
+    let there = folder(Some(ONE));
+    for (arguments, meant) in [
+        (&["suggest", "--route", "/api/*", "a.log"][..], "\"/api/{*rest}\""),
+        (&["suggest", "--route", "/users/:id", "a.log"], "\"/users/{id}\""),
+        (&["suggest", "--route", "~ ^/x/(.*)$", "a.log"], "\"/x/{*rest}\""),
+        (&["explain", "GET /users/:id"], "one path"),
+        (&["explain", "/api/*"], "one path"),
+        (&["explain", "GET", "/users/{id}"], "one path"),
+    ] {
+        let (code, out, errors) = told(there.path(), arguments);
+        assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}");
+        assert!(errors.contains(meant), "{errors}");
+    }
+}
+
+#[test]
+fn where_the_file_has_no_admin_endpoint_the_two_lines_are_shown() {
+    for arguments in [&["top"][..], &["limits", "list"], &["health"]] {
+        let (code, _, errors) = told(folder(Some(ONE)).path(), arguments);
+        assert_eq!(code, 2);
+        assert!(errors.contains("[admin]\n  listen = \"127.0.0.1:9090\"\n"), "{errors}");
+    }
+}
+
+/// `tidegate schema | head`.
+#[test]
+fn a_pipe_that_is_closed_is_no_line() {
+    let folder = folder(Some(ONE));
+    for arguments in [&["schema"][..], &["check"], &["--help"], &["explain", "/"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
 #[test]
 fn the_schema_is_json_that_knows_the_fields() {
     let (code, out, errors) = told(folder(None).path(), &["schema"]);

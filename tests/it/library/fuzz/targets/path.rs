@@ -1,10 +1,11 @@
 //! A path's normal form. The input is the path.
 
 use std::cell::LazyCell;
+use std::thread::LocalKey;
 
 use http::{HeaderMap, Method};
 use tidegate::request::path::NormalPath;
-use tidegate::request::route::{Conditions, Table};
+use tidegate::request::route::{Conditions, Pattern, Table};
 
 use super::Choices;
 
@@ -24,6 +25,12 @@ const ROUTES: [&str; 10] = [
 thread_local! {
     static TABLE: LazyCell<Table> = LazyCell::new(|| {
         let routes = ROUTES.map(|route| (route.parse().unwrap(), Conditions::default()));
+        Table::new(routes.to_vec())
+    });
+    static LOOSE: LazyCell<Table> = LazyCell::new(|| {
+        let routes = ROUTES.map(|route| {
+            (route.parse::<Pattern>().unwrap().loosened(), Conditions::default())
+        });
         Table::new(routes.to_vec())
     });
 }
@@ -54,13 +61,27 @@ pub(super) fn check(input: &[u8]) {
         assert_eq!(respelled.upstream(), upstream, "{path:?} and {other:?}");
         assert_eq!(respelled.matching(), matching, "{path:?} and {other:?}");
 
-        let routes = [&normal, &again, &respelled].map(route);
+        let routes = [&normal, &again, &respelled].map(|path| route(path, &TABLE));
         assert_eq!(routes, [slow_route(matching); 3], "{path:?} and {other:?}");
+
+        // The loose form has no case and no slash at the end, and goes upstream as it came.
+        let slashed = matching.strip_suffix('/').map_or(format!("{matching}/"), str::to_owned);
+        let slashed = if slashed.is_empty() { "/".to_owned() } else { slashed };
+        let others = [slashed.to_ascii_uppercase(), matching.to_ascii_lowercase(), slashed];
+        let loose = normal.clone().loosened();
+        assert_eq!(loose.upstream(), upstream, "{path:?}");
+        for other in &others {
+            let other = NormalPath::parse(other, merge_slashes).unwrap().loosened();
+            assert_eq!(other.matching(), loose.matching(), "{path:?} and {other:?}");
+            assert_eq!(route(&other, &LOOSE), route(&loose, &LOOSE), "{path:?} and {other:?}");
+        }
+        let again = NormalPath::parse(loose.matching(), merge_slashes).unwrap().loosened();
+        assert_eq!(again.matching(), loose.matching(), "{path:?}");
     }
 }
 
-fn route(path: &NormalPath<'_>) -> Option<&'static str> {
-    TABLE.with(|table| {
+fn route(path: &NormalPath<'_>, table: &'static LocalKey<LazyCell<Table>>) -> Option<&'static str> {
+    table.with(|table| {
         let found = table.find(path, &Method::GET, "a", &HeaderMap::new()).ok()?;
         Some(ROUTES[found.route])
     })

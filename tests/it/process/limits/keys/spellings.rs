@@ -2,7 +2,7 @@
 //! as it can think of spellings.
 
 use super::{Step, check, check_headers, check_targets, proxy};
-use crate::support::client::Connection;
+use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 
@@ -248,4 +248,50 @@ fn what_clients_usually_send_is_not_refused() {
         ("GET", "/?q=y", &[("cookie", "__Host-sid=1; session-id=2; sid=3")], 200),
     ];
     check("", "key = [\"query:q\", \"cookie:sid2\"]", "/{*rest}", steps);
+}
+
+/// Express and others take `/Login` and `/login/` for `/login`.
+#[test]
+fn loose_paths_are_one_path() {
+    let limits = "[limits.login]\nkey = [\"path\"]\nrate = \"1/h\"\n\
+                  exempt = { path = [\"/Login/Free/\"] }\n\
+                  [limits.user]\nkey = [\"param:name\"]\nrate = \"1/h\"\n\
+                  overrides = [{ key = [\"Ann\"], rate = \"2/h\" }]\n\
+                  [limits.closed]\nkey = [\"path\"]\nrate = \"100/s\"\n\
+                  overrides = [{ key = [\"/Login/Closed\"], rate = \"0/s\" }]\n";
+    let route = |path: &str, limit: &str| format!("path = \"{path}\"\nlimits = [{limit}]");
+    let steps = [
+        ("/login", 200, 200),
+        ("/LOGIN", 429, 200),
+        ("/login/", 429, 200),
+        ("/%4cogin;x=1/", 429, 200),
+        ("/LOGIN/free/", 200, 200),
+        ("/login/FREE", 200, 200),
+        ("/login/Closed/", 429, 200),
+        ("/users/Bob", 200, 200),
+        ("/Users/BOB/", 429, 200),
+        ("/users/ann", 200, 200),
+        ("/users/ANN", 200, 200),
+        ("/USERS/Ann/", 429, 200),
+        ("/files", 200, 200),
+        ("/Files/", 429, 200),
+        ("/files/%C3%89", 200, 200),
+        ("/files/%C3%A9/", 429, 200),
+    ];
+    for loose in [true, false] {
+        let proxy = Proxy::answering()
+            .server(&format!("loose_paths = {loose}"))
+            .limits(limits)
+            .route(&route("/Login", "\"login\""))
+            .route(&route("/login/free", "\"login\""))
+            .route(&route("/login/closed", "\"closed\""))
+            .route(&route("/users/{name}", "\"user\""))
+            .route(&route("/files/{*rest}", "\"login\""))
+            .route(&route("/{*rest}", ""))
+            .start();
+        for (path, with, without) in steps {
+            let expected = if loose { with } else { without };
+            assert_eq!(get(proxy.address, path, &[]).status, expected, "{loose} {path}");
+        }
+    }
 }

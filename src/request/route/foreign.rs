@@ -1,39 +1,31 @@
-//! Path patterns, and the advice for a pattern in another proxy's syntax.
+//! Paths that are written in another proxy's way, and what they are in tidegate's.
 
-use crate::config::reader::{Item, Wrong};
-use crate::request::route::{Pattern, PatternError};
+use super::pattern::{Pattern, PatternError};
 
 /// The advice where tidegate's syntax has no such path.
-const NO_SAME_PATH: &str =
-    "write {name} for a segment, and {*rest} for the rest of the path; all else stands for itself";
+const NO_SAME_PATH: &str = "write {name} for a segment, and {*rest} for the rest of the path, and percent-encode a \
+                            sign that is meant itself: %2A for *";
 
-/// A path pattern. A path in another proxy's syntax is taken with a warning, also where no path has such letters.
-pub(crate) fn pattern(item: &Item<'_>) -> Option<Pattern> {
-    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
-    let (pattern, never) = item.parse(EXPECTED, |text| match text.parse() {
-        Ok(pattern) => Ok((pattern, "")),
-        // The warning below repeats the text. Where it must not, the error alone says that something is wrong.
-        Err(error) if is_of_others(text, &error) && item.is_shown() => {
-            Ok((Pattern::of_no_path(text), ", and so never matches"))
-        }
-        Err(error) => Err(Wrong::Because(match meant(text) {
-            Some(meant) => format!("{error}; {meant}"),
-            None => format!("{error}"),
-        })),
-    })?;
-    // The warning repeats the text, which may be a secret.
-    if !is_our_way(pattern.as_str()) && item.is_shown() {
-        let title = format!("the path \"{}\" is matched letter by letter{never}", pattern.as_str());
-        let advice = meant(pattern.as_str()).unwrap_or_else(|| NO_SAME_PATH.to_owned());
-        item.cx.warning(&item.span, title, advice);
+/// Reads a path as an operator writes it.
+///
+/// # Errors
+/// Why it is no path, and what was perhaps meant. A path in another proxy's syntax is an error also where it could be
+/// matched letter by letter: no request has such letters, and the route would be without its limits.
+pub(crate) fn read_pattern(text: &str) -> Result<Pattern, String> {
+    let ours = || meant(text).unwrap_or_else(|| NO_SAME_PATH.to_owned());
+    if !is_our_way(text) {
+        return Err(format!("this is another proxy's way to write a path; {}", ours()));
     }
-    Some(pattern)
+    text.parse().map_err(|error| match error {
+        PatternError::Relative => format!("{error}; {}", ours()),
+        error => error.to_string(),
+    })
 }
 
-/// Whether the text is no pattern because it has another proxy's syntax. The other errors are faults in any syntax.
-fn is_of_others(text: &str, error: &PatternError) -> bool {
-    use PatternError::{Braces, Name, Path, Relative};
-    !is_our_way(text) && matches!(error, Relative | Braces(_) | Name(_) | Path(_))
+/// Whether a path of a request is written like the path of a route, so that another path is surely meant.
+pub(crate) fn is_pattern(path: &str) -> bool {
+    let is_named = |text: &str| text.starts_with('{') && text.ends_with('}');
+    path.split('/').any(|text| is_named(text) || segment(text).is_some_and(|ours| ours != text))
 }
 
 /// What was perhaps meant, in tidegate's syntax.
@@ -125,6 +117,7 @@ fn translated(path: &str, segment: impl Fn(&str) -> Option<String>) -> Option<St
     Some(if ours.starts_with('/') { ours } else { format!("/{ours}") })
 }
 
+/// Whether the path has no sign of another proxy's syntax.
 fn is_our_way(path: &str) -> bool {
     let is_plain = |text| segment(text).is_some_and(|ours| ours == text);
     let has_modifier = MODIFIERS.iter().any(|modifier| path.starts_with(modifier));
