@@ -1,7 +1,7 @@
 //! `tidegate demo`: a sample API, the proxy in front of it, and a visitor that sends too many requests.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::sleep;
 
 use super::{CommandResult, Failure, print, serve, write_new};
@@ -22,6 +22,12 @@ use crate::config::Overrides;
 
 /// The pause between two requests of the visitor. The resulting rate is above the demo's limit.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// The port of the demo's admin endpoint, if it is free.
+const PAGE: u16 = 9090;
+
+/// The visitor's address, so that it has another bucket than those who try the demo from this machine.
+const VISITOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Run a sample API behind the proxy and see it throttled. Nothing else is needed.
 #[derive(Args, Clone, Debug)]
@@ -50,9 +56,15 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     // The folder is deleted when `scratch` is dropped, at the end of the demo.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
-    let text = sample_config(proxy, api.local_addr().map_err(failed)?);
+    // A second demo beside the first one has another port for its page.
+    let wanted =
+        SocketAddr::from((Ipv4Addr::LOCALHOST, if demo.listen.port() == 0 { 0 } else { PAGE }));
+    let (page, _held_too) = hold(wanted)
+        .or_else(|_| hold(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+        .map_err(failed)?;
+    let text = sample_config(proxy, page, api.local_addr().map_err(failed)?);
     write_new(&file, &text)?;
-    print(introduction(demo, proxy, &file))?;
+    print(introduction(demo, proxy, page, &file))?;
     let quiet = demo.quiet;
     let beside = async move {
         let Ok(api) = tokio::net::TcpListener::from_std(api) else { return };
@@ -79,13 +91,17 @@ fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     Ok((address, socket))
 }
 
-fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {
+fn sample_config(listen: SocketAddr, page: SocketAddr, api: SocketAddr) -> String {
     format!(
         "\
 # Written by `tidegate demo`. Edit it while the demo runs: a change is in force within a second.
 [server]
 listen = \"{listen}\"
 max_connections = 1000
+
+# The page that shows what the limits do.
+[admin]
+listen = \"{page}\"
 
 # The API that is protected: here the demo's own.
 [upstreams.sample]
@@ -110,7 +126,7 @@ summary_interval = \"5s\"   # one line for each limit and key that was throttled
     )
 }
 
-fn introduction(demo: &Demo, proxy: SocketAddr, file: &Path) -> String {
+fn introduction(demo: &Demo, proxy: SocketAddr, page: SocketAddr, file: &Path) -> String {
     let visitor = match demo.quiet {
         true => "Nobody asks but you",
         false => "A visitor asks four times a second",
@@ -125,17 +141,20 @@ The log below says who is throttled: at once, and then in one line every 5 s.
 
 Try, in another terminal:
 
-  see an answer, its ratelimit fields, and a 429 after a few times
+  see an answer, its ratelimit fields, and a 429 after a few quick ones
     curl -i http://{proxy}/hello
+  look at the page, which shows who is throttled
+    http://{page}/
   change the rate while it runs: \"2/s\" to \"100/s\", say
     sed -i.bak 's|\"2/s\"|\"100/s\"|' {file}
   ask what a request would meet
     {program} explain 'GET /hello' --config {file}
   protect an API of your own
-    {program} run --upstream http://127.0.0.1:3000
+    {program} run --upstream http://127.0.0.1:3000 --listen {own}
 
 Stop it with Ctrl-C.
 ",
+        own = SocketAddr::new(proxy.ip(), proxy.port().wrapping_add(1)),
         file = file.display()
     )
 }
@@ -162,7 +181,15 @@ async fn visit(proxy: SocketAddr) {
 }
 
 async fn ask(proxy: SocketAddr, page: &str) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(proxy).await?;
+    let mut stream = match proxy.ip() {
+        IpAddr::V4(address) if address.is_loopback() => {
+            let socket = TcpSocket::new_v4()?;
+            // Not every system has this address. Then the visitor comes from the usual one.
+            let _ = socket.bind((VISITOR, 0).into());
+            socket.connect(proxy).await?
+        }
+        _ => TcpStream::connect(proxy).await?,
+    };
     let request = format!("GET {page} HTTP/1.1\r\nhost: {proxy}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     stream.read_to_end(&mut Vec::new()).await?;

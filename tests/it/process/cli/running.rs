@@ -194,15 +194,24 @@ fn the_demo_needs_nothing_and_throttles_its_visitor() {
     let first = demo.line(|line| line.contains("http://"));
     let address: SocketAddr =
         first.trim().rsplit_once("http://").unwrap().1.parse().expect("an address to try");
+    let page = demo.line(|line| line.contains("http://") && line.trim().ends_with('/'));
     let file = demo.line(|line| line.contains("sed -i.bak "));
     let file = PathBuf::from(file.trim().rsplit_once(' ').unwrap().1);
     // Whoever began with `cargo run` has nothing on the PATH.
     let explain = demo.line(|line| line.contains("explain 'GET /hello'"));
+    let beside = demo.line(|line| line.contains("run --upstream"));
+    assert!(!beside.contains(&address.to_string()), "it can run beside the demo: {beside}");
     let program = PathBuf::from(explain.split_whitespace().next().unwrap());
     assert!(program.exists(), "{} is there to be called", program.display());
     assert_eq!(demo.listening(), address, "it listens where it says");
+    let page = page.trim().trim_start_matches("http://").trim_end_matches('/');
+    assert_eq!(get(page.parse().unwrap(), "/", &[("host", "localhost")]).status, 200);
     let throttled = demo.event("throttled");
     assert_eq!((&throttled["limit"], &throttled["count"]), (&"per-client".into(), &1.into()));
+    // Who tries it has a bucket of his own.
+    for _ in 0..5 {
+        assert_eq!(get(address, "/hello", &[]).status, 200);
+    }
     // What it tells to try works: change the file while it runs.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("2/s", "100000/s").replace("burst = 5", "")).unwrap();

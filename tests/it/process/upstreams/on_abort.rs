@@ -65,6 +65,12 @@ impl Stubborn {
     }
 }
 
+/// What is left in the bucket of the limit.
+fn remaining(proxy: &Tidegate) -> Option<u64> {
+    let bucket = get(proxy.admin(), "/api/limits/held/keys/", &[("host", "localhost")]);
+    bucket.json()["remaining"].as_u64()
+}
+
 const SLOTS: &str = "algorithm = \"concurrency\"\nlimit = 2\nkey = []";
 
 /// A regression: clients that hung up at once had 200 requests running in an API with a limit of two.
@@ -91,6 +97,7 @@ fn its_slots_stay_taken_until_the_api_has_answered() {
             wait_until("one slot is free", || get(proxy.address, "/", &[]).status == 200);
             stubborn.go.send(()).unwrap();
             assert!(stubborn.hears(), "{path}");
+            wait_until("both slots are free", || remaining(&proxy) == Some(2));
         }
     }
 }
@@ -121,12 +128,8 @@ fn what_its_answer_costs_is_still_read() {
         stubborn.hears();
         drop(client);
         wait_until("the client has left", || proxy.log.count("request") == 1);
-        let remaining = || {
-            let bucket = get(proxy.admin(), "/api/limits/held/keys/", &[("host", "localhost")]);
-            bucket.json()["remaining"].as_u64()
-        };
-        assert_eq!(remaining(), Some(50), "{path}: the estimate is reserved");
+        assert_eq!(remaining(&proxy), Some(50), "{path}: the estimate is reserved");
         stubborn.go.send(()).unwrap();
-        wait_until("the answer has settled it", || remaining() == Some(93));
+        wait_until("the answer has settled it", || remaining(&proxy) == Some(93));
     }
 }
