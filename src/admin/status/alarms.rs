@@ -33,8 +33,8 @@ impl Scene<'_> {
         alarms
     }
 
-    /// What the limits do now, in a sentence.
-    pub(super) fn summary(&self, plan: &Plan) -> String {
+    /// What the limits do now, in a sentence. `is_well` where there is no alarm.
+    pub(super) fn summary(&self, plan: &Plan, is_well: bool) -> String {
         let rejecting = plan.limits.iter().filter(|spec| {
             let rejected = |it: &super::Reading| {
                 it.limits.get(&spec.name).map_or(0, |it| it[DecisionKind::Rejected as usize])
@@ -45,7 +45,8 @@ impl Scene<'_> {
         let names: Vec<_> =
             rejecting.map(|spec: &std::sync::Arc<LimitSpec>| spec.name.as_str()).collect();
         match names.is_empty() {
-            true => "All is well. No limit rejects.".to_owned(),
+            true if is_well => "All is well. No limit rejects.".to_owned(),
+            true => "No limit rejects.".to_owned(),
             false => format!("Rejecting now: {}.", names.join(", ")),
         }
     }

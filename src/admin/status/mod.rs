@@ -70,12 +70,12 @@ impl Scene<'_> {
         let published = self.admin.plan.borrow().clone();
         let uptime = Duration::from_micros(self.now.at.micros_since(self.admin.started));
         let [limits, routes] = [self.limits(&published.plan), self.routes(&published.plan)];
-        let top_keys = limits::top_keys(&limits.entries);
+        let (top_keys, alarms) = (limits::top_keys(&limits.entries), self.alarms(&published));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "host": self.admin.host,
-            "alarms": self.alarms(&published),
-            "summary": self.summary(&published.plan),
+            "summary": self.summary(&published.plan, alarms.is_empty()),
+            "alarms": alarms,
             "marks": self.admin.marks(),
             "time": self.ago(Duration::ZERO),
             "started": self.ago(uptime),

@@ -347,6 +347,8 @@ fn that_the_api_is_down_is_seen() {
     assert!(!points.as_array().unwrap().iter().any(allowed), "{points}");
     let alarm = page.wait("#state", |text| text.starts_with("API down: all answers are 502 since"));
     assert!(alarm.contains("Clients get errors") && alarm.contains("127.0.0.1:1"), "{alarm}");
+    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    assert_eq!(status["summary"], "No limit rejects.", "beside an alarm nothing is well");
     let title = page.js("document.title");
     assert!(title.as_str().unwrap().starts_with("API down: all answers are 502 – "), "{title}");
     let servers = page.text("#upstreams tbody");
