@@ -1,5 +1,7 @@
 """The measurement of scripts/hostile: see there."""
 
+import argparse
+import collections
 import json
 import os
 import selectors
@@ -9,17 +11,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "benches", "peers"))
 
-ROUNDS, SECONDS, RATE, CONNECTIONS = 5, 3, 500, 8
+SECONDS, RATE, CONNECTIONS = 3, 500, 8
 SETTLING = 2
 # The most microseconds that others may wait beside a crowd, as a median.
 MOST = 20_000
 HEAD = b"GET /limited HTTP/1.1\r\nhost: a\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+# The address that the crowds have. The client that is measured has another.
+THEIRS = "127.0.0.2"
+# Of Linux (ip(7)): a port is chosen by `connect`, which may take one that `bind` by itself may not.
+IP_BIND_ADDRESS_NO_PORT = 24
 # GET / of the host `a` (RFC 7541, appendix A), as one HEADERS frame with END_STREAM and END_HEADERS.
 ASKING = b"\x82\x86\x84\x41\x01a"
 
@@ -38,6 +43,13 @@ def frame(kind, flags=0, payload=b"", stream=0):
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
+def h2_downloads(window, count):
+    """Large downloads, each with a window of so many bytes. The preface asks for the windows."""
+    large = b"\x82\x86\x04\x08/8000000\x41\x01a"
+    preface = PREFACE[:24] + frame(4, 0, b"\0\4" + window.to_bytes(4, "big"))
+    return preface + b"".join(frame(1, 5, large, 1 + 2 * n) for n in range(count))
+
+
 # The head of an upload in chunks.
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 # The head of a request that offers to speak by WebSocket (RFC 6455, 4.1).
@@ -45,15 +57,21 @@ UPGRADE = (
     b"GET /socket HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGlkZWdhdGUgdGlkZWdhdA==\r\n\r\n"
 )
-ACCEPTING = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+GET = b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n"
+# 20,000 bytes more of an HTTP/2 connection's first stream.
+MORE = frame(8, 0, b"\0\0\x4e\x20") + frame(8, 0, b"\0\0\x4e\x20", 1)
+UPLOAD = b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n"
+KEYED = b"GET %b/1000 HTTP/1.1\r\nhost: a\r\nx-api-key: KEY\r\n\r\n"
 FIELDS = b"".join(b"x-%d: y\r\n" % n for n in range(90))
 
 # What a crowd does: how many connections, what each sends first, what it sends again (a piece each second, or
 # as fast as it is taken), and whether it reads. Who is half-closed sends no more after the first, and says so by FIN.
+# With a number in place of when it sends again, so many connections come each second, and each leaves after so many
+# seconds. `KEY` is another key each time.
 CROWDS = {
     "slow heads": (1000, HEAD + b"x-slow: ", b"x", "each second", True),
-    "slow bodies": (500, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n", b"x", "each second", True),
-    "slow readers": (200, b"GET /2000000 HTTP/1.1\r\nhost: a\r\n\r\n", b"", "never", False),
+    "slow bodies": (500, UPLOAD % b"/", b"x", "each second", True),
+    "slow readers": (200, GET % b"/2000000", b"", "never", False),
     "idle connections": (3000, HEAD + b"\r\n", b"", "never", True),
     "silent WebSockets": (500, UPGRADE, b"", "never", True),
     "half-closed connections": (20, HEAD + b"\r\n", b"", "half-closed", True),
@@ -72,8 +90,30 @@ CROWDS = {
     "HTTP/2 unknown frames": (20, PREFACE, frame(66) * 2000, "always", True),
     # By h2load: 100 requests at once on each connection.
     "HTTP/2 requests": (20, None, None, "by h2load", True),
+    "HTTP/2 streams, unread": (4, h2_downloads(0, 9), b"", "never", True),
+    "HTTP/2 streams, slowly read": (40, h2_downloads(20000, 1), MORE, "each second", True),
+    "hang-ups a second": (300, GET % b"/2000000", b"", 0, False),
+    "HTTP/2 hang-ups a second": (20, h2_downloads(65535, 9), b"", 0, False),
+    "half uploads a second": (300, UPLOAD % b"/" + b"x" * 5000, b"", 0, False),
+    "slow uploads a second, left by the API": (20, UPLOAD % b"/hasty" + b"x" * 8, b"", 2, False),
+    "unread downloads a second, left by the API": (20, GET % b"/hasty/8000000", b"", 2, False),
+    "calls a second without an answer": (20, GET % b"/never", b"", 2, False),
+    "tunnels a second whose client has gone": (20, UPGRADE, b"", 0.1, False),
+    "invented keys": (20, KEYED % b"/invented", KEYED % b"/invented", "answered", True),
+    "held requests": (40, KEYED % b"/held", KEYED % b"/held", "answered", True),
     "one request after another (not hostile)": (20, HEAD + b"\r\n", HEAD + b"\r\n", "answered", True),
 }
+# What the measured client asks for beside some crowds, which try to take it. The number is the answer's length.
+ASKED = {
+    "tunnels a second whose client has gone": "/socket/1000",
+    "invented keys": "/own/1000",
+    "held requests": "/held/1000",
+}
+
+
+def fresh(piece):
+    """A piece with a key that was never there."""
+    return piece.replace(b"KEY", b"%d" % time.time_ns())
 
 
 class Member:
@@ -85,9 +125,11 @@ class Member:
         if not reads:
             # Otherwise the kernel takes a whole answer, and the reader is not slow but greedy.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+        self.socket.bind((THEIRS, 0))
         self.socket.connect(address)
         self.socket.setblocking(False)
-        self.unsent = first
+        self.unsent = fresh(first)
 
     def send(self, then_closes):
         try:
@@ -107,11 +149,31 @@ class Member:
             return 0
 
 
+def passers_by(many, first, stay, port, counts):
+    """Many new connections each second, each of which is left after a while, whatever came by then."""
+    members, due = collections.deque(), time.monotonic()
+    while True:
+        while members and members[0][0] <= time.monotonic():
+            members.popleft()[1].socket.close()
+        try:
+            member = Member(("127.0.0.1", port), first, False)
+            counts["opened"] += 1
+            counts["bytes sent"] += member.send(False)
+            members.append((time.monotonic() + stay, member))
+        except OSError:
+            counts["closed by tidegate"] += 1
+        due = max(due + 1 / many, time.monotonic() - 1)
+        time.sleep(max(0, due - time.monotonic()))
+
+
 def crowd(name, port):
     """Plays a crowd until the process is ended. Says what became of it."""
     many, first, again, when, reads = CROWDS[name]
     counts = {"opened": 0, "closed by tidegate": 0, "bytes sent": 0, "bytes received": 0}
     signal.signal(signal.SIGTERM, lambda *_: (print(json.dumps(counts), flush=True), os._exit(0)))
+    if not isinstance(when, str):
+        print("ready", flush=True)
+        passers_by(many, first, when, port, counts)
     ready, members = selectors.DefaultSelector(), set()
 
     def watch(member):
@@ -162,7 +224,7 @@ def crowd(name, port):
                         continue
                     counts["bytes received"] += came
                     if when == "answered" and came:
-                        member.unsent += again
+                        member.unsent += fresh(again)
                 watch(member)
             except OSError:
                 close(member)
@@ -172,44 +234,66 @@ CONFIGURATION = """
 [server]
 listen = "127.0.0.1:{port}"
 workers = 1
+[store]
+max_keys = 2000
 [upstreams.api]
-servers = ["http://127.0.0.1:{api}"]
+servers = ["{api}"]
+response_timeout = "1s"
+[upstreams.sockets]
+servers = ["{api}"]
+max_requests = 20
 [limits.few]
 rate = "1/h"
 key = ["ip"]
-[upstreams.sockets]
-servers = ["http://127.0.0.1:{sockets}"]
+[limits.invented]
+rate = "1/d"
+key = ["header:x-api-key"]
+cost = {{ response_bytes = true, estimate = 1 }}
+[limits.own]
+rate = "10/s"
+key = ["header:x-api-key"]
+[limits.held]
+rate = "600/s"
+burst = 1
+key = ["ip"]
+wait = "1s"
+max_waiting = 20
 [[routes]]
 path = "/limited"
 upstream = "api"
 limits = ["few"]
 [[routes]]
+path = "/invented/{{*rest}}"
+upstream = "api"
+limits = ["invented"]
+[[routes]]
+path = "/own/{{*rest}}"
+upstream = "api"
+limits = ["own"]
+[[routes]]
+path = "/held/{{*rest}}"
+upstream = "api"
+limits = ["held"]
+[[routes]]
 path = "/socket"
+upstream = "sockets"
+[[routes]]
+path = "/socket/{{*rest}}"
 upstream = "sockets"
 [[routes]]
 path = "/{{*rest}}"
 upstream = "api"
 """
-
-
-def sockets(listener):
-    """An API that accepts each WebSocket and then says nothing. It ends with its process."""
-    ready = selectors.DefaultSelector()
-    ready.register(listener, selectors.EVENT_READ)
-    while True:
-        for key, _ in ready.select():
-            if key.fileobj is listener:
-                ready.register(listener.accept()[0], selectors.EVENT_READ)
-                continue
-            try:
-                came = key.fileobj.recv(1 << 16)
-                if b"upgrade:" in came:
-                    key.fileobj.sendall(ACCEPTING)
-            except OSError:
-                came = b""
-            if not came:
-                ready.unregister(key.fileobj)
-                key.fileobj.close()
+# An API that speaks HTTP/2: another tidegate before the API that speaks HTTP/1.1.
+GATEWAY = """
+[server]
+listen = "127.0.0.1:{port}"
+[upstreams.api]
+servers = ["http://127.0.0.1:{api}"]
+[[routes]]
+path = "/{{*rest}}"
+upstream = "api"
+"""
 
 
 def playing(name, port):
@@ -242,68 +326,100 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def main():
-    import install
+def beside(name, port, rounds, client):
+    """The latencies alone and beside a crowd, the answers that were wrong, and what became of the crowd."""
+    found, wrong, said = [], [], ""
+    for _ in range(rounds):
+        before = client()
+        crowd_process = playing(name, port)
+        # What is measured is the crowd's stay, and not its arrival.
+        time.sleep(SETTLING)
+        during = client()
+        said = became(name, crowd_process)
+        time.sleep(0.5)
+        after = client()
+        found.append((before, during, after))
+        wrong += [one for one in found[-1] if one["wrong"]]
+    return found, wrong, said
 
-    program, load = map(str, install.build())
-    names = sys.argv[1:] or list(CROWDS)
-    for name in names:
-        if name not in CROWDS:
-            sys.exit(f"there is no crowd {name}: {', '.join(CROWDS)}")
+
+def measured(api, names, rounds, program, load):
+    """Prints a table. Returns what went wrong."""
     # The proxy has a core for itself. What is measured is its work, and not that of the crowds' own process.
     cores = sorted(os.sched_getaffinity(0))
     own = {cores[0]}
-    os.sched_setaffinity(0, set(cores) - own or own)
-    port, api = free_port(), free_port()
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
-    threading.Thread(target=sockets, args=(listener,), daemon=True).start()
+    port, gateway, server = free_port(), free_port(), free_port()
     folder = tempfile.mkdtemp(prefix="hostile-")
-    file = os.path.join(folder, "proxy.toml")
-    with open(file, "w", encoding="utf-8") as text:
-        text.write(CONFIGURATION.format(port=port, api=api, sockets=listener.getsockname()[1]))
     log = open(os.path.join(folder, "log"), "wb")
-    pin = lambda: os.sched_setaffinity(0, own)
-    upstream = subprocess.Popen([load, "serve", f"127.0.0.1:{api}"], stdout=subprocess.DEVNULL)
-    proxy = subprocess.Popen([program, "run", "--config", file], stdout=log, stderr=log, preexec_fn=pin)
+
+    def tidegate(name, text, cores):
+        file = os.path.join(folder, name)
+        with open(file, "w", encoding="utf-8") as to:
+            to.write(text)
+        pin = lambda: os.sched_setaffinity(0, cores)
+        return subprocess.Popen([program, "run", "--config", file], stdout=log, stderr=log, preexec_fn=pin)
+
+    rest = set(cores) - own or own
+    upstream = subprocess.Popen([load, "serve", f"127.0.0.1:{server}"], stdout=subprocess.DEVNULL)
+    os.sched_setaffinity(upstream.pid, rest)
+    processes = [upstream]
+    if api == "h2c":
+        processes.append(tidegate("gateway.toml", GATEWAY.format(port=gateway, api=server), rest))
+    url = f"h2c://127.0.0.1:{gateway}" if api == "h2c" else f"http://127.0.0.1:{server}"
+    proxy = tidegate("proxy.toml", CONFIGURATION.format(port=port, api=url), own)
+    processes.append(proxy)
     time.sleep(1)
 
-    def client():
-        command = [load, "rate", f"127.0.0.1:{port}", str(RATE), str(CONNECTIONS), str(SECONDS)]
-        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    def client(path):
+        command = [load, "rate", f"127.0.0.1:{port}", str(RATE), str(CONNECTIONS), str(SECONDS), path]
+        pin = lambda: os.sched_setaffinity(0, rest)
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, preexec_fn=pin).stdout)
 
-    print(f"| beside | p50 alone | beside | ratio | p99 alone | beside | ratio | the crowd, in {SECONDS} s |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
-    late = []
+    print(f"\nThe API speaks {'HTTP/2' if api == 'h2c' else 'HTTP/1.1'}. The log: {folder}/log\n")
+    print(f"| beside | p50 alone | beside | ratio | p99 alone | beside | ratio | wrong | the crowd, in {SECONDS} s |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
+    faults = []
     try:
         for name in names:
-            rounds, said = [], ""
-            for _ in range(ROUNDS):
-                before = client()
-                crowd_process = playing(name, port)
-                # What is measured is the crowd's stay, and not its arrival.
-                time.sleep(SETTLING)
-                beside = client()
-                said = became(name, crowd_process)
-                time.sleep(0.5)
-                after = client()
-                rounds.append((before, beside, after))
+            found, wrong, said = beside(name, port, rounds, lambda: client(ASKED.get(name, "/1000")))
             figures = []
             for quantile in ("p50", "p99"):
-                alone = [(before[quantile] + after[quantile]) / 2 for before, _, after in rounds]
-                hurt = [beside[quantile] for _, beside, _ in rounds]
+                alone = [(before[quantile] + after[quantile]) / 2 for before, _, after in found]
+                hurt = [during[quantile] for _, during, _ in found]
                 ratio = statistics.median(with_it / without for with_it, without in zip(hurt, alone))
                 if quantile == "p50" and statistics.median(hurt) > MOST:
-                    late.append(name)
+                    faults.append(f"{api}: the p50 was more than {MOST} µs beside: {name}")
                 figures += [f"{statistics.median(alone):.0f} µs", f"{statistics.median(hurt):.0f} µs", f"{ratio:.1f}"]
+            if wrong:
+                faults.append(f"{api}: answers that were not the API's beside: {name}: {wrong[0]['first_wrong']}")
+            figures.append(str(sum(one["wrong"] for one in wrong)))
             print(f"| {CROWDS[name][0]} × {name} | {' | '.join(figures)} | {said} |", flush=True)
-        if proxy.poll() is not None:
-            sys.exit(f"tidegate has ended: see {folder}/log")
+            if proxy.poll() is not None:
+                return [*faults, f"tidegate has ended beside: {name}: see {folder}/log"]
     finally:
-        for process in (proxy, upstream):
+        for process in processes:
             process.kill()
-    print(f"\nThe log: {folder}/log", file=sys.stderr)
-    if late:
-        sys.exit(f"the p50 was more than {MOST} µs beside: {', '.join(late)}")
+            process.wait()
+    return faults
+
+
+def main():
+    import install
+
+    asked = argparse.ArgumentParser(prog="scripts/hostile")
+    asked.add_argument("crowds", nargs="*", metavar="CROWD", help=f"all without; there are: {', '.join(CROWDS)}")
+    asked.add_argument("--api", choices=("http", "h2c"), action="append", help="what the API speaks; both without")
+    asked.add_argument("--rounds", type=int, default=5)
+    asked = asked.parse_args()
+    for name in asked.crowds:
+        if name not in CROWDS:
+            sys.exit(f"there is no crowd {name}: {', '.join(CROWDS)}")
+    program, load = map(str, install.build())
+    faults = []
+    for api in asked.api or ("http", "h2c"):
+        faults += measured(api, asked.crowds or list(CROWDS), asked.rounds, program, load)
+    if faults:
+        sys.exit("\n".join(faults))
 
 
 if sys.argv[1:2] == ["--crowd"]:

@@ -16,6 +16,7 @@ PROGRAM, MINUTES = os.path.abspath(sys.argv[1]), float(sys.argv[2])
 WARM_UP = 0.25  # The share of the time in which memory may still grow.
 GROWTH = 1.25  # What memory may grow to after that.
 EXPECTED = (101, 200, 401, 429, 500, 502, 503, 504)
+PORTS = 1000  # The most ports that connections to the servers may have left in TIME_WAIT.
 STRANGE = 0.0001  # The most answers that may be none of these, as a share of all.
 seen = {}
 stop = threading.Event()
@@ -44,6 +45,7 @@ class Api(http.server.BaseHTTPRequestHandler):
             while piece := self.connection.recv(1000): self.connection.sendall(piece)
             return
         self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path == "/slow": time.sleep(1)
         if self.path == "/healthz": body = b"ok"
         elif random.random() < 0.002: self.connection.close(); return
         else: body = b'{"usage": {"total_tokens": %d}}' % random.randint(1, 50) + b"x" * random.choice([0, 100, 50000])
@@ -82,6 +84,9 @@ health = {{ path = "/healthz", interval = "500ms" }}
 max_requests = 200
 response_timeout = "2s"
 respect_retry_after = true
+[upstreams.finishing]
+servers = {json.dumps([f"http://127.0.0.1:{api}" for api in apis])}
+on_abort = "finish"
 [limits.key]
 key = ["header:x-key"]
 rate = "{rate}/s"
@@ -119,6 +124,10 @@ rate = "100000/m"
 [[routes]]
 path = "/tunnel"
 upstream = "api"
+[[routes]]
+path = "/slow"
+upstream = "finishing"
+limits = ["slots"]
 [[routes]]
 path = "/held"
 upstream = "api"
@@ -316,6 +325,33 @@ def nuisance(proxies):
         time.sleep(0.05)
 
 
+# Nine requests over HTTP/2 (RFC 9113; GET / of the host `a` by RFC 7541, appendix A).
+H2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"".join(
+    b"\0\0\6\1\5" + stream.to_bytes(4, "big") + b"\x82\x86\x84\x41\x01a" for stream in range(1, 19, 2)
+)
+
+
+def leaver(proxies):
+    """A client that hangs up at once: before the answer, in the middle of it or of its upload, and over HTTP/2."""
+    asked = [b"GET /slow HTTP/1.1\r\nhost: a\r\nx-key: left\r\n\r\n", b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n",
+             b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 50000\r\n\r\n" + b"x" * 500, H2]
+    while not stop.is_set():
+        try:
+            with socket.create_connection(("127.0.0.1", random.choice(proxies).port), 5) as one:
+                one.sendall(random.choice(asked))
+                time.sleep(random.choice([0, 0.01]))
+        except OSError:
+            note("leaver refused")
+        time.sleep(0.01)
+
+
+def unusable_ports(servers):
+    """How many of this machine's ports cannot be used for these servers: connections to them in TIME_WAIT."""
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        rows = [line.split() for line in table][1:]
+    return sum(row[3] == "06" and int(row[2].split(":")[1], 16) in servers for row in rows)
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="soak-")
     redis_port = free_port()
@@ -333,9 +369,9 @@ def main():
     time.sleep(2)
     for _ in range(24):
         threading.Thread(target=visitor, args=(proxies,), daemon=True).start()
-    for role in (nuisance, browser, neighbour, talker, talker, watcher):
+    for role in (nuisance, leaver, browser, neighbour, talker, talker, watcher):
         threading.Thread(target=role, args=(proxies,), daemon=True).start()
-    began, turn, points = time.monotonic(), 0, [[], []]
+    began, turn, points, most_ports = time.monotonic(), 0, [[], []], 0
     while time.monotonic() - began < MINUTES * 60:
         time.sleep(10)
         turn += 1
@@ -359,9 +395,12 @@ def main():
             memory, files, _ = proxy.figures()
             points[place].append((memory, files))
         told = ", ".join(f"{m:.0f} MiB {f:.0f} files" for m, f in (series[-1] for series in points))
+        most_ports = max(most_ports, unusable := unusable_ports(api_ports))
+        told += f", {unusable} ports in TIME_WAIT"
         print(f"{time.monotonic() - began:6.0f} s  {fault:14} {told}  {dict(sorted(seen.items(), key=str))}", flush=True)
     stop.set()
-    failed = False
+    print(f"ports in TIME_WAIT: at most {most_ports}")
+    failed = most_ports > PORTS
     for series in points:
         after = series[int(len(series) * WARM_UP):]
         first, last = after[: len(after) // 3], after[-len(after) // 3:]

@@ -237,7 +237,10 @@ class Load:
         self.binary = binary
 
     def rate(self, port, rate, connections, seconds):
-        return self._ask(port, "rate", rate, connections, seconds)
+        told = self._ask(port, "rate", rate, connections, seconds)
+        if told["wrong"]:
+            raise Failed(f"{told['wrong']} answers were not the upstream's: {told['first_wrong']}")
+        return told
 
     def keys(self, port, count, step=1):
         return self._ask(port, "keys", count, step)

@@ -2,7 +2,7 @@
 //! connections, large bodies, and the upstream that sends and swallows those.
 //!
 //! One command for each, blocking sockets, one line of JSON as the answer. `benches/peers/load.py`
-//! calls it; nothing else does.
+//! and `scripts/hostile.py` call it; nothing else does.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time, and no test moves it")]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "\
-usage: load rate   ADDRESS REQUESTS_A_SECOND CONNECTIONS SECONDS
+usage: load rate   ADDRESS REQUESTS_A_SECOND CONNECTIONS SECONDS [PATH]
        load keys   ADDRESS COUNT STEP
        load idle   ADDRESS CONNECTIONS
        load get    ADDRESS BYTES
@@ -31,14 +31,16 @@ const KEY_CONNECTIONS: usize = 64;
 const CHUNK: usize = 256 << 10;
 /// Longer than any answer here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the upstream waits for a client under `/hasty`.
+const HASTE: Duration = Duration::from_millis(500);
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let line = match words.as_slice() {
-        ["rate", address, rate, connections, seconds] => {
-            let rate: u32 = number(rate)?;
-            fixed_rate(address, rate, number(connections)?, number(seconds)?)?
+        ["rate", address, rate, connections, seconds, path @ ..] => {
+            let path = path.first().copied();
+            fixed_rate(address, number(rate)?, number(connections)?, number(seconds)?, path)?
         }
         ["keys", address, count, step] => keys(address, number(count)?, number(step)?)?,
         ["idle", address, connections] => return idle(address, number(connections)?),
@@ -62,8 +64,15 @@ fn say(line: &str) -> Result<()> {
 
 /// Requests that are due at fixed moments, whether or not earlier ones were answered: each
 /// connection has its share of the moments, and a latency counts from the moment at which the
-/// request was due. So a proxy that stalls is charged for everything that it kept waiting.
-fn fixed_rate(address: &str, rate: u32, connections: u32, seconds: u32) -> Result<String> {
+/// request was due. So a proxy that stalls is charged for everything that it kept waiting. With a
+/// path, each request has a key of its own.
+fn fixed_rate(
+    address: &str,
+    rate: u32,
+    connections: u32,
+    seconds: u32,
+    path: Option<&str>,
+) -> Result<String> {
     // Sleeping is otherwise late by 50 µs. Threads inherit it from the one that starts them.
     std::fs::write("/proc/self/timerslack_ns", "1")?;
     let gap = Duration::from_secs(1) / rate.max(1);
@@ -79,12 +88,18 @@ fn fixed_rate(address: &str, rate: u32, connections: u32, seconds: u32) -> Resul
         .zip(0..)
         .map(|(client, place)| {
             let first = start + gap * place;
-            thread::spawn(move || on_time(client, first, share, (start + WARM_UP, end)))
+            let (address, path) = (address.to_owned(), path.map(str::to_owned));
+            thread::spawn(move || {
+                let window = (start + WARM_UP, end);
+                on_time(client, &address, path.as_deref(), first, share, window)
+            })
         })
         .collect();
-    let mut micros = Vec::new();
+    let (mut micros, mut wrong) = (Vec::new(), Vec::new());
     for thread in threads {
-        micros.extend(thread.join().map_err(|_| "a client panicked")??);
+        let (latencies, others) = thread.join().map_err(|_| "a client panicked")??;
+        micros.extend(latencies);
+        wrong.extend(others);
     }
     micros.sort_by(f64::total_cmp);
     let at = |per_mille: usize| {
@@ -92,37 +107,54 @@ fn fixed_rate(address: &str, rate: u32, connections: u32, seconds: u32) -> Resul
         micros.get(place).copied().unwrap_or(f64::NAN)
     };
     Ok(format!(
-        r#"{{"requests":{},"p50":{:.1},"p99":{:.1},"p999":{:.1}}}"#,
+        r#"{{"requests":{},"wrong":{},"first_wrong":{:?},"p50":{:.1},"p99":{:.1},"p999":{:.1}}}"#,
         micros.len(),
+        wrong.len(),
+        wrong.first().map_or("", String::as_str),
         at(500),
         at(990),
         at(999)
     ))
 }
 
-/// The latencies in microseconds of the requests that were due within the window.
+/// The latencies in microseconds of the requests that were due within the window, and what came
+/// in place of the upstream's answers.
 fn on_time(
     mut client: Client,
+    address: &str,
+    path: Option<&str>,
     first: Instant,
     gap: Duration,
     window: (Instant, Instant),
-) -> Result<Vec<f64>> {
-    let request = b"GET / HTTP/1.1\r\nhost: bench\r\n\r\n";
-    let mut latencies = Vec::new();
+) -> Result<(Vec<f64>, Vec<String>)> {
+    let expected = path.map(bytes);
+    let (mut latencies, mut wrong) = (Vec::new(), Vec::new());
     let mut due = first;
     while due < window.1 {
+        let request = match path {
+            None => "GET / HTTP/1.1\r\nhost: bench\r\n\r\n".to_owned(),
+            Some(path) => {
+                let (process, moment) = (std::process::id(), due.duration_since(first).as_micros());
+                let key = format!("{process}-{:?}-{moment}", thread::current().id());
+                format!("GET {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\n\r\n")
+            }
+        };
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        client.stream.write_all(request)?;
-        let status = client.answer()?.status;
-        if status != 200 {
-            return Err(format!("answered {status}").into());
+        let sent = client.stream.write_all(request.as_bytes());
+        match sent.map_err(Into::into).and_then(|()| client.answer()) {
+            Ok(Answer { status: 200, length }) if expected.is_none_or(|all| all == length) => {}
+            Ok(Answer { status, length }) => wrong.push(format!("{status} with {length} bytes")),
+            Err(error) => {
+                wrong.push(error.to_string());
+                client = Client::connect(address)?;
+            }
         }
         if due >= window.0 {
             latencies.push(due.elapsed().as_secs_f64() * 1e6);
         }
         due += gap;
     }
-    Ok(latencies)
+    Ok((latencies, wrong))
 }
 
 /// One request for every `step`th of `count` keys; says how many passed and how many were refused.
@@ -202,7 +234,9 @@ fn send_zeros(stream: &mut TcpStream, mut bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// The upstream of large bodies: sends as many bytes as the path says, swallows what is posted.
+/// The upstream of large bodies: sends as many bytes as the path's end says, swallows what is
+/// posted. It never answers `/never`, soon leaves a slow client of `/hasty`, and takes tunnels, in
+/// which it says nothing and does not notice that the other side has left.
 fn serve(address: &str) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     say(&format!(r#"{{"listening":"{address}"}}"#))?;
@@ -212,13 +246,26 @@ fn serve(address: &str) -> Result<()> {
             stream.set_nodelay(true)?;
             let mut client = Client::new(stream);
             while let Some(head) = client.head()? {
-                client.skip(length(&head)?)?;
                 let path = head.split(' ').nth(1).unwrap_or_default();
-                let bytes = if head.starts_with("GET /") {
-                    path.trim_start_matches('/').parse().unwrap_or(0)
-                } else {
-                    0
-                };
+                let is_tunnel = head.contains("\r\nupgrade: ");
+                if is_tunnel {
+                    let accepting = "connection: upgrade\r\nupgrade: websocket";
+                    write!(
+                        client.stream,
+                        "HTTP/1.1 101 Switching Protocols\r\n{accepting}\r\n\r\n"
+                    )?;
+                }
+                if is_tunnel || path.starts_with("/never") {
+                    io::copy(&mut client.stream, &mut io::sink())?;
+                    thread::sleep(if is_tunnel { PATIENCE } else { Duration::ZERO });
+                    return Ok(());
+                }
+                if path.starts_with("/hasty") {
+                    client.stream.set_read_timeout(Some(HASTE))?;
+                    client.stream.set_write_timeout(Some(HASTE))?;
+                }
+                client.skip(length(&head)?)?;
+                let bytes = if head.starts_with("GET /") { bytes(path) } else { 0 };
                 write!(client.stream, "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n")?;
                 send_zeros(&mut client.stream, bytes)?;
             }
@@ -226,6 +273,11 @@ fn serve(address: &str) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// The length of the body at a path: the number at its end.
+fn bytes(path: &str) -> u64 {
+    path.rsplit('/').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// One end of a connection, with what was read from it and not yet used.
