@@ -32,7 +32,7 @@ pub(super) async fn join(
     times: &ClientTimes,
     mut news: Receiver<bool>,
 ) -> TunnelEnd {
-    let Switched { client, server, mut permit, lease: _lease } = switched;
+    let Switched { client, server, mut permit, lease } = switched;
     // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else {
         return TunnelEnd::Closed;
@@ -67,7 +67,12 @@ pub(super) async fn join(
             return end;
         }
         tokio::select! {
-            _ = copying.as_mut() => return TunnelEnd::Closed,
+            copied = copying.as_mut() => {
+                if copied.is_err() {
+                    lease.abandon();
+                }
+                return TunnelEnd::Closed;
+            }
             // `FAR` stands in for a time that the clock cannot express.
             () = sleep_until(due.unwrap_or(now + FAR)) => {}
             () = ended.notified() => {}

@@ -176,6 +176,13 @@ impl ConnectionLease {
         }
     }
 
+    /// The client's side of the tunnel has broken. The server's side ends by a reset, so that it leaves no port unusable.
+    pub(crate) fn abandon(&self) {
+        if let Connection::Http1(connection) = &self.connection {
+            connection.watched.abandon();
+        }
+    }
+
     /// The server broke its answer off.
     pub(crate) fn broke_off(&self, error: &dyn Display) {
         let server = &self.in_flight.server;

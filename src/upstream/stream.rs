@@ -58,6 +58,11 @@ impl SocketState {
         self.busy.store(false, Ordering::Relaxed);
     }
 
+    /// What the connection carries has broken: nothing more has to arrive.
+    pub(super) fn abandon(&self) {
+        self.busy.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,12 @@
 //! Connections that change to another protocol.
 
-use std::io::{BufReader, Read as _, Write as _};
+use std::io::{BufReader, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use crate::support::client::{Connection, get};
 use crate::support::http2::Client;
@@ -135,6 +138,31 @@ fn deaf(said: &'static [u8]) -> (Upstream, Sender<()>) {
         }
     });
     (server, end)
+}
+
+/// A regression: each client that reset its tunnel left a port of this machine unusable for a minute.
+#[test]
+fn a_tunnel_that_its_client_resets_is_reset() {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        if read_head(&mut reader).is_none() {
+            return;
+        }
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+              sec-websocket-accept: y\r\n\r\nwelcome",
+        );
+        let _ = tell.send(reader.read(&mut [0; 10]).map_err(|error| error.kind()));
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let client = upgraded(&proxy);
+    SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Err(ErrorKind::ConnectionReset));
+    let client = upgraded(&proxy);
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Ok(0), "an end is an end");
 }
 
 /// A regression: a tunnel whose client had gone lived as long as a silent one may, with its slots and connections.
