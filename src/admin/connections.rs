@@ -40,7 +40,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of the endpoint.
-pub(super) struct Connections {
+pub(super) struct AdminConnections {
     /// A permit for each further connection.
     permits: Arc<Semaphore>,
     strangers: Mutex<Strangers>,
@@ -55,13 +55,13 @@ struct Strangers {
     next: u64,
 }
 
-impl Default for Connections {
+impl Default for AdminConnections {
     fn default() -> Self {
         Self { permits: Arc::new(Semaphore::new(MOST)), strangers: Mutex::default() }
     }
 }
 
-impl Connections {
+impl AdminConnections {
     /// A permit for one more connection.
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         if self.permits.available_permits() == 0

@@ -29,7 +29,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
-use self::connections::Connections;
+use self::connections::AdminConnections;
 pub(crate) use self::connections::listen;
 use self::families::Scrape;
 use self::limits::LimitPath;
@@ -60,7 +60,7 @@ pub(crate) struct Admin {
     started: Timestamp,
     pulse: Pulse,
     marks: Mutex<Marks>,
-    connections: Connections,
+    connections: AdminConnections,
     /// The machine's name.
     host: String,
 }
@@ -74,7 +74,7 @@ impl Admin {
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
         let (started, pulse) = (process.clock.now(), Pulse::new(&process));
-        let (store, connections) = (OnceLock::new(), Connections::default());
+        let (store, connections) = (OnceLock::new(), AdminConnections::default());
         let (marks, host) = (Mutex::default(), process::host());
         Self {
             process,

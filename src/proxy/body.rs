@@ -25,7 +25,7 @@ use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::OnAbort;
 use crate::throttle::Permit;
-use crate::upstream::body::{BodyEnd, BodyFault, Piece};
+use crate::upstream::body::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
@@ -297,13 +297,13 @@ impl Drop for ResponseBody {
 }
 
 impl Body for ResponseBody {
-    type Data = Piece;
+    type Data = BodyPiece;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<BodyPiece>, io::Error>>> {
         let this = &mut *self;
         let frame = match this.rest.is_empty() {
             // A panic ends this response, and not the other requests of the connection.
@@ -320,7 +320,7 @@ impl Body for ResponseBody {
                 if !this.uptake.is_empty() && piece.len() > MOST_AT_ONCE {
                     this.rest = piece.split_off(MOST_AT_ONCE);
                 }
-                Piece::new(piece, this.uptake.clone())
+                BodyPiece::new(piece, this.uptake.clone())
             })
         })
     }

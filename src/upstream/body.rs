@@ -113,18 +113,18 @@ enum Progress {
 /// A piece of a body on its way out. hyper may hold a long piece for minutes: it takes away what the socket
 /// takes and, over HTTP/2, what the receiver's window lets pass. That the piece shrinks is noted.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct BodyPiece {
     bytes: Bytes,
     body: BodyEnd,
 }
 
-impl Piece {
+impl BodyPiece {
     pub(crate) fn new(bytes: Bytes, body: BodyEnd) -> Self {
         Self { bytes, body }
     }
 }
 
-impl Buf for Piece {
+impl Buf for BodyPiece {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -343,13 +343,13 @@ impl Streamed {
 }
 
 impl Body for RequestBody {
-    type Data = Piece;
+    type Data = BodyPiece;
     type Error = BodyFault;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, BodyFault>>> {
+    ) -> Poll<Option<Result<Frame<BodyPiece>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut body.source).poll_frame(cx) else {
             body.end.await_sender();
@@ -381,7 +381,7 @@ impl Body for RequestBody {
                         let progress = if ended { Progress::Reached } else { Progress::Offered };
                         body.end.note(&frame, progress(Instant::now()));
                         let frame = body.limit_trailers(frame);
-                        Some(Ok(frame.map_data(|bytes| Piece::new(bytes, body.end.clone()))))
+                        Some(Ok(frame.map_data(|bytes| BodyPiece::new(bytes, body.end.clone()))))
                     }
                 }
             }

@@ -43,7 +43,7 @@ use self::connect::{ConnectionSource, Connector};
 use self::connection::{Connection, NoHead};
 use self::health::{ClientId, LONGEST_PAUSE, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
-use self::pool::{Pool, Shown};
+use self::pool::{Pool, ShownProtocol};
 use self::retry::{RetryBudget, asked_pause, is_idempotent};
 use self::server::{InFlight, Server};
 use crate::plan::{Scheme, UpstreamSpec};
@@ -240,7 +240,7 @@ impl Upstream {
                 && matches!(wanted, Wanted::Any | Wanted::Http2)
                 && server.address.scheme == Scheme::Https;
             if changes {
-                server.pool.note(Some(Shown::Http1Required));
+                server.pool.note(Some(ShownProtocol::Http1Required));
             }
             let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
@@ -385,7 +385,7 @@ impl Upstream {
                         Connection::Http2(shared)
                     }
                     Ok(Connection::Http1(_)) | Err(_) => {
-                        server.pool.note(Some(Shown::NoHttp2));
+                        server.pool.note(Some(ShownProtocol::NoHttp2));
                         Connection::Http1(ordinary)
                     }
                 }

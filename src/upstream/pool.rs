@@ -42,12 +42,12 @@ struct PooledConnections {
     has_shared: bool,
     /// What the server has shown, with the time of the last [`Pool::prune`] before. It is forgotten after
     /// [`LONGEST_LIFE`].
-    shown: Option<(Instant, Shown)>,
+    shown: Option<(Instant, ShownProtocol)>,
 }
 
 /// What a server has shown of its protocols, beyond its choice in the TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ShownProtocol {
     /// It has demanded HTTP/1.1 for a request that came over HTTP/2.
     Http1Required,
     /// It does not speak HTTP/2.
@@ -59,8 +59,8 @@ impl PooledConnections {
     /// HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
     fn wanted(&self, wanted: Wanted) -> Wanted {
         match (wanted, self.shown) {
-            (Wanted::Any, Some((_, Shown::Http1Required))) => Wanted::Http1,
-            (Wanted::Http2, Some((_, Shown::NoHttp2))) => Wanted::Any,
+            (Wanted::Any, Some((_, ShownProtocol::Http1Required))) => Wanted::Http1,
+            (Wanted::Http2, Some((_, ShownProtocol::NoHttp2))) => Wanted::Any,
             (wanted, _) => wanted,
         }
     }
@@ -139,7 +139,7 @@ impl Pool {
     }
 
     /// Remembers for some minutes what the server has shown; `None` forgets it.
-    pub(super) fn note(&self, shown: Option<Shown>) {
+    pub(super) fn note(&self, shown: Option<ShownProtocol>) {
         let mut kept = self.kept.lock();
         kept.shown = shown.map(|shown| (kept.swept, shown));
     }
@@ -246,7 +246,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_demand_for_http_1_1_is_forgotten_after_a_time() {
         let pool = Pool::default();
-        pool.note(Some(Shown::Http1Required));
+        pool.note(Some(ShownProtocol::Http1Required));
         pass(&pool, LONGEST_LIFE - SWEEP).await;
         assert_eq!(pool.wanted(Wanted::Any), Wanted::Http1);
         assert_eq!(pool.wanted(Wanted::Http2), Wanted::Http2);
