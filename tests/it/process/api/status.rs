@@ -191,11 +191,14 @@ fn the_history_adds_up() {
         numbers.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).sum()
     };
     send(&proxy, "a", 5);
-    wait_until("there is a point", || {
-        let history = read(proxy.admin(), "/api/history");
-        !history["ends_ms"].as_array().unwrap().is_empty()
+    // A point may come between two of the requests.
+    let mut history = Value::Null;
+    wait_until("all requests are in the points", || {
+        history = read(proxy.admin(), "/api/history");
+        let points = history["ends_ms"].as_array().unwrap().len();
+        let rejected = || sum(&named(&history, "limits", "user")["rejected"]);
+        points > 0 && rejected() == 3
     });
-    let history = read(proxy.admin(), "/api/history");
     let user = named(&history, "limits", "user");
     assert_eq!((sum(&user["allowed"]), sum(&user["rejected"])), (2, 3));
     let route = named(&history, "routes", "/{*rest}");
