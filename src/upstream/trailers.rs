@@ -30,8 +30,8 @@ pub(crate) fn list_size(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
-/// The bound for h2, where trailers have at most `most` bytes as they come. Huffman's code makes eight bits of five
-/// at best (RFC 7541, B). The rest is for the 32 bytes of each field.
+/// The bound that h2 gets, if trailers may have at most `most` bytes on the wire. h2 counts decoded bytes: the shortest
+/// Huffman code stands for eight bits with five (RFC 7541, B), and each field counts 32 bytes more.
 pub(crate) fn list_bound(most: usize) -> u32 {
     u32::try_from(most.saturating_mul(2).saturating_add(64 * 1024)).unwrap_or(u32::MAX)
 }
