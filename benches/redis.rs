@@ -155,7 +155,6 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(5),
             max_keys: 1_000,
-            ..StoreSpec::default()
         };
         let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
         let keys = (0..KEYS)

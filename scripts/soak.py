@@ -77,7 +77,6 @@ request_id = "x-request-id"
 listen = "127.0.0.1:{admin}"
 [store]
 url = "redis://127.0.0.1:{redis}"
-prefetch = "auto"
 [upstreams.api]
 servers = {json.dumps([f"http://127.0.0.1:{api}" for api in apis])}
 health = {{ path = "/healthz", interval = "500ms" }}

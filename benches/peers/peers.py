@@ -41,8 +41,6 @@ class Setup:
     redis: int | None = None
     # That Redis belongs to a cluster. tidegate alone can.
     cluster: bool = False
-    # Tokens of a busy key are fetched from Redis in advance. tidegate alone can.
-    prefetch: bool = False
     # Limits of each request. tidegate alone knows more than one.
     limits_each: int = 1
 

@@ -31,8 +31,6 @@ def prepare(binary, directory, setup, port):
         routes.append(f'[[routes]]\npath = "{prefix}/{{*rest}}"\n{action}\nlimits = [{used}]\n')
     scheme = "redis-cluster" if setup.cluster else "redis"
     redis = "" if setup.redis is None else f'url = "{scheme}://127.0.0.1:{setup.redis}"\n'
-    if setup.prefetch:
-        redis += 'prefetch = "auto"\n'
     listen = f'listen = "127.0.0.1:{port}"'
     if setup.tls is not None:
         pair = f'{{ cert = "{setup.tls.cert}", key = "{setup.tls.key}" }}'

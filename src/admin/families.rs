@@ -130,7 +130,6 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("gauge", "tidegate_prefetched_keys", "Keys for which tokens were fetched and are not spent.", |scrape, page| page.number(&scrape.store.prefetched_keys)),
     ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| {
         for server in &scrape.servers {
             page.sample(&[("server", &server.name)], &u8::from(server.is_up));
@@ -271,7 +270,6 @@ limits = ["per-client", "off", "slots"]
                 keys: 3,
                 shared_uses: 6,
                 forgotten: 10,
-                prefetched_keys: 0,
                 unsettled: 7,
                 decided_without: 8,
                 refused_without: 9,
@@ -360,7 +358,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 34);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 33);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

@@ -208,18 +208,6 @@ pub struct StoreSpec {
     pub timeout: Duration,
     /// The most buckets in this process's memory, at least 1.
     pub max_keys: usize,
-    /// Whether tokens of busy keys are taken from Redis in advance.
-    pub prefetch: PrefetchMode,
-}
-
-/// `store.prefetch`: whether tokens of busy keys are taken from Redis in advance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PrefetchMode {
-    /// Redis is asked for each request.
-    #[default]
-    Off,
-    /// Tokens of a busy key are taken in batches.
-    Auto,
 }
 
 /// Where buckets live.

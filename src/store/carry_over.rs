@@ -1,6 +1,5 @@
 //! Copies what Redis says of a bucket into a bucket of this process. While Redis is away, the process decides
-//! by its own buckets. Because of the copy these buckets do not begin full. `outage` and `prefetch` call
-//! this file.
+//! by its own buckets. Because of the copy these buckets do not begin full. `outage` calls this file.
 
 use std::sync::atomic::Ordering;
 
@@ -16,33 +15,15 @@ use crate::plan::OnStoreError;
 pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timestamp) {
     for claim in claims {
         let Some(Decision { remaining, .. }) = claim.decision else { continue };
-        match (claim.party, claim.figures) {
-            (Party::Redis, _) => write_known(shared, &claim.question(), remaining, now),
-            (Party::Limiter, Some(LimiterFigures { capacity, .. })) => {
-                let used = capacity.saturating_sub(remaining);
-                write_share(shared, &claim.question(), used, capacity, now);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Notes that this many tokens remain in Redis. If the limit's `on_store_error` is `local`, the bucket of this
-/// process gets this process's share of the used tokens.
-pub(super) fn write_known(
-    shared: &ProcessStore,
-    ask: &BucketAsk<'_>,
-    remaining: u64,
-    now: Timestamp,
-) {
-    let Ask { algorithm, cost, .. } = ask.ask;
-    // Only Redis knows the times of a list's entries and the holders of slots.
-    let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
-    let used = shared.asked(ask.spec, &ask.ask).algorithm.capacity().saturating_sub(remaining);
-    if !is_list && used > cost.get() {
-        // The reserve (see `reserve`) counts as used.
-        let capacity = algorithm.capacity();
-        write_share(shared, ask, capacity.saturating_sub(remaining), capacity, now);
+        let capacity = match (claim.party, claim.figures, &claim.ask.algorithm) {
+            // Only Redis knows the times of a list's entries and the holders of slots.
+            (Party::Redis, _, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => continue,
+            (Party::Redis, _, algorithm) => algorithm.capacity(),
+            (Party::Limiter, Some(LimiterFigures { capacity, .. }), _) => capacity,
+            _ => continue,
+        };
+        let used = capacity.saturating_sub(remaining);
+        write_share(shared, &claim.question(), used, capacity, now);
     }
 }
 

@@ -4,9 +4,8 @@
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
 //! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
 //! asks one party after the other, and decides what happens while Redis is away. `carry_over` writes what
-//! Redis says into the buckets that decide then. `known` has the refusals that need no question to Redis, and
-//! `prefetch` the tokens that were taken in advance. `claim` holds what a limit gave until it is kept, settled
-//! or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
+//! Redis says into the buckets that decide then. `known` has the refusals that need no question to Redis.
+//! `claim` holds what a limit gave until it is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
 //! set since the start.
 //!
 //! `nodes` knows the Redis servers and whether they decide, and `name` the names of the keys there. `error` says why
@@ -25,10 +24,8 @@ mod name;
 mod nodes;
 mod notices;
 mod outage;
-mod prefetch;
 mod process;
 mod redis;
-mod reserve;
 mod running;
 #[cfg(test)]
 mod simulation;
@@ -49,7 +46,6 @@ use self::memory::ReceiptUse;
 pub use self::name::BucketKey;
 pub(crate) use self::name::{BucketName, kept, stored_text};
 pub(crate) use self::nodes::ClusterServer;
-use self::prefetch::Prefetch;
 pub use self::process::{Counters, ProcessStore};
 use self::redis::Redis;
 pub(crate) use self::redis::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
@@ -72,7 +68,6 @@ pub struct Store {
     shared: Arc<ProcessStore>,
     redis: Option<Redis>,
     known: KnownRefusals,
-    prefetch: Arc<Prefetch>,
     display: KeyDisplay,
     /// The table of overrides that this worker knows, with its number.
     running: Mutex<(u64, Arc<RunningTable>)>,
@@ -86,14 +81,8 @@ impl Store {
     pub fn new(shared: Arc<ProcessStore>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis =
             shared.redis.as_ref().map(|nodes| Redis::new(nodes, &spec.prefix, Arc::clone(&shared)));
-        let (known, prefetch) = (KnownRefusals::default(), Arc::default());
-        shared.stores.fetch_add(1, Ordering::Relaxed);
-        let running = Mutex::default();
-        let store = Arc::new(Self { shared, redis, known, prefetch, display, running });
-        if store.redis.is_some() {
-            tokio::spawn(prefetch::keep(Arc::downgrade(&store), Arc::clone(&store.shared)));
-        }
-        store
+        let (known, running) = (KnownRefusals::default(), Mutex::default());
+        Arc::new(Self { shared, redis, known, display, running })
     }
 
     /// `now` by both clocks. In this process, windows that begin with the clock follow the time of day.
@@ -174,12 +163,6 @@ impl Store {
     /// What a bucket in this process would decide, as [`Store::peek`].
     pub(crate) fn peek_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
         self.shared.memory.look(ask, self.both(now))
-    }
-
-    /// The most tokens that a request can ever take from the ask's bucket.
-    pub(crate) fn capacity(&self, ask: &BucketAsk<'_>) -> u64 {
-        let asked = self.redis_of(ask).map(|_| self.shared.asked(ask.spec, &ask.ask));
-        asked.unwrap_or(ask.ask).algorithm.capacity()
     }
 
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
@@ -272,13 +255,10 @@ impl Store {
         }
     }
 
-    /// Gives back the tokens that were fetched and not spent.
-    ///
     /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
     /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
-            self.prefetch.give_back(self);
             redis.queue.told().await;
         }
     }
@@ -304,9 +284,7 @@ impl Store {
             redis.forget(ask).await?;
         }
         self.shared.memory.forget(ask);
-        let bucket = self.shared.memory.identity(ask);
-        self.known.forget_bucket(&bucket);
-        self.prefetch.forget_bucket(&bucket);
+        self.known.forget_bucket(&self.shared.memory.identity(ask));
         // Without this, known refusals end by themselves soon. The bucket is new in any case, so the answer must not
         // be that nothing was done.
         if let Some(redis) = redis
@@ -330,11 +308,4 @@ fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back =
         |claim: &&mut Claim<'_>| claim.ask.max_wait > MaxWait::NONE || claim.is_held_to_the_end();
     if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.shared.stores.fetch_sub(1, Ordering::Relaxed);
-        self.prefetch.wake();
-    }
 }

@@ -12,14 +12,15 @@ use super::current_limits::CurrentLimits;
 use super::memory::{Memory, OverCount};
 use super::nodes::{ClusterServer, RedisNodes};
 use super::notices::Notices;
-use super::reserve::{LEASE, Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
 use crate::limit::Scope;
-use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
 use crate::observe::repeated::UnsettledCosts;
-use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, PrefetchMode, StoreLocation, StoreSpec};
+use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, StoreLocation, StoreSpec};
+
+/// A process that died counts for this long in Redis, and as long again in each process.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct ProcessStore {
@@ -43,13 +44,6 @@ pub struct ProcessStore {
     pub(super) processes: AtomicU64,
     /// When Redis last named as many processes as are known, or more.
     highest_at: Mutex<Instant>,
-    pub(super) presence: Presence,
-    /// The stores of this process, one for each worker.
-    pub(super) stores: AtomicU64,
-    /// `store.prefetch`.
-    prefetches: AtomicBool,
-    /// The keys for which tokens are held.
-    pub(super) prefetched_keys: AtomicU64,
 }
 
 /// Numbers for metrics.
@@ -65,8 +59,6 @@ pub struct Counters {
     pub processes: u64,
     /// Requests that were refused without Redis, because the refusal was known.
     pub known_refusals: u64,
-    /// Keys for which tokens were fetched from Redis and are not spent.
-    pub prefetched_keys: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
     /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
@@ -103,21 +95,16 @@ impl ProcessStore {
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
             highest_at: Mutex::new(Instant::now()),
-            presence: Presence::default(),
-            stores: AtomicU64::new(0),
-            prefetches: AtomicBool::new(false),
-            prefetched_keys: AtomicU64::new(0),
         };
         shared.adjust(spec);
         Arc::new(shared)
     }
 
-    /// Takes over the settings that may change while the process runs: `timeout`, `max_keys` and `prefetch`.
+    /// Takes over the settings that may change while the process runs: `timeout` and `max_keys`.
     pub(crate) fn adjust(&self, spec: &StoreSpec) {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
-        self.prefetches.store(spec.prefetch == PrefetchMode::Auto, Ordering::Relaxed);
     }
 
     /// Takes over the limits of the start or of a reload. Requests that began before are settled by these limits'
@@ -182,7 +169,6 @@ impl ProcessStore {
             forgotten: self.memory.full.forgotten.load(Ordering::Relaxed),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
-            prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
             unsettled: self.unsettled.total(),
             redis_up: redis.map(|redis| redis.are_up()),
         }
@@ -208,23 +194,13 @@ impl ProcessStore {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.health.counts.errors())
     }
 
-    /// Whether tokens are fetched from Redis in advance.
-    pub(super) fn prefetches(&self) -> bool {
-        self.prefetches.load(Ordering::Relaxed)
-    }
-
-    /// The ask as Redis decides on it.
-    pub(super) fn asked(&self, spec: &LimitSpec, ask: &Ask) -> Ask {
-        if self.prefetches() { without_reserve(spec, ask) } else { *ask }
-    }
-
     /// This process takes over from one that knew this many processes, and Redis may be away.
     pub(crate) fn begin_with_processes(&self, known: u64) {
         self.processes.store(known.max(1), Ordering::Relaxed);
     }
 
-    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
-    pub(super) fn count_processes(&self, held: u64, sent: Instant, now: Instant) {
+    /// Redis has counted `held` processes.
+    pub(super) fn count_processes(&self, held: u64, now: Instant) {
         let mut highest_at = self.highest_at.lock();
         // A Redis that lost its data knows few processes until each has announced itself again.
         let known = self.processes.load(Ordering::Relaxed);
@@ -232,7 +208,6 @@ impl ProcessStore {
             self.processes.store(held.max(1), Ordering::Relaxed);
             *highest_at = now;
         }
-        self.presence.note(sent);
     }
 
     pub(super) fn timeout(&self) -> Duration {

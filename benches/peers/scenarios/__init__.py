@@ -15,7 +15,6 @@ ALL = {
     "idle": memory.idle,
     "redis": redis.redis,
     "shared": shared.plain,
-    "shared-prefetch": shared.prefetch,
     "shared-header": shared.header,
     "shared-reject": shared.reject,
     "shared-cluster": shared.cluster,

@@ -1,7 +1,6 @@
 """Limits shared through Redis, beside nginx with lua: neither haproxy nor Envoy keeps one there by
 itself."""
 
-import time
 from dataclasses import replace
 
 import check
@@ -13,10 +12,6 @@ from redis_server import RedisCluster, RedisServer
 
 from .saturated import KEYS, busy, verify
 from .steady import at_fixed_rate
-
-
-# Seconds after its start in which tidegate fetches nothing in advance, and one more.
-SETTLED = 13
 
 
 def together(sample):
@@ -42,15 +37,6 @@ def plain(bench):
     verify(bench, proxies, check.forwards, check.keeps_upstream, _asks)
     table = _measure(bench, proxies, Saturate(bench.seconds))
     return "\n".join([table, at_fixed_rate(bench, upstream, proxies)])
-
-
-def prefetch(bench):
-    """As `shared` without the latency; tidegate fetches tokens in advance (`prefetch = "auto"`)."""
-    upstream = bench.upstream()
-    proxies = _start(bench, Setup(upstream=upstream.port, prefetch=True))
-    verify(bench, proxies, check.forwards, check.keeps_upstream, _asks)
-    time.sleep(SETTLED)
-    return _measure(bench, proxies, Saturate(bench.seconds))
 
 
 def header(bench):

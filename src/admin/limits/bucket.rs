@@ -112,11 +112,7 @@ impl Admin {
             Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
             _ => u64::MAX,
         };
-        // Less than the burst where some of it is set aside for batches.
-        let capacity = match is_here {
-            true => ask.ask.algorithm.capacity(),
-            false => self.store().await.capacity(ask),
-        };
+        let capacity = ask.ask.algorithm.capacity();
         let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
         let ask = BucketAsk { ask: Ask { cost, ..ask.ask }, ..*ask };
         let decision = self.look(&ask, is_here).await?;

@@ -186,7 +186,6 @@ function showStore() {
     ["Keys in this process", short(store.memory_keys)],
     isRedis && ["Proxies that share it", String(store.processes)],
     isRedis && ["Rejected without asking it", short(store.known_refusals_total)],
-    isRedis && ["Keys with tokens in advance", short(store.prefetched_keys)],
     isRedis && ["While it was away", `${short(store.decided_without_total)} decided here, ${short(store.refused_without_total)} rejected with 503`],
     ...store.servers.map((server) => [element("span", { className: server.up ? "up" : "down" }, server.name), `p99 ${short(server.p99_ms)} ms`]),
     ["Errors", counts(store.errors) || "none"],

@@ -38,7 +38,6 @@ impl Scene<'_> {
             "servers": servers,
             "processes": counters.processes,
             "memory_keys": counters.keys,
-            "prefetched_keys": counters.prefetched_keys,
             "known_refusals_total": counters.known_refusals,
             "decided_without_total": counters.decided_without,
             "refused_without_total": counters.refused_without,

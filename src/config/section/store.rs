@@ -3,11 +3,11 @@
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{
-    Settings, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
+    Settings, at, compared, fields, one_word, parsed, plain, read, spellings, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Mask, Shape, field};
-use crate::plan::{OnStoreError, PrefetchMode, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
+use crate::plan::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
 
@@ -25,11 +25,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::Whole(1, 1_000_000_000), Value("1000000"),
         "buckets in this process's memory; when they are reached, limits with more than their share lose buckets first"),
-    &word(at!(prefetch), Value("\"off\""),
-        "whether the tokens of a busy key are fetched from Redis in batches"),
 ];
-
-words!(PrefetchMode { "off" => Off, "auto" => Auto });
 
 words!(OnStoreError { "local" => Local, "allow" => Allow, "reject" => Reject });
 

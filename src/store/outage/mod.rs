@@ -49,9 +49,6 @@ pub(super) fn take_here<'q>(
         store.take_locally(claims, moment);
         return None;
     }
-    if store.prefetch.spend(store, claims, moment) {
-        return None;
-    }
     redis.find_places(claims);
     store.known.refuse(&store.shared, claims, moment.time)
 }
@@ -132,7 +129,6 @@ impl RedisRequest<'_> {
         }
         self.ask_process(claims);
         store.known.note(&store.shared.memory, claims, moment.time, self.asker.as_ref());
-        store.prefetch.note(store, claims, moment);
         self.end(claims);
         carry_over::note(&self.store.shared, claims, self.moment.present());
         Ok(())

@@ -29,7 +29,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{AskReply, Call, Request, SCRIPT};
+use self::call::{Call, Request, SCRIPT};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
@@ -39,11 +39,10 @@ use super::claim::{BucketAsk, BucketReceipt, Claim, Moment, Party, RedisPlace, S
 use super::memory::ReceiptUse;
 use super::name::BucketName;
 use super::nodes::{HashSlot, RedisNodes, keep_map};
-use super::prefetch::Fetched;
 use super::{ProcessStore, Store, StoreError};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
 
 pub(super) use self::call::Verb;
@@ -152,7 +151,7 @@ impl Redis {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
                 let holder = claim.slot().map(|slot| self.leases.holder(slot));
-                call.ask_for(holder, verb, &self.shared.asked(claim.spec, &claim.ask), name);
+                call.ask_for(holder, verb, &claim.ask, name);
             }
         });
         let answer = match verb {
@@ -197,32 +196,13 @@ impl Redis {
             let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.deadline()).await;
             return asked.map(|(decision, _)| decision);
         }
-        let reply = self.ask_alone(ask, Verb::Look, false).await?;
-        reply.decision.ok_or(StoreError::WrongType)
-    }
-
-    /// Asks about one bucket by a request of its own.
-    async fn ask_alone(
-        &self,
-        ask: &BucketAsk<'_>,
-        verb: Verb,
-        receipts: bool,
-    ) -> Result<AskReply, StoreError> {
-        let one = Request { asks: 1, receipts };
+        let one = Request { asks: 1, receipts: false };
         let mut awaited = self.queue.begin(self.slot(ask), one, self.deadline(), |call| {
-            let asked = self.shared.asked(ask.spec, &ask.ask);
-            call.ask(verb, &asked, |name| self.write_name(ask, name));
+            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
         });
-        awaited.answer().await?.first().copied().ok_or(StoreError::Nonsense)
-    }
-
-    /// Takes the ask's cost, if the bucket has this many tokens.
-    pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
-        let reply = self.ask_alone(ask, Verb::Take, true).await?;
-        let decision = reply.decision.ok_or(StoreError::WrongType)?;
-        let is_given = decision.outcome == Outcome::Allow;
-        let receipt = reply.receipt.filter(|_| is_given);
-        Ok(receipt.map(|receipt| Fetched { remaining: decision.remaining, receipt }))
+        let reply = awaited.answer().await?;
+        let only = reply.first().ok_or(StoreError::Nonsense)?;
+        only.decision.ok_or(StoreError::WrongType)
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken

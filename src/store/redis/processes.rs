@@ -20,7 +20,7 @@ use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
 use crate::store::error::refusal;
 use crate::store::nodes::HashSlot;
-use crate::store::reserve::LEASE;
+use crate::store::process::LEASE;
 use crate::store::{ProcessStore, StoreError};
 
 /// The time between two announcements. A process that starts is known to the others after this time.
@@ -89,7 +89,6 @@ async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<P
     let command = call.command();
     let mut setbacks = Setbacks::new();
     loop {
-        let sent = Instant::now();
         let answer = router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await;
         let held = answer.and_then(|reply| {
             let decision = reply.first().and_then(|one| one.decision);
@@ -98,7 +97,7 @@ async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<P
         let now = Instant::now();
         let help = match &held {
             Ok(held) => {
-                shared.count_processes(*held, sent, now);
+                shared.count_processes(*held, now);
                 setbacks.ended();
                 None
             }

@@ -17,7 +17,7 @@ pub(super) struct Bound {
 impl Bound {
     pub(super) fn of(algorithm: &Algorithm) -> Self {
         let Algorithm::TokenBucket(token_bucket::Params { rate, burst }) = algorithm else {
-            panic!("only token buckets are fetched from");
+            panic!("the limit is a token bucket");
         };
         let (gain, token) = (rate.count(), rate.interval());
         Self { gain, token, full: burst.get() * token, missing: 0, at: 0 }

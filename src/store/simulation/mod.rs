@@ -1,11 +1,10 @@
 //! Many nodes that share limits, in one process and on a clock that only the simulation moves. Nothing
 //! sleeps, and a seed gives the same figures each time. `docs/simulation.md` has the results.
 //!
-//! The parts that decide are those of the program: `busy_keys` and `reserve` fetch tokens in advance, `known`
-//! refuses, and the algorithms decide for the shared buckets. The simulation's own parts are what lies around
-//! them: `server` stands for Redis, `node` calls the parts in the order of `outage`, `world` delays and loses
-//! messages and lets nodes die, `traffic` makes the requests. `bound` checks what passes, by its own
-//! arithmetic.
+//! The parts that decide are those of the program: `known` refuses, and the algorithms decide for the shared
+//! buckets. The simulation's own parts are what lies around them: `server` stands for Redis, `node` calls the
+//! parts of the program, `world` delays and loses messages and lets nodes die, `traffic` makes the requests.
+//! `bound` checks what passes, by its own arithmetic.
 
 mod bound;
 mod node;
@@ -40,8 +39,6 @@ enum Strategy {
     Exact,
     /// Known refusals.
     Known,
-    /// Known refusals, and requests for which tokens are held.
-    Prefetch,
 }
 
 /// One simulation.
@@ -55,9 +52,8 @@ struct Scenario {
     rate: &'static str,
     burst: u64,
     keys: u32,
-    /// The time that is simulated, and the time at its beginning that counts for no figure.
+    /// The time that is simulated.
     length: Duration,
-    warm_up: Duration,
     /// The mean time for which a node runs without a failure.
     lifetime: Duration,
     /// The mean time for which a node is away after a failure, beyond a second.
@@ -72,13 +68,6 @@ struct Scenario {
 struct Tally {
     requests: u64,
     admitted: u64,
-    /// Requests for keys that are asked for more often than their rate.
-    hot_requests: u64,
-    hot_admitted: u64,
-    /// Requests that were refused because no answer came.
-    unanswered: u64,
-    /// Requests that passed by tokens that were held.
-    spent: u64,
     known_refusals: u64,
     /// Known refusals of requests that the server would have let pass.
     wrong_refusals: u64,
@@ -86,16 +75,9 @@ struct Tally {
     late_refusals: u64,
     /// The most microseconds by which a known refusal ends before the server's.
     earliest: u64,
-    /// Questions to the server: for a request, for a batch, or with tokens that go back.
+    /// Questions to the server.
     calls: u64,
-    fetches: u64,
-    /// Tokens that came as batches, and those of them that went back.
-    fetched: u64,
-    returned: u64,
-    /// Nodes that died, and nodes that were stopped for a while.
-    deaths: u64,
-    stops: u64,
-    /// The most tokens by which any key was over its limit in any interval, also in the warm-up.
+    /// The most tokens by which any key was over its limit in any interval.
     excess: u64,
 }
 

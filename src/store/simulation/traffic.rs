@@ -3,7 +3,6 @@
 
 use super::Scenario;
 use super::random::Random;
-use crate::limit::rate::Rate;
 
 /// After this time, in microseconds, other keys become the hot ones.
 const PHASE: u64 = 10_000_000;
@@ -22,8 +21,6 @@ const PAUSE: f64 = 300_000.0;
 pub(super) struct Arrival {
     pub(super) at: u64,
     pub(super) key: usize,
-    /// Without surges the key is asked for more often than its rate.
-    pub(super) hot: bool,
     /// The node to which the request goes.
     pub(super) to: usize,
 }
@@ -35,8 +32,6 @@ pub(super) struct Traffic {
     /// The mean time between two requests.
     gap: f64,
     nodes: usize,
-    /// The number of keys that are hot.
-    hot: usize,
     now: u64,
     surge: Surge,
 }
@@ -51,14 +46,10 @@ struct Surge {
 impl Traffic {
     pub(super) fn new(setting: &Scenario) -> Self {
         let zipf = Zipf::over(setting.keys);
-        let rate: Rate = setting.rate.parse().unwrap();
-        #[allow(clippy::cast_precision_loss, reason = "small figures")]
-        let per_second = rate.count() as f64 * 1_000_000.0 / rate.interval() as f64;
         Self {
             random: Random::new(setting.seed),
             gap: 1_000_000.0 / f64::from(setting.load),
             nodes: setting.nodes,
-            hot: zipf.ranks_above(per_second / f64::from(setting.load)),
             now: 0,
             surge: Surge { until: 0, rank: 0, part: 1.0 },
             zipf,
@@ -81,7 +72,7 @@ impl Traffic {
         let moved = usize::try_from(self.now / PHASE * SHIFT).unwrap();
         let key = (rank + moved) % self.zipf.up_to.len();
         let to = self.random.below(self.nodes);
-        Arrival { at: self.now, key, hot: rank < self.hot, to }
+        Arrival { at: self.now, key, to }
     }
 }
 
@@ -105,11 +96,5 @@ impl Zipf {
     fn rank(&self, random: &mut Random) -> usize {
         let place = random.unit();
         self.up_to.partition_point(|up_to| *up_to <= place).min(self.up_to.len() - 1)
-    }
-
-    /// The number of ranks that have more than this share of all requests.
-    fn ranks_above(&self, share: f64) -> usize {
-        let before = std::iter::once(&0.0).chain(&self.up_to);
-        before.zip(&self.up_to).take_while(|(before, up_to)| *up_to - *before > share).count()
     }
 }

@@ -1,22 +1,15 @@
 //! The course of a simulation: requests arrive, messages travel, nodes fail.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::bound::Bound;
-use super::node::{NodeAnswer, Returned, SimulatedNode, number};
+use super::node::SimulatedNode;
 use super::random::Random;
 use super::server::SimulatedServer;
 use super::traffic::{Arrival, Traffic};
-use super::{Limit, Scenario, Strategy, Tally, micros, time};
-use crate::limit::algorithm::Receipt;
+use super::{Limit, Scenario, Tally, micros, time};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::rate::Cost;
-use crate::store::claim::Moment;
-use crate::store::prefetch::{Fetch, Fetched, WINDOW};
 
 /// After this time a node does not wait for an answer any more: the default of `store.timeout`.
 const TIMEOUT: u64 = 100_000;
@@ -37,35 +30,20 @@ struct NodePlace {
     stopped_until: u64,
 }
 
-/// A message to the server, or the event that no answer to it came.
-#[derive(Clone)]
-enum Question {
-    Request { key: usize, hot: bool },
-    Batch(Rc<Fetch>),
-    Return(Returned),
-    Announcement,
-}
-
-enum ServerReply {
-    Decision(Decision, Option<Receipt>),
-    Processes(u64),
-    None,
-}
-
-#[derive(Clone)]
-struct Message {
+/// A request's question to the server.
+#[derive(Clone, Copy)]
+struct Question {
     place: usize,
     process: u64,
     sent: u64,
-    question: Question,
+    key: usize,
 }
 
 enum WorldEvent {
     /// With the time at which the node hears the answer. `None` where it never does.
-    AtServer(Message, Option<u64>),
-    AtNode(Message, ServerReply),
-    Sweep(usize, u64),
-    Announce(usize, u64),
+    AtServer(Question, Option<u64>),
+    /// The answer, or `None` once the node waits no longer.
+    AtNode(Question, Option<Decision>),
     Failure(usize),
     Start(usize),
 }
@@ -79,8 +57,6 @@ struct World<'s> {
     /// What happens, by its time and a running number.
     events: BTreeMap<(u64, u64), WorldEvent>,
     numbers: u64,
-    /// When the simulation began, by the clock of the process. Only distances from it count.
-    base: Instant,
     now: u64,
     network: Random,
     failures: Random,
@@ -90,13 +66,11 @@ struct World<'s> {
 impl<'s> World<'s> {
     fn new(setting: &'s Scenario) -> Self {
         let limit = Limit::of(setting);
-        let base = Instant::now();
         let keys = limit.keys.len();
-        let asked = SimulatedNode::start(setting.mode).shared.asked(&limit.spec, &limit.ask);
-        let server = SimulatedServer::new(asked, limit.ask, keys);
+        let server = SimulatedServer::new(limit.ask, keys);
         let place = || NodePlace { node: None, process: 0, stopped_until: 0 };
         let mut world = Self {
-            bounds: vec![server.bound(); keys],
+            bounds: vec![Bound::of(&limit.ask.algorithm); keys],
             places: (0..setting.nodes).map(|_| place()).collect(),
             events: BTreeMap::new(),
             numbers: 0,
@@ -107,7 +81,6 @@ impl<'s> World<'s> {
             setting,
             limit,
             server,
-            base,
         };
         for place in 0..setting.nodes {
             let at = world.failures.gap(500_000.0);
@@ -140,19 +113,6 @@ impl<'s> World<'s> {
         self.events.insert((at, self.numbers), event);
     }
 
-    fn at(&self, time: u64) -> Instant {
-        self.base + Duration::from_micros(time)
-    }
-
-    fn moment(&self, at: u64) -> Moment {
-        Moment { time: time(at), at: self.at(at) }
-    }
-
-    /// Whether what happens now counts.
-    fn counts(&self, at: u64) -> bool {
-        at >= micros(self.setting.warm_up)
-    }
-
     fn runs(&self, place: usize) -> bool {
         let place = &self.places[place];
         place.node.is_some() && place.stopped_until <= self.now
@@ -160,41 +120,24 @@ impl<'s> World<'s> {
 
     /// A request comes to its node, or to the next one that runs.
     fn arrive(&mut self, arrival: &Arrival) {
-        let (nodes, &Arrival { key, hot, to, .. }) = (self.setting.nodes, arrival);
+        let (nodes, &Arrival { key, to, .. }) = (self.setting.nodes, arrival);
         let Some(place) = (to..to + nodes).map(|it| it % nodes).find(|it| self.runs(*it)) else {
             return;
         };
-        let (counts, moment) = (self.counts(self.now), self.moment(self.now));
-        if counts {
-            self.figures.requests += 1;
-            self.figures.hot_requests += u64::from(hot);
-        }
-        let Some(node) = &mut self.places[place].node else { return };
-        match node.ask(&self.limit, key, moment) {
-            NodeAnswer::Passes(to_fetch) => {
-                self.admit(key);
-                self.count_admitted(self.now, hot);
-                self.figures.spent += u64::from(counts);
-                to_fetch.into_iter().for_each(|fetch| self.fetch(place, fetch));
-            }
-            NodeAnswer::Refuses { retry_after } => {
-                self.figures.known_refusals += u64::from(counts);
+        self.figures.requests += 1;
+        let Some(node) = &self.places[place].node else { return };
+        match node.refuse(&self.limit, key, time(self.now)) {
+            Some(retry_after) => {
+                self.figures.known_refusals += 1;
                 self.check_refusal(key, micros(retry_after));
             }
-            NodeAnswer::Asks => self.send(place, Question::Request { key, hot }),
+            None => self.ask(place, key),
         }
     }
 
     /// The request passes at this moment.
     fn admit(&mut self, key: usize) {
         self.figures.excess = self.figures.excess.max(self.bounds[key].admit(self.now));
-    }
-
-    fn count_admitted(&mut self, arrived: u64, hot: bool) {
-        if self.counts(arrived) {
-            self.figures.admitted += 1;
-            self.figures.hot_admitted += u64::from(hot);
-        }
     }
 
     /// Compares a known refusal with what the server would say now.
@@ -209,25 +152,19 @@ impl<'s> World<'s> {
         self.figures.earliest = self.figures.earliest.max(wait.saturating_sub(known));
     }
 
-    fn fetch(&mut self, place: usize, fetch: Fetch) {
-        self.figures.fetches += u64::from(self.counts(self.now));
-        self.send(place, Question::Batch(Rc::new(fetch)));
-    }
-
-    /// Sends a message. Its way, and whether it or its answer is lost, is known at once.
-    fn send(&mut self, place: usize, question: Question) {
-        let is_announcement = matches!(question, Question::Announcement);
-        self.figures.calls += u64::from(self.counts(self.now) && !is_announcement);
+    /// Asks the server. The way of the question, and whether it or its answer is lost, is known at once.
+    fn ask(&mut self, place: usize, key: usize) {
+        self.figures.calls += 1;
         let process = self.places[place].process;
-        let message = Message { place, process, sent: self.now, question };
+        let question = Question { place, process, sent: self.now, key };
         let (there, back) = (self.delay(), self.delay());
         let answered = there.zip(back).map(|(there, back)| there + back);
         let answered = answered.filter(|delay| *delay <= TIMEOUT).map(|delay| self.now + delay);
         if let Some(there) = there {
-            self.put(self.now + there, WorldEvent::AtServer(message.clone(), answered));
+            self.put(self.now + there, WorldEvent::AtServer(question, answered));
         }
         if answered.is_none() {
-            self.put(self.now + TIMEOUT, WorldEvent::AtNode(message, ServerReply::None));
+            self.put(self.now + TIMEOUT, WorldEvent::AtNode(question, None));
         }
     }
 
@@ -242,42 +179,22 @@ impl<'s> World<'s> {
 
     fn happen(&mut self, event: WorldEvent) {
         match event {
-            WorldEvent::AtServer(message, answered) => self.serve(message, answered),
-            WorldEvent::AtNode(message, reply) => {
-                let place = message.place;
-                if message.process == self.places[place].process {
-                    match self.wakes(place) {
-                        Some(at) => self.put(at, WorldEvent::AtNode(message, reply)),
-                        None => self.hear(&message, reply),
+            WorldEvent::AtServer(question, answered) => self.serve(question, answered),
+            WorldEvent::AtNode(question, decision) => {
+                let place = &self.places[question.place];
+                if question.process != place.process {
+                    return;
+                }
+                match place.stopped_until {
+                    until if until > self.now => {
+                        self.put(until, WorldEvent::AtNode(question, decision));
                     }
+                    _ => self.hear(question, decision),
                 }
             }
-            WorldEvent::Sweep(place, process) if process == self.places[place].process => {
-                let now = self.at(self.now);
-                if let Some(at) = self.wakes(place) {
-                    return self.put(at, WorldEvent::Sweep(place, process));
-                }
-                let Some(node) = &mut self.places[place].node else { return };
-                for returned in node.sweep(now) {
-                    self.give_back(place, returned);
-                }
-                self.put(self.now + micros(WINDOW), WorldEvent::Sweep(place, process));
-            }
-            WorldEvent::Announce(place, process) if process == self.places[place].process => {
-                match self.wakes(place) {
-                    Some(at) => self.put(at, WorldEvent::Announce(place, process)),
-                    None => self.send(place, Question::Announcement),
-                }
-            }
-            WorldEvent::Sweep(..) | WorldEvent::Announce(..) => {}
             WorldEvent::Failure(place) => self.fail(place),
             WorldEvent::Start(place) => self.start(place),
         }
-    }
-
-    /// When this node goes on, where it is stopped.
-    fn wakes(&self, place: usize) -> Option<u64> {
-        Some(self.places[place].stopped_until).filter(|until| *until > self.now)
     }
 
     fn start(&mut self, place: usize) {
@@ -285,10 +202,6 @@ impl<'s> World<'s> {
         self.numbers += 1;
         let process = self.numbers;
         self.places[place] = NodePlace { node: Some(node), process, stopped_until: 0 };
-        self.put(self.now, WorldEvent::Announce(place, process));
-        if self.setting.mode == Strategy::Prefetch {
-            self.put(self.now + micros(WINDOW), WorldEvent::Sweep(place, process));
-        }
         self.plan_failure(place, self.now);
     }
 
@@ -300,90 +213,36 @@ impl<'s> World<'s> {
     /// The node dies, and a new one comes. Or it is stopped, and goes on with what it had.
     fn fail(&mut self, place: usize) {
         let lasts = SECOND + self.failures.gap(mean(self.setting.outage));
-        let counts = u64::from(self.counts(self.now));
         if self.failures.happens(0.5) {
-            self.figures.deaths += counts;
             let failed = &mut self.places[place];
             (failed.node, failed.process) = (None, 0);
             self.put(self.now + lasts, WorldEvent::Start(place));
         } else {
-            self.figures.stops += counts;
             self.places[place].stopped_until = self.now + lasts;
             self.plan_failure(place, self.now + lasts);
         }
     }
 
-    fn serve(&mut self, message: Message, answered: Option<u64>) {
-        let now = self.now;
-        let reply = match &message.question {
-            Question::Request { key, .. } => {
-                let (decision, receipt) = self.server.take(*key, Cost::ONE, now);
-                // The request counts from now on, and not from when its node hears of it.
-                if answered.is_some() && decision.outcome.passes() {
-                    self.admit(*key);
-                }
-                ServerReply::Decision(decision, receipt)
-            }
-            Question::Batch(fetch) => {
-                let ask = fetch.question();
-                let (decision, receipt) =
-                    self.server.take(number(ask.key.shown()), ask.ask.cost, now);
-                ServerReply::Decision(decision, receipt)
-            }
-            Question::Return((key, tokens, receipt)) => {
-                self.server.give_back(*key, *tokens, *receipt, now);
-                ServerReply::None
-            }
-            Question::Announcement => {
-                ServerReply::Processes(self.server.announce(message.process, now))
-            }
-        };
-        if let Some(at) = answered {
-            self.put(at, WorldEvent::AtNode(message, reply));
+    fn serve(&mut self, question: Question, answered: Option<u64>) {
+        let decision = self.server.take(question.key, self.now);
+        let Some(at) = answered else { return };
+        // The request counts from now on, and not from when its node hears of it.
+        if decision.outcome.passes() {
+            self.admit(question.key);
         }
+        self.put(at, WorldEvent::AtNode(question, Some(decision)));
     }
 
-    fn hear(&mut self, message: &Message, reply: ServerReply) {
-        let (place, sent, counts) = (message.place, message.sent, self.counts(message.sent));
-        let (moment, now) = (self.moment(sent), self.at(self.now));
-        let Some(node) = &mut self.places[place].node else { return };
-        match (&message.question, reply) {
-            (Question::Request { key, hot }, ServerReply::Decision(decision, _)) => {
-                let to_fetch = node.hear(&self.limit, *key, decision, moment, now);
-                if decision.outcome.passes() {
-                    self.count_admitted(sent, *hot);
-                }
-                to_fetch.into_iter().for_each(|fetch| self.fetch(place, fetch));
+    fn hear(&mut self, question: Question, decision: Option<Decision>) {
+        let Question { place, sent, key, .. } = question;
+        let Some(node) = &self.places[place].node else { return };
+        match decision {
+            Some(decision) => {
+                node.hear(&self.limit, key, decision, time(sent));
+                self.figures.admitted += u64::from(decision.outcome.passes());
             }
-            (Question::Request { key, .. }, _) => {
-                node.hear_nothing(&self.limit, *key);
-                self.figures.unanswered += u64::from(counts);
-            }
-            (Question::Batch(fetch), reply) => {
-                let given = match reply {
-                    ServerReply::Decision(Decision { remaining, .. }, receipt) => {
-                        receipt.map(|receipt| Fetched { remaining, receipt })
-                    }
-                    _ => None,
-                };
-                let is_given = counts && given.is_some();
-                let back = node.end_fetch(fetch, given);
-                self.figures.fetched += fetch.question().ask.cost.get() * u64::from(is_given);
-                back.into_iter().for_each(|returned| self.give_back(place, returned));
-            }
-            (Question::Announcement, reply) => {
-                if let ServerReply::Processes(held) = reply {
-                    node.count(held, moment.at, now);
-                }
-                self.put(self.now + SECOND, WorldEvent::Announce(place, message.process));
-            }
-            (Question::Return(_), _) => {}
+            None => node.hear_nothing(&self.limit, key),
         }
-    }
-
-    fn give_back(&mut self, place: usize, returned: Returned) {
-        self.figures.returned += returned.1 * u64::from(self.counts(self.now));
-        self.send(place, Question::Return(returned));
     }
 }
 

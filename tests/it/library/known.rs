@@ -26,7 +26,6 @@ fn spec_of(server: &RedisServer) -> StoreSpec {
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,
-        ..StoreSpec::default()
     }
 }
 

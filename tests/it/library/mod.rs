@@ -13,7 +13,6 @@ mod known;
 mod layers;
 mod outage;
 mod overrides;
-mod prefetch;
 mod redis_store;
 mod redisson;
 mod replay;

@@ -30,7 +30,6 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(20),
             max_keys: 1_000,
-            ..StoreSpec::default()
         };
         let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);

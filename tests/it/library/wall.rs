@@ -67,7 +67,6 @@ impl Scene {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(1),
             max_keys,
-            ..StoreSpec::default()
         };
         let wall = Wall::default();
         let shared = ProcessStore::by(wall.clone(), &spec);

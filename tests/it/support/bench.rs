@@ -120,8 +120,7 @@ impl Bench {
         // Long enough for any machine: what waits is not the matter here.
         let timeout = Duration::from_secs(20);
         let prefix = "tidegate".into();
-        let spec =
-            StoreSpec { location, prefix, timeout, max_keys: 10_000, ..StoreSpec::default() };
+        let spec = StoreSpec { location, prefix, timeout, max_keys: 10_000 };
         let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
         Self { store, shared, spec, began: Instant::now(), _server: server, _cluster: None }

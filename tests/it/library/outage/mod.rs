@@ -62,7 +62,6 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout,
             max_keys: 10_000,
-            ..StoreSpec::default()
         };
         let shared = ProcessStore::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);

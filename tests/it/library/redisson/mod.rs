@@ -88,7 +88,6 @@ fn store_at(location: StoreLocation) -> Arc<Store> {
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,
-        ..StoreSpec::default()
     };
     Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain)
 }

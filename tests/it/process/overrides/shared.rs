@@ -111,18 +111,6 @@ fn a_bucket_made_new_by_one_proxy_is_new_for_all() {
 }
 
 #[test]
-fn a_bucket_with_a_reserve_is_as_new_without_it() {
-    let server = RedisServer::start();
-    let store = server.fields() + "prefetch = \"auto\"";
-    let proxy = by_user("rate = \"80/h\"", &store).start();
-    assert!(passes(&proxy, "b"));
-    let seen = bucket(&proxy, "b");
-    assert_eq!((&seen["burst"], &seen["remaining"]), (&json!(80), &json!(69)), "an eighth less");
-    let reset = seen["reset_ms"].as_u64().unwrap();
-    assert!((40_000..=45_000).contains(&reset), "one token at eighty an hour: {seen}");
-}
-
-#[test]
 fn without_redis_overrides_stay_and_none_is_set() {
     let mut server = RedisServer::start();
     let proxy = by_user("rate = \"1/h\"", &server.fields().replace("20s", "1s")).start();
