@@ -2,10 +2,10 @@
 //!
 //! `throttle` hands [`Store::take`] one [`Claim`] for each limit that applies to a request. Three parties
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
-//! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
-//! asks one party after the other, and decides what happens while Redis is away. `carry_over` writes what
-//! Redis says into the buckets that decide then. `known` has the refusals that need no question to Redis.
-//! `claim` holds what a limit gave until it is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
+//! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `order` asks them
+//! in their order, and decides what happens while Redis is away. `carry_over` writes what Redis says into the buckets
+//! that decide then. `known` has the refusals that need no question to Redis. `claim` holds what a limit gave until it
+//! is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
 //! set since the start.
 //!
 //! `nodes` knows the Redis servers and whether they decide, and `name` the names of the keys there. `error` says why
@@ -23,7 +23,7 @@ mod memory;
 mod name;
 mod nodes;
 mod notices;
-mod outage;
+mod order;
 mod process;
 mod redis;
 mod running;
@@ -114,10 +114,10 @@ impl Store {
                 self.take_locally(claims, moment);
                 Ok(())
             }
-            Some(redis) => match outage::take_here(self, redis, claims, moment) {
+            Some(redis) => match order::take_here(self, redis, claims, moment) {
                 None => Ok(()),
                 // Boxed: otherwise the futures of requests without Redis would also have its size.
-                Some(lookup) => Box::pin(outage::take(self, redis, claims, moment, lookup)).await,
+                Some(lookup) => Box::pin(order::take(self, redis, claims, moment, lookup)).await,
             },
         }
     }

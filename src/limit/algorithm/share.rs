@@ -1,5 +1,5 @@
 //! One process's share of a limit that several processes enforce apart, while none can ask the others.
-//! `store::outage` and `store::carry_over` call this file.
+//! `store::order` and `store::carry_over` call this file.
 
 use super::redisson::Sharing;
 use super::{

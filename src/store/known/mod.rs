@@ -1,5 +1,5 @@
 //! Refusals that need no question: a bucket in Redis that refused a cost goes on refusing it until a moment that
-//! Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
+//! Redis has named. Until then this worker refuses by itself. `order` asks here before it asks Redis.
 //!
 //! The answer is the one that Redis would give. Only the number of remaining tokens may be too low: where a
 //! request takes several tokens, some may have come back since. The wait is counted from the time before the
@@ -26,16 +26,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use self::table::{
-    KnownAnswer, KnownRefusal, LONGEST, RefusalTable, Turn, is_lasting, may_be_known,
-};
+use self::table::{KnownAnswer, KnownRefusal, RefusalTable, Turn, is_lasting, may_be_known};
 use super::claim::{Claim, Party};
 use super::memory::{Identity, Memory};
 use super::process::ProcessStore;
+use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
-use crate::limit::{Mode, Scope};
 
 /// The refusals that a worker knows.
 #[derive(Default)]
@@ -113,19 +111,6 @@ impl KnownRefusals {
         None
     }
 
-    /// Whether this limit refused the key a moment ago, and so probably refuses it again. Only known where
-    /// several parties were asked.
-    pub(super) fn refused_lately(
-        &self,
-        memory: &Memory,
-        claim: &Claim<'_>,
-        now: Timestamp,
-    ) -> bool {
-        let lately = &self.0.lock().lately;
-        !lately.is_empty()
-            && lately.get(&memory.identity(&claim.question())).is_some_and(|until| now < *until)
-    }
-
     /// The bucket is reset. Its known refusals no longer hold.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         let mut table = self.0.lock();
@@ -147,12 +132,6 @@ impl KnownRefusals {
         asked: Timestamp,
         asker: Option<&Asker<'_>>,
     ) {
-        let shared = claims.iter().filter(|claim| claim.spec.scope == Scope::Cluster);
-        let mut slots = shared.map(|claim| claim.place.slot);
-        let is_exact = slots.next().is_none_or(|first| slots.all(|slot| slot == first));
-        if !is_exact || claims.iter().any(|claim| claim.party == Party::Limiter) {
-            self.note_lately(memory, claims, asked);
-        }
         let refuses = claims.iter().any(|claim| claim.refuses() && is_lasting(claim));
         // If another limit refuses, the asker has taken nothing.
         let asker = asker.filter(|_| !claims.iter().any(|claim| claim.refuses()));
@@ -161,7 +140,7 @@ impl KnownRefusals {
             // A claim has the connection number 0 until the first connection to its server is made.
             let Some(1..) = claim.place.connection else { continue };
             let mut table = self.0.lock();
-            let is_new_room = refuses && is_exact && may_be_known(claim);
+            let is_new_room = refuses && may_be_known(claim);
             let is_new =
                 is_new_room || matches!(outcome, Outcome::Reject { .. }) && is_lasting(claim);
             if !is_new && table.refusals.is_empty() && table.rooms.is_empty() {
@@ -177,7 +156,7 @@ impl KnownRefusals {
                     if !table.has_space(asked) {
                         return;
                     }
-                    table.add(bucket, KnownRefusal::of(claim, after, is_exact, asked));
+                    table.add(bucket, KnownRefusal::of(claim, after, asked));
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
@@ -192,16 +171,6 @@ impl KnownRefusals {
                     });
                 }
                 Outcome::Reject { .. } => {}
-            }
-        }
-    }
-
-    fn note_lately(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
-        let is_there = |claim: &Claim<'_>| matches!(claim.party, Party::Redis | Party::Limiter);
-        for claim in claims.iter().filter(|claim| is_there(claim) && claim.refuses()) {
-            let mut known = self.0.lock();
-            if known.has_space(asked) {
-                known.lately.insert(memory.identity(&claim.question()), asked.plus(LONGEST));
             }
         }
     }

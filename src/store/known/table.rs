@@ -20,7 +20,7 @@ use crate::store::memory::{Identity, Memory};
 
 /// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
 /// time reaches Redis.
-pub(super) const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// The time in which one request asks Redis again, while others are still refused here. For this time a limit that
 /// had room counts as one that has room: its figures in the answer are about as old as those of a slow Redis.
@@ -39,9 +39,6 @@ pub(super) struct RefusalTable {
     pub(super) refusals: HashMap<Identity, SmallVec<[KnownRefusal; 1]>>,
     /// The limits with room that were asked together with a limit that refused.
     pub(super) rooms: HashMap<Identity, KnownRoom>,
-    /// The buckets that lately refused a request about which other parties were asked too, each with the end
-    /// of this note. A bucket whose refusal may end at any time is noted as well.
-    pub(super) lately: HashMap<Identity, Timestamp>,
     /// When ended refusals were last removed from a full table.
     cleaned: Option<Timestamp>,
 }
@@ -59,9 +56,6 @@ pub(super) struct KnownRefusal {
     until: Timestamp,
     /// The server's connection that refused, and the generation of overrides and buckets.
     place: RedisPlace,
-    /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
-    /// tokens back at any moment.
-    is_exact: bool,
     /// `Some` while a request asks Redis after the wait. Wakes the requests that wait for the answer.
     asked_by: Option<Arc<Notify>>,
 }
@@ -98,12 +92,12 @@ pub(super) enum Turn {
 
 impl KnownRefusal {
     /// Of a claim that was refused. `after` is the wait that Redis named, from the time `asked` on.
-    pub(super) fn of(claim: &Claim<'_>, after: Duration, is_exact: bool, asked: Timestamp) -> Self {
+    pub(super) fn of(claim: &Claim<'_>, after: Duration, asked: Timestamp) -> Self {
         let Ask { algorithm, cost, .. } = claim.ask;
         let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
         let remaining = claim.decision.map_or(0, |decision| decision.remaining);
         let (place, asked_by) = (claim.place, None);
-        Self { algorithm, cost, remaining, ends, until, place, is_exact, asked_by }
+        Self { algorithm, cost, remaining, ends, until, place, asked_by }
     }
 
     /// When the bucket has enough for this claim. `None` where this refusal does not tell: the bucket has other
@@ -111,7 +105,7 @@ impl KnownRefusal {
     /// may be a microsecond too late. It is never too early: a client is told of it.
     fn ends_for(&self, claim: &Claim<'_>) -> Option<Timestamp> {
         let Ask { algorithm, cost, .. } = claim.ask;
-        let is_of = self.is_exact && (self.algorithm, self.place) == (algorithm, claim.place);
+        let is_of = (self.algorithm, self.place) == (algorithm, claim.place);
         if !is_of || cost == self.cost {
             return is_of.then_some(self.ends);
         }
@@ -244,12 +238,11 @@ impl RefusalTable {
             now < refusal.until || !is_full && now < refusal.ends.plus(LONGEST)
         };
         self.refusals.retain(|_, of| of.iter().any(is_of_use));
-        self.lately.retain(|_, until| now < *until);
         self.cleaned = Some(now);
     }
 
     fn len(&self) -> usize {
-        self.refusals.len() + self.rooms.len() + self.lately.len()
+        self.refusals.len() + self.rooms.len()
     }
 }
 

@@ -1,5 +1,5 @@
 //! The buckets of this process: a table of at most `store.max_keys` buckets, split into shards with a lock
-//! each. `Store` and `outage` call [`Memory`], and a `sweep` runs about once a second.
+//! each. `Store` and `order` call [`Memory`], and a `sweep` runs about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
 //! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard`

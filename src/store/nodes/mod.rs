@@ -2,7 +2,7 @@
 //!
 //! Without a cluster one server has the one slot that there is. In a cluster `topology` asks for the slots'
 //! owners and writes them here. Between two such answers a server's redirection corrects a single slot.
-//! `redis::router` asks here for the server of a key, and `outage` asks whether that server decides. `health`
+//! `redis::router` asks here for the server of a key, and `order` asks whether that server decides. `health`
 //! has the state of each server, and `counts` its calls for metrics. `connect` finds a server and logs in.
 
 mod connect;

@@ -1,4 +1,4 @@
-//! Asks Redis: one script call holds the asks of all requests that come together. `store/outage.rs` calls
+//! Asks Redis: one script call holds the asks of all requests that come together. `store/order.rs` calls
 //! this file, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,

@@ -1,5 +1,5 @@
 //! Announces this process in Redis, and counts the processes that share it. Without Redis each of them
-//! enforces its share: see `outage`.
+//! enforces its share: see `order`.
 //!
 //! A process is announced by a slot of an internal concurrency limit. One worker of the process renews it, and gives
 //! it back when the process ends.

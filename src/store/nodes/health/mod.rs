@@ -1,5 +1,5 @@
 //! Whether Redis can decide, as one state for all workers of a process. `connection` reports here, and
-//! `outage` asks here.
+//! `order` asks here.
 //!
 //! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one
 //! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each

@@ -1,6 +1,6 @@
 //! Asks a Redisson limiter: one script call for each limiter, over keys and bytes as Redisson writes them.
 //!
-//! `store/outage.rs` calls [`Redis::ask_limiter_for`]. The other side is `redisson.lua`, whose head
+//! `store/order.rs` calls [`Redis::ask_limiter_for`]. The other side is `redisson.lua`, whose head
 //! describes the data in Redis. `command` is for operators, and `names` builds the keys.
 
 mod command;
