@@ -9,15 +9,20 @@
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
 //!
-//! The right column exists once for each worker. `server` starts the workers; `downstream` accepts the
-//! connections of a worker.
+//! The right column exists once for each worker, and its types say so: `Rc`, `Cell` and `RefCell`, in a runtime that
+//! is local to the thread. What is shared is in `Arc`s, with atomics and locks. A borrow of a `RefCell` ends in the
+//! function in which it began: it is never held over an `await` or a callback.
+//!
+//! `server` starts the workers; `downstream` accepts the connections of a worker.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -133,15 +138,16 @@ pub struct Orders {
 /// Starts a worker in a thread of its own.
 ///
 /// # Errors
-/// If the thread or its runtime cannot be created.
+/// If the thread cannot be created.
 pub(crate) fn start(
     index: usize,
     listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(LocalOptions::default())?;
         let ended = runtime.block_on(run(index, listeners, process, orders));
         // Tasks that still run have had their time. They are not waited for.
         runtime.shutdown_background();
@@ -149,8 +155,8 @@ pub(crate) fn start(
     })
 }
 
-/// Runs a worker in the current runtime, until the worker is told to end. [`start`] calls this in a thread
-/// of its own.
+/// Runs a worker in the current runtime, which must be a local one, until the worker is told to end. [`start`]
+/// calls this in a thread of its own.
 ///
 /// # Errors
 /// If a listener cannot be used.
@@ -170,17 +176,17 @@ pub async fn run(
         log: process.throttled.clone(),
         metrics: metrics.clone(),
     };
-    let first = Arc::new(activate(&published, None, &process, &metrics));
-    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
+    let first = Rc::new(activate(&published, None, &process, &metrics));
+    let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone()));
     let incidents = process.incidents.clone();
-    let serving = Arc::new(downstream::Worker { proxy: proxy.clone(), incidents });
-    let connections = Arc::new(Connections::new(process.slots.clone()));
+    let serving = Rc::new(downstream::Worker { proxy: proxy.clone(), incidents });
+    let connections = Rc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     let (news, told) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
         let (connections, told) = (connections.clone(), told.clone());
-        listening.spawn(accept::listen(listener, port, serving.clone(), connections, told));
+        listening.spawn_local(accept::listen(listener, port, serving.clone(), connections, told));
     }
     let mut prune = every(PRUNE);
     loop {
@@ -193,7 +199,7 @@ pub async fn run(
                 metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
                 let before = proxy.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
-                proxy.activate(Arc::new(active));
+                proxy.activate(Rc::new(active));
                 // The connections look at their time-outs.
                 news.send_modify(|_| {});
             }
@@ -234,12 +240,11 @@ fn activate(
         .enumerate()
         .map(|(place, state)| {
             kept(place).unwrap_or_else(|| {
-                Arc::new(Upstream::new(published.plan.upstreams[place].clone(), state.clone()))
+                Rc::new(Upstream::new(published.plan.upstreams[place].clone(), state.clone()))
             })
         })
         .collect();
-    // `Active` is in an `Arc` of this worker. Requests count references there, on this core only, and not
-    // in the `Arc` of the shared plan.
+    // Requests count references in the `Rc` of this `Active`, and not in the `Arc` of the shared plan.
     let (incidents, spans) = (process.incidents.clone(), process.spans.clone());
     Active::new(published.plan.clone(), upstreams, incidents, spans, metrics.clone())
 }

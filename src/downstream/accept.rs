@@ -2,13 +2,14 @@
 //! `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each connection is
 //! then a task that runs `serve` in the parent module.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
@@ -160,26 +161,25 @@ impl Drop for Slot {
 #[derive(Debug)]
 pub(crate) struct Connections {
     slots: Arc<ConnectionSlots>,
-    tasks: Mutex<JoinSet<()>>,
+    tasks: RefCell<JoinSet<()>>,
 }
 
 impl Connections {
     /// No connections yet. Each connection takes one of the process's slots.
     pub(crate) fn new(slots: Arc<ConnectionSlots>) -> Self {
-        Self { slots, tasks: Mutex::default() }
+        Self { slots, tasks: RefCell::default() }
     }
 
-    fn add(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock();
+    fn add(&self, connection: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(connection);
+        tasks.spawn_local(connection);
     }
 
     /// Ends all connections that are left. When this returns, everything that their requests held is being
     /// given back.
     pub(crate) async fn cut(&self) {
-        let mut left = std::mem::take(&mut *self.tasks.lock());
-        left.shutdown().await;
+        self.tasks.take().shutdown().await;
     }
 }
 
@@ -188,8 +188,8 @@ impl Connections {
 pub(crate) async fn listen(
     listener: AsyncListener,
     port: Port,
-    worker: Arc<Worker>,
-    connections: Arc<Connections>,
+    worker: Rc<Worker>,
+    connections: Rc<Connections>,
     mut draining: watch::Receiver<bool>,
 ) {
     let slots = &connections.slots;
@@ -231,7 +231,7 @@ async fn accept(
 async fn take(
     accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
-    worker: &Arc<Worker>,
+    worker: &Rc<Worker>,
     connections: &Connections,
     draining: &watch::Receiver<bool>,
 ) {

@@ -2,13 +2,13 @@
 //! is idle between two requests is parked: it gives up its buffers, and only its socket is watched.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::http1::{self, Parts};
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
@@ -41,14 +41,14 @@ enum Served {
     /// The connection has failed.
     Failed(hyper::Error),
     /// The connection has changed to another protocol.
-    Switched(Box<Switched>),
+    Switched { stream: ClientStream, early: Bytes, switched: Box<Switched> },
 }
 
 /// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     mut stream: ClientStream,
-    client: Arc<ClientConnection>,
-    worker: Arc<Worker>,
+    client: Rc<ClientConnection>,
+    worker: Rc<Worker>,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
@@ -59,11 +59,11 @@ pub(super) async fn serve(
             Served::Http2 { stream, early } => {
                 return Box::pin(http2::serve(stream.after(early), client, worker, news)).await;
             }
-            Served::Switched(switched) => {
+            Served::Switched { mut stream, early, switched } => {
                 client.phase.switch();
-                if Box::pin(tunnel::join(*switched, client.phase.times(), news)).await
-                    == TunnelEnd::Silent
-                {
+                stream.put_back(early);
+                let tunnel = tunnel::join(stream, *switched, client.phase.times(), news);
+                if Box::pin(tunnel).await == TunnelEnd::Silent {
                     client.phase.note_overdue(Overdue::Tunnel);
                 }
                 return Ok(());
@@ -95,43 +95,38 @@ async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
 /// moment.
 async fn exchange(
     stream: ClientStream,
-    client: &Arc<ClientConnection>,
+    client: &Rc<ClientConnection>,
     proxy: &Proxy,
     news: Receiver<bool>,
 ) -> Served {
     let service = service_fn(|request: Request<Incoming>| proxy.handle(request, client));
     let builder = builder(proxy.max_header_size());
-    let mut connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let ended = ConnectionWatch::new(client, news).during(&mut connection).await;
-    match ended {
-        WatchEnd::Ended(Ok(())) => client.take_switched().map_or(Served::Ended, Served::Switched),
+    let mut connection = builder.serve_connection(TokioIo::new(stream), service);
+    let end = ConnectionWatch::new(client, news).during(&mut connection).await;
+    let Parts { io, read_buf: early, .. } = connection.into_parts();
+    let stream = io.into_inner();
+    match end {
+        WatchEnd::Left => Served::Ended,
+        WatchEnd::Idle => Served::Idle { stream, early },
+        WatchEnd::Ended(Ok(())) => match client.take_switched() {
+            Some(switched) => Served::Switched { stream, early, switched },
+            None => Served::Ended,
+        },
         WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
-            match connection.into_parts() {
-                Some(parts) => {
-                    Served::Http2 { stream: parts.io.into_inner(), early: parts.read_buf }
-                }
-                None => Served::Ended,
-            }
+            Served::Http2 { stream, early }
         }
         WatchEnd::Ended(Err(error)) => {
             // hyper gives the same error for a long head and for too many fields. It has not removed the head from
             // its buffer, so the fields can be counted.
-            if error.is_parse_too_large()
-                && connection.into_parts().is_some_and(|parts| has_too_many_fields(&parts.read_buf))
-            {
+            if error.is_parse_too_large() && has_too_many_fields(&early) {
                 client.note_too_many_fields();
             }
             Served::Failed(error)
         }
-        WatchEnd::Left => Served::Ended,
-        WatchEnd::Idle => match connection.into_parts() {
-            Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },
-            None => Served::Ended,
-        },
     }
 }
 
-impl<S> Serving for http1::UpgradeableConnection<TokioIo<ClientStream>, S>
+impl<S> Serving for http1::Connection<TokioIo<ClientStream>, S>
 where
     S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

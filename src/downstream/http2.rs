@@ -1,10 +1,11 @@
 //! HTTP/2 with a client. A connection carries many requests at once. Each request is a future of its own,
 //! and the connection's task polls all of them.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
@@ -50,13 +50,13 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 /// The most bytes of one response that are kept while the client does not read.
 const MOST_UNSENT: usize = 128 * 1024;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Work = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     stream: ClientStream,
-    client: Arc<ClientConnection>,
-    worker: Arc<Worker>,
+    client: Rc<ClientConnection>,
+    worker: Rc<Worker>,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let proxy = worker.proxy.clone();
@@ -73,7 +73,7 @@ pub(super) async fn serve(
             worker.refuse(fault.to_string(), client.peer.address);
         }
         // hyper hands this stream's future to the spawner before it takes the next request.
-        uptakes.0.lock().uptake = uptake.clone();
+        uptakes.0.borrow_mut().uptake = uptake.clone();
         async move {
             first_look().await;
             let mut answer = match refused {
@@ -136,9 +136,9 @@ fn list_size(request: &Request<Incoming>) -> usize {
 }
 
 /// Collects the futures that hyper asks to spawn, for the connection's task to poll. So they are dropped
-/// together with the connection, and each stream gives back what it holds. One task alone uses the lock.
+/// together with the connection, and each stream gives back what it holds.
 #[derive(Clone, Default)]
-struct Spawner(Arc<Mutex<Spawned>>);
+struct Spawner(Rc<RefCell<Spawned>>);
 
 #[derive(Default)]
 struct Spawned {
@@ -149,10 +149,10 @@ struct Spawned {
 
 impl<F> Executor<F> for Spawner
 where
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = ()> + 'static,
 {
     fn execute(&self, work: F) {
-        let mut spawned = self.0.lock();
+        let mut spawned = self.0.borrow_mut();
         let uptake = mem::take(&mut spawned.uptake);
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(work) as Work, registration);
@@ -198,7 +198,8 @@ impl Future for RunningStream {
 impl Streams {
     /// Polls the streams that were woken. Returns whether any has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        self.running.extend(mem::take(&mut self.spawned.0.lock().waiting));
+        let waiting = mem::take(&mut self.spawned.0.borrow_mut().waiting);
+        self.running.extend(waiting);
         let mut ended = false;
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {
             ended = true;
@@ -224,7 +225,7 @@ impl Streams {
 struct Http2Serving<S: HttpService<Incoming>> {
     connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
     streams: Streams,
-    client: Arc<ClientConnection>,
+    client: Rc<ClientConnection>,
 }
 
 impl<S> Serving for Http2Serving<S>
@@ -233,7 +234,7 @@ where
     http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>:
         Future<Output = hyper::Result<()>> + Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    S::Future: Send + 'static,
+    S::Future: 'static,
 {
     type End = hyper::Result<()>;
 

@@ -19,6 +19,7 @@ mod tunnel;
 mod watch;
 
 use std::error::Error as _;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ pub enum Port {
 /// What a worker needs to serve connections.
 pub(crate) struct Worker {
     /// Answers requests.
-    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) proxy: Rc<Proxy>,
     /// Counts malformed requests and clients that took too long.
     pub(crate) incidents: Arc<Incidents>,
 }
@@ -76,7 +77,7 @@ async fn serve(
     stream: AcceptedStream,
     mut peer: PeerAddress,
     port: Port,
-    worker: Arc<Worker>,
+    worker: Rc<Worker>,
     mut slot: Slot,
     news: Receiver<bool>,
 ) {
@@ -128,7 +129,7 @@ async fn serve(
     let subject = tls::client_subject(&transport);
     let overhead = Overhead::new(worker.proxy.max_header_size());
     let peer_of_client = Peer::new(peer, secure);
-    let client = Arc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
+    let client = Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
     let speaks_http2 = tls::is_http2(&transport);
     let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
     let served = match speaks_http2 {

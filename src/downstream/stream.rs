@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub(super) const TOO_MUCH_OVERHEAD: &str =
 /// A client's connection as bytes.
 #[derive(Debug)]
 pub(super) struct ClientStream {
-    client: Arc<ClientConnection>,
+    client: Rc<ClientConnection>,
     transport: ClientTransport,
     /// Where its bytes are counted.
     metrics: Arc<WorkerMetrics>,
@@ -91,7 +92,7 @@ pub(super) async fn linger(mut socket: Socket) {
 
 impl ClientStream {
     pub(super) fn new(
-        client: Arc<ClientConnection>,
+        client: Rc<ClientConnection>,
         transport: ClientTransport,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
@@ -102,13 +103,20 @@ impl ClientStream {
     /// The same stream for a new connection of hyper, with bytes that were read before. They are returned by the
     /// next reads.
     pub(super) fn after(mut self, early: Bytes) -> Self {
-        let early = match self.early.is_empty() {
-            true => early,
-            false => [early, self.early].concat().into(),
-        };
+        self.put_back(early);
         (self.opening, self.line) = (false, RequestLine::Begin);
-        self.early = self.line.encoded(&early).map_or(early, Bytes::from);
+        if let Some(encoded) = self.line.encoded(&self.early) {
+            self.early = encoded.into();
+        }
         self
+    }
+
+    /// The next reads return these bytes, which were read before.
+    pub(super) fn put_back(&mut self, early: Bytes) {
+        self.early = match self.early.is_empty() {
+            true => early,
+            false => [&early[..], &self.early].concat().into(),
+        };
     }
 
     /// Whether bytes are held back for a new connection of hyper.

@@ -1,16 +1,15 @@
 //! Connections that have changed to another protocol. Their bytes are copied both ways, unread.
 
+use std::cell::Cell;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::io::{InspectReader, InspectWriter};
 
+use super::stream::ClientStream;
 use crate::clock::FAR;
 use crate::proxy::Switched;
 use crate::upstream::times::ClientTimes;
@@ -28,29 +27,28 @@ pub(super) enum TunnelEnd {
 /// from the client or gone to the client for `tunnel_timeout`. Once one side has ended, this is `body_timeout`: mostly the
 /// other side has gone too, and does not say so. News may have changed these times.
 pub(super) async fn join(
+    client: ClientStream,
     switched: Switched,
     times: &ClientTimes,
     mut news: Receiver<bool>,
 ) -> TunnelEnd {
-    let Switched { client, server, mut permit, lease } = switched;
-    // Either side may close instead of changing the protocol.
-    let Ok((client, server)) = tokio::try_join!(client, server) else {
-        return TunnelEnd::Closed;
-    };
-    let (moved, is_half_open) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+    let Switched { mut permit, mut lease } = switched;
+    // The server may close instead of changing the protocol.
+    let Some(server) = lease.switched().await else { return TunnelEnd::Closed };
+    let (moved, is_half_open) = (Cell::new(Instant::now()), Cell::new(false));
     let ended = Notify::new();
-    let note = |_: &[u8]| *moved.lock() = Instant::now();
+    let note = |_: &[u8]| moved.set(Instant::now());
     // An empty piece is the end.
     let read = |piece: &[u8]| {
         note(piece);
         if piece.is_empty() {
-            is_half_open.store(true, Ordering::Relaxed);
+            is_half_open.set(true);
             ended.notify_one();
         }
     };
-    let client = InspectWriter::new(TokioIo::new(client), note);
+    let client = InspectWriter::new(client, note);
     let mut client = InspectReader::new(client, read);
-    let mut server = InspectReader::new(TokioIo::new(server), |piece: &[u8]| {
+    let mut server = InspectReader::new(server, |piece: &[u8]| {
         permit.read(piece);
         if piece.is_empty() {
             read(piece);
@@ -58,11 +56,11 @@ pub(super) async fn join(
     });
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
     loop {
-        let (limit, end) = match is_half_open.load(Ordering::Relaxed) {
+        let (limit, end) = match is_half_open.get() {
             true => (times.tunnel().min(times.body()), TunnelEnd::Closed),
             false => (times.tunnel(), TunnelEnd::Silent),
         };
-        let (now, due) = (Instant::now(), moved.lock().checked_add(limit));
+        let (now, due) = (Instant::now(), moved.get().checked_add(limit));
         if due.is_some_and(|due| due <= now) {
             return end;
         }

@@ -1,5 +1,6 @@
 //! What a worker's requests share as long as one plan is in force.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -21,7 +22,7 @@ use crate::upstream::Upstream;
 pub(crate) struct Active {
     pub(crate) plan: Arc<Plan>,
     /// The plan's upstreams.
-    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) upstreams: Vec<Rc<Upstream>>,
     /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
@@ -40,7 +41,7 @@ impl Active {
     /// A plan with this worker's connections to its upstreams, before the plan's first request.
     pub(crate) fn new(
         plan: Arc<Plan>,
-        upstreams: Vec<Arc<Upstream>>,
+        upstreams: Vec<Rc<Upstream>>,
         incidents: Arc<Incidents>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
@@ -74,7 +75,7 @@ impl Active {
     }
 
     /// The upstream that an `Action::Forward` of the plan names.
-    pub(super) fn upstream(&self, place: u32) -> &Arc<Upstream> {
+    pub(super) fn upstream(&self, place: u32) -> &Rc<Upstream> {
         &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
     }
 }

@@ -16,6 +16,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
+use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use super::grpc;
@@ -283,7 +284,7 @@ impl Drop for ResponseBody {
         if let BodySource::UpstreamAnswer(answer) = &self.source
             && answer.on_abort == OnAbort::Finish
             && answer.lease.is_some()
-            && let Ok(runtime) = Handle::try_current()
+            && Handle::try_current().is_ok()
         {
             let mut rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
             if let BodySource::UpstreamAnswer(answer) = &mut rest.source {
@@ -291,7 +292,7 @@ impl Drop for ResponseBody {
             }
             let ended = self.ended.as_mut();
             let permit = ended.map(|ended| mem::take(&mut ended.noted.permit));
-            runtime.spawn(rest.read_out(permit.unwrap_or_default()));
+            spawn_local(rest.read_out(permit.unwrap_or_default()));
         }
     }
 }
@@ -353,14 +354,15 @@ mod tests {
     use http::Request;
     use hyper::server::conn::http2;
     use hyper::service::service_fn;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::rt::TokioIo;
     use tokio::io::duplex;
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::upstream::executor::LocalExecutor;
 
     /// A piece of 256 KiB was one event: a client had to take all of it within `body_timeout`.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn each_byte_that_an_http_2_client_takes_is_noted() {
         let (ours, theirs) = duplex(1024 * 1024);
         let uptake = BodyEnd::awaited();
@@ -370,8 +372,8 @@ mod tests {
             body.watched_by(watched.clone());
             async { Ok::<_, Infallible>(Response::new(body)) }
         });
-        let server = http2::Builder::new(TokioExecutor::new());
-        tokio::spawn(server.serve_connection(TokioIo::new(ours), service));
+        let server = http2::Builder::new(LocalExecutor);
+        spawn_local(server.serve_connection(TokioIo::new(ours), service));
         let (mut sender, connection) = h2::client::Builder::new()
             .initial_window_size(2_000)
             .handshake::<_, Bytes>(theirs)

@@ -1,11 +1,12 @@
 //! Reads the rest of an upload that nobody uses, so that an HTTP/1.1 connection can be kept.
 
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::client::ClientConnection;
@@ -23,7 +24,7 @@ const DISCARD_TIME: Duration = Duration::from_millis(250);
 pub(super) async fn discard(
     body: Incoming,
     awaited: bool,
-    client: &Arc<ClientConnection>,
+    client: &Rc<ClientConnection>,
     time_limit: Duration,
 ) -> bool {
     let phase = &client.phase;
@@ -33,7 +34,7 @@ pub(super) async fn discard(
             // The end of the body is known, so the answer need not wait for it.
             phase.discard();
             let client = client.clone();
-            tokio::spawn(async move {
+            spawn_local(async move {
                 drain(body, time_limit).await;
                 client.phase.discarded();
             });

@@ -1,7 +1,7 @@
 //! Where a request enters: what `downstream` calls for it. A panic within is caught here.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::rc::Rc;
 
 use futures_util::future::{FutureExt as _, ready};
 use http::{Method, Request, StatusCode};
@@ -22,8 +22,8 @@ impl Proxy {
     pub(crate) fn handle(
         &self,
         request: Request<Incoming>,
-        client: &Arc<ClientConnection>,
-    ) -> impl Future<Output = Result<Answer, ClientLeft>> + Send {
+        client: &Rc<ClientConnection>,
+    ) -> impl Future<Output = Result<Answer, ClientLeft>> {
         let exchange = Exchange::of(request);
         let protocol = exchange.protocol;
         let (version, is_head) = (exchange.head.version, exchange.head.method == Method::HEAD);

@@ -2,6 +2,7 @@
 //! calls [`send`]. The connections are in `upstream`.
 
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +10,8 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
-use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
+use tokio::task::spawn_local;
 
 use super::Exchange;
 use super::body::{Answer, ResponseBody};
@@ -37,7 +38,7 @@ use crate::upstream::{
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
     pub(super) plan: &'r Plan,
-    pub(super) upstream: &'r Arc<Upstream>,
+    pub(super) upstream: &'r Rc<Upstream>,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
     /// What the request's server is chosen by, where `balance` is `"hash"`.
@@ -95,7 +96,7 @@ pub(super) async fn send(
         Wanted::Any
     };
     let private = match wanted {
-        Wanted::Own => Some(client.private.get_or_init(Arc::default).clone()),
+        Wanted::Own => Some(client.private.get_or_init(Rc::default).clone()),
         Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get().cloned(),
     };
     let response_timeout = route.options().response_timeout;
@@ -127,14 +128,12 @@ pub(super) async fn send(
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // A server must not change the protocol before it has the whole request.
         let taken = switching.is_some() && exchange.body_end.is_reached();
-        return match exchange.head.extensions.remove().filter(|_| taken) {
-            Some(client) => {
-                let (answer, switched) = switch(client, answered);
-                exchange.switched = Some(Box::new(switched));
-                Ok(answer)
-            }
-            None => Err(failed(answered.lease.server().clone(), ServerFailure::Switched)),
-        };
+        if !taken {
+            return Err(failed(answered.lease.server().clone(), ServerFailure::Switched));
+        }
+        let (answer, switched) = switch(answered);
+        exchange.switched = Some(Box::new(switched));
+        return Ok(answer);
     }
     let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
@@ -153,7 +152,7 @@ pub(super) async fn send(
     }
     let seen = Seen::of(&head.headers);
     if authenticates_connection(&head.headers, seen) {
-        lease.belongs_to(client.private.get_or_init(Arc::default));
+        lease.belongs_to(client.private.get_or_init(Rc::default));
     }
     let tells_protocols =
         head.status == StatusCode::UPGRADE_REQUIRED && exchange.head.version != Version::HTTP_2;
@@ -179,7 +178,7 @@ pub(super) async fn send(
 /// # Errors
 /// After a panic.
 async fn send_to_end(
-    upstream: &Arc<Upstream>,
+    upstream: &Rc<Upstream>,
     request: &mut Request<RequestBody>,
     sending: Sending,
     slot: Option<RequestSlot>,
@@ -188,7 +187,7 @@ async fn send_to_end(
     let (upstream, held) = (upstream.clone(), mem::take(permit));
     let mut sent = mem::replace(request, Request::new(RequestBody::empty()));
     let (give, given) = oneshot::channel();
-    tokio::spawn(async move {
+    spawn_local(async move {
         let answered = upstream.send(&mut sent, sending, slot, None).await;
         let Err((answered, _, mut held)) = give.send((answered, sent, held)) else { return };
         let Ok(Answered { response, lease }) = answered else { return };
@@ -245,11 +244,10 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// The answer to an upgrade, and the two sides of the connection behind it.
-fn switch(client: OnUpgrade, answered: Answered) -> (Answer, Switched) {
-    let Answered { mut response, mut lease } = answered;
+/// The answer to an upgrade, and the server's side of the tunnel.
+fn switch(answered: Answered) -> (Answer, Switched) {
+    let Answered { response, mut lease } = answered;
     lease.switch();
-    let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     // No HTTP body follows, so its coding does not matter.
     let seen = Seen::of(&head.headers);
@@ -258,7 +256,7 @@ fn switch(client: OnUpgrade, answered: Answered) -> (Answer, Switched) {
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    (answer, Switched { client, server, permit, lease })
+    (answer, Switched { permit, lease })
 }
 
 /// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a

@@ -21,8 +21,10 @@ mod request_id;
 mod response;
 mod trace;
 
+use std::cell::RefCell;
 use std::mem;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,7 +32,6 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::active::Active;
@@ -61,8 +62,8 @@ use crate::upstream::times::ClientTimes;
 
 /// What one worker needs to serve requests.
 pub(crate) struct Proxy {
-    active: Mutex<Arc<Active>>,
-    times: Arc<ClientTimes>,
+    active: RefCell<Rc<Active>>,
+    times: Rc<ClientTimes>,
     throttle: Throttle,
     clock: Clock,
 }
@@ -97,32 +98,31 @@ impl Exchange {
 
 impl Proxy {
     /// A proxy with a first plan.
-    pub(crate) fn new(active: Arc<Active>, throttle: Throttle, clock: Clock) -> Self {
-        let times = Arc::<ClientTimes>::default();
+    pub(crate) fn new(active: Rc<Active>, throttle: Throttle, clock: Clock) -> Self {
+        let times = Rc::<ClientTimes>::default();
         times.adopt(&active.plan.server);
-        Self { active: Mutex::new(active), times, throttle, clock }
+        Self { active: RefCell::new(active), times, throttle, clock }
     }
 
     /// The plan in force.
-    pub(crate) fn active(&self) -> Arc<Active> {
-        // Only this worker's thread uses the lock, so no thread waits for it.
-        self.active.lock().clone()
+    pub(crate) fn active(&self) -> Rc<Active> {
+        self.active.borrow().clone()
     }
 
     /// The time-outs in force for clients.
-    pub(crate) fn times(&self) -> &Arc<ClientTimes> {
+    pub(crate) fn times(&self) -> &Rc<ClientTimes> {
         &self.times
     }
 
     /// The most bytes of a request's head.
     pub(crate) fn max_header_size(&self) -> usize {
-        self.active.lock().plan.server.max_header_size
+        self.active.borrow().plan.server.max_header_size
     }
 
     /// Puts another plan in force, for requests that begin from now on. Its time-outs for clients hold at once.
-    pub(crate) fn activate(&self, active: Arc<Active>) {
+    pub(crate) fn activate(&self, active: Rc<Active>) {
         self.times.adopt(&active.plan.server);
-        *self.active.lock() = active;
+        self.active.replace(active);
     }
 
     /// All counts of this worker.
@@ -143,8 +143,8 @@ impl Proxy {
     fn answer(
         &self,
         mut exchange: Exchange,
-        client: &Arc<ClientConnection>,
-    ) -> impl Future<Output = Result<Answer, ClientLeft>> + Send {
+        client: &Rc<ClientConnection>,
+    ) -> impl Future<Output = Result<Answer, ClientLeft>> {
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;
@@ -255,7 +255,7 @@ impl Proxy {
     /// Begins the record of a request. The record counts the request even if the client leaves now.
     fn begin(
         &self,
-        client: &Arc<ClientConnection>,
+        client: &Rc<ClientConnection>,
         began: Instant,
         head: &mut request::Parts,
         protocol: Protocol,

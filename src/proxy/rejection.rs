@@ -4,12 +4,12 @@
 //! the same answer: no token is left, and `retry-after` has the same number of seconds. Such an answer is
 //! composed once.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::RETRY_AFTER;
-use parking_lot::Mutex;
 
 use super::grpc;
 use super::headers::quotas::{ToldFigures, write_quotas};
@@ -49,7 +49,7 @@ pub(super) struct RejectionContent<'r> {
 /// place in the cache.
 #[derive(Debug)]
 pub(super) struct Rejections {
-    places: Mutex<[CachePlace; KEPT]>,
+    places: RefCell<[CachePlace; KEPT]>,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +61,11 @@ struct CachePlace {
 
 impl Rejections {
     pub(super) fn new() -> Self {
-        Self { places: Mutex::new(std::array::from_fn(|_| CachePlace::default())) }
+        Self { places: RefCell::new(std::array::from_fn(|_| CachePlace::default())) }
     }
 
     pub(super) fn answer(&self, content: &RejectionContent<'_>) -> OwnResponse {
-        let mut places = self.places.lock();
+        let mut places = self.places.borrow_mut();
         let CachePlace { kept, others } = &mut places[content.place()];
         match kept {
             Some(kept) if kept.is_for(content) => {

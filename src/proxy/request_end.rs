@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -29,9 +30,9 @@ const ACCESS: &str = "tidegate::access";
 /// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
 pub(super) struct RequestEnd {
-    pub(super) client: Arc<ClientConnection>,
+    pub(super) client: Rc<ClientConnection>,
     pub(super) began: Instant,
-    pub(super) active: Arc<Active>,
+    pub(super) active: Rc<Active>,
     pub(super) status: StatusCode,
     pub(super) noted: RequestFindings,
     /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -76,7 +77,7 @@ pub(crate) struct Start {
 pub(crate) fn run(start: Start) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(LocalOptions::default())
         .map_err(|error| format!("cannot start a runtime: {error}"))?;
     let ended = runtime.block_on(async { Supervisor::start(start)?.supervise().await });
     runtime.shutdown_background();
@@ -235,8 +236,11 @@ impl Supervisor {
                 let now = self.process.clock.now();
                 self.candidates.tick(&self.published.borrow().plan, now);
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
-                if self.workers.iter().any(JoinHandle::is_finished) {
-                    return Err("a worker ended unexpectedly; its panic stands above".into());
+                if let Some(place) = self.workers.iter().position(JoinHandle::is_finished) {
+                    return Err(match self.workers.swap_remove(place).join() {
+                        Ok(Err(error)) => format!("a worker cannot go on: {error}").into(),
+                        _ => "a worker ended unexpectedly; its panic stands above".into(),
+                    });
                 }
             }
             Occasion::Sweep => self.sweep(),

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -38,7 +39,7 @@ struct Streamed {
     trailers: Trailers,
     end: BodyEnd,
     /// Where the pieces are noted that have come from the client; `None` for a body that was kept.
-    overhead: Option<Arc<Overhead>>,
+    overhead: Option<Rc<Overhead>>,
     /// What the connection had read when the last piece came, and when this was last looked at.
     read: (u64, u64),
 }
@@ -89,6 +90,8 @@ const MOST_KEPT: usize = 64 * 1024;
 
 /// How far a body has come; `None` for an empty body, or one that nobody watches. This handle stays readable
 /// while the exchange consumes the body.
+///
+/// It is in an `Arc`, though one thread alone uses it: hyper wants the pieces of a body to be `Send`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyEnd(Option<Arc<Mutex<Handover>>>);
 
@@ -265,9 +268,9 @@ impl RequestBody {
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
-        times: Arc<ClientTimes>,
+        times: Rc<ClientTimes>,
         trailers: Trailers,
-        overhead: Arc<Overhead>,
+        overhead: Rc<Overhead>,
     ) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();

@@ -1,15 +1,16 @@
 //! Opens connections to servers: over TCP, a Unix socket or TLS, and speaks HTTP/1.1 or HTTP/2 on them.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
@@ -19,8 +20,9 @@ use tokio_util::io::InspectReader;
 use tower_service::Service as _;
 
 use super::connection::{
-    Connection, Driver, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
+    Connection, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
 };
+use super::executor::LocalExecutor;
 use super::stream::{ServerStream, ServerTransport};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use super::wanted::Wanted;
@@ -190,24 +192,23 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(connection.with_upgrades());
-    Ok(Connection::Http1(Box::new(ExclusiveConnection::new(sender, watched, driver))))
+    Ok(Connection::Http1(Box::new(ExclusiveConnection::start(sender, connection, watched))))
 }
 
 /// Opens an HTTP/2 connection, and waits for the server's settings (RFC 9113, 3.4). They say how many
 /// requests the server takes at once. The server refuses requests above this limit. While the limit is zero, this
 /// function waits.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
-    let (heard, reads) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
+    let (heard, reads) = (Rc::new(Notify::new()), Rc::<Cell<usize>>::default());
     let (told, counted) = (heard.clone(), reads.clone());
     let transport = InspectReader::<_, ReadNotice>::new(
         transport,
         Box::new(move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
+            counted.set(counted.get() + 1);
             told.notify_one();
         }),
     );
-    let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
+    let (sender, mut connection) = http2::Builder::new(LocalExecutor)
         .timer(TokioTimer::new())
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)

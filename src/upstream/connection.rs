@@ -1,10 +1,10 @@
 //! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -14,18 +14,20 @@ use http::uri::{Authority, PathAndQuery};
 use http::{Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use hyper::client::conn::http1::Parts;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
+use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::error::{ServerFailure, is_http1_required};
-use super::stream::{ServerTransport, SocketState};
+use super::executor::LocalExecutor;
+use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::LimitedTrailers;
 use super::wanted::Wanted;
 use crate::plan::{Scheme, ServerAddress};
@@ -37,13 +39,13 @@ pub(super) const MOST_STREAMS: u16 = 100;
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// An HTTP/2 connection as hyper drives it.
-type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, TokioExecutor>;
+type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, LocalExecutor>;
 
 /// What carries an HTTP/2 connection.
 type Http2Transport = LimitedTrailers<InspectReader<ServerTransport, ReadNotice>>;
 
 /// Called after each read.
-pub(super) type ReadNotice = Box<dyn FnMut(&[u8]) + Send>;
+pub(super) type ReadNotice = Box<dyn FnMut(&[u8])>;
 
 /// A connection to send a request on.
 #[derive(Debug)]
@@ -61,7 +63,9 @@ pub(super) struct ExclusiveConnection {
     /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
     pub(super) made_for: Wanted,
-    pub(super) watched: Arc<SocketState>,
+    pub(super) watched: Rc<SocketState>,
+    /// The stream, once its connection carries another protocol.
+    switched: oneshot::Receiver<ServerStream>,
     deadline: Deadline,
     driver: Driver,
 }
@@ -73,11 +77,11 @@ pub(super) struct SharedConnection {
     /// Whether it comes from the pool. The server may have closed a pooled connection meanwhile.
     pooled: bool,
     /// The server's limit of concurrent requests.
-    most: Arc<AtomicUsize>,
+    most: Rc<Cell<usize>>,
     /// How often something was read. `reads_before` is this number at the time when the request was sent.
-    reads: Arc<AtomicUsize>,
+    reads: Rc<Cell<usize>>,
     reads_before: usize,
-    driver: Arc<Driver>,
+    driver: Rc<Driver>,
 }
 
 /// The task that reads and writes a connection. It ends with the connection's last owner.
@@ -85,9 +89,9 @@ pub(super) struct SharedConnection {
 pub(super) struct Driver {
     task: AbortHandle,
     /// The error that ended the connection, where no request was told of it.
-    fault: Arc<Mutex<Option<hyper::Error>>>,
+    fault: Rc<RefCell<Option<hyper::Error>>>,
     /// An exchange on the connection broke.
-    broken: AtomicBool,
+    broken: Cell<bool>,
 }
 
 /// Why no response head has come.
@@ -99,23 +103,21 @@ pub(super) struct NoHead {
 
 impl Driver {
     /// Drives a connection in a task of its own.
-    pub(super) fn start(
-        connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
-    ) -> Self {
-        let fault = Arc::<Mutex<Option<hyper::Error>>>::default();
+    pub(super) fn start(connection: impl Future<Output = hyper::Result<()>> + 'static) -> Self {
+        let fault = Rc::<RefCell<Option<hyper::Error>>>::default();
         let told = fault.clone();
-        let task = tokio::spawn(async move {
+        let task = spawn_local(async move {
             let ended = connection.await;
-            *told.lock() = ended.err();
+            told.replace(ended.err());
         });
-        Self { task: task.abort_handle(), fault, broken: AtomicBool::new(false) }
+        Self { task: task.abort_handle(), fault, broken: Cell::default() }
     }
 
     /// The reason for a failed request. For a request that was not sent, hyper only says that it was
     /// cancelled. The error that ended the connection is then the better answer. A demand for HTTP/1.1 in a
     /// GOAWAY concerns all requests of the connection, also those that only see the connection end.
     fn explain(&self, error: hyper::Error, heard: bool) -> ServerFailure {
-        let mut fault = self.fault.lock();
+        let mut fault = self.fault.borrow_mut();
         if is_http1_required(&error) || fault.as_ref().is_some_and(is_http1_required) {
             return ServerFailure::Http1Required;
         }
@@ -131,13 +133,28 @@ impl Drop for Driver {
 }
 
 impl ExclusiveConnection {
-    pub(super) fn new(
+    /// Drives a connection that waits for its first request.
+    pub(super) fn start(
         sender: http1::SendRequest<RequestBody>,
-        watched: Arc<SocketState>,
-        driver: Driver,
+        mut connection: http1::Connection<TokioIo<ServerStream>, RequestBody>,
+        watched: Rc<SocketState>,
     ) -> Self {
+        let (give, switched) = oneshot::channel();
+        let driver = Driver::start(async move {
+            (&mut connection).await?;
+            let Parts { io, read_buf, .. } = connection.into_parts();
+            // If the protocol is the same as before, the connection is over, and nobody takes its stream.
+            let _ = give.send(io.into_inner().after(read_buf));
+            Ok(())
+        });
         let (made_for, deadline) = (Wanted::Any, Deadline::default());
-        Self { sender, pooled: None, made_for, watched, deadline, driver }
+        Self { sender, pooled: None, made_for, watched, switched, deadline, driver }
+    }
+
+    /// Waits for the stream of a connection that carries another protocol from now on. `None` if the server has
+    /// closed it instead.
+    pub(super) async fn switched(&mut self) -> Option<ServerStream> {
+        (&mut self.switched).await.ok()
     }
 
     /// Whether the connection must not be used again.
@@ -157,16 +174,16 @@ impl SharedConnection {
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
-        reads: Arc<AtomicUsize>,
+        reads: Rc<Cell<usize>>,
     ) -> Self {
-        let most = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+        let most = Rc::new(Cell::new(connection.current_max_send_streams()));
         let told = most.clone();
         let driver = Driver::start(poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);
-            told.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            told.set(connection.current_max_send_streams());
             ended
         }));
-        let (driver, reads_before) = (Arc::new(driver), 0);
+        let (driver, reads_before) = (Rc::new(driver), 0);
         Self { sender, pooled: false, most, reads, reads_before, driver }
     }
 
@@ -177,15 +194,15 @@ impl SharedConnection {
 
     /// Whether the connection takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed() || self.driver.broken.load(Ordering::Relaxed)
+        self.sender.is_closed() || self.driver.broken.get()
     }
 
     /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
     /// under way is one, and the pool is one.
     pub(super) fn has_room(&self) -> bool {
         // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
-        let most = self.most.load(Ordering::Relaxed).clamp(1, usize::from(MOST_STREAMS));
-        self.sender.is_ready() && Arc::strong_count(&self.driver) <= most
+        let most = self.most.get().clamp(1, usize::from(MOST_STREAMS));
+        self.sender.is_ready() && Rc::strong_count(&self.driver) <= most
     }
 }
 
@@ -233,7 +250,7 @@ impl Connection {
             Self::Http1(connection) => &connection.driver,
             Self::Http2(connection) => &*connection.driver,
         };
-        !driver.broken.swap(true, Ordering::Relaxed)
+        !driver.broken.replace(true)
     }
 
     /// The exchange has come to its end, or as far as it has to.
@@ -247,7 +264,7 @@ impl Connection {
     pub(super) fn has_heard(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.watched.has_heard(),
-            Self::Http2(shared) => shared.reads.load(Ordering::Relaxed) != shared.reads_before,
+            Self::Http2(shared) => shared.reads.get() != shared.reads_before,
         }
     }
 
@@ -271,7 +288,7 @@ impl Connection {
                 Either::Left(connection.sender.try_send_request(request))
             }
             Self::Http2(connection) => {
-                connection.reads_before = connection.reads.load(Ordering::Relaxed);
+                connection.reads_before = connection.reads.get();
                 into_http2(&mut request, server);
                 // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))

@@ -54,12 +54,14 @@ mod tests {
 
     use bytes::Bytes;
     use http::Request;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt as _, duplex};
+    use tokio::task::spawn_local;
     use tokio::time::sleep;
 
     use super::*;
     use crate::upstream::body::RequestBody;
+    use crate::upstream::executor::LocalExecutor;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -112,10 +114,9 @@ mod tests {
             tokio::join!(taking, poll_fn(|cx| connection.poll_closed(cx))).1.unwrap();
         };
         tokio::spawn(server);
-        let executor = TokioExecutor::new();
         let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(executor, TokioIo::new(ours)).await.unwrap();
-        tokio::spawn(connection);
+            hyper::client::conn::http2::handshake(LocalExecutor, TokioIo::new(ours)).await.unwrap();
+        spawn_local(connection);
         time_for_head(|request| sender.send_request(request)).await
     }
 
@@ -133,7 +134,7 @@ mod tests {
         });
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
-        tokio::spawn(connection);
+        spawn_local(connection);
         time_for_head(|request| sender.send_request(request)).await
     }
 
@@ -152,7 +153,7 @@ mod tests {
     }
 
     /// A piece of a megabyte was one event: its server had to take all of it within `response_timeout`.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_server_has_its_time_from_the_last_byte_that_it_took() {
         let over_http1 = [upload_http1(usize::MAX).await, upload_http1(200_000).await];
         let over_http2 = [upload_http2(usize::MAX).await, upload_http2(200_000).await];

@@ -1,7 +1,7 @@
 //! Time-outs of bodies.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct EventTimeout {
 enum EventLimit {
     Fixed(Duration),
     /// The `body_timeout` in force.
-    OfClient(Arc<ClientTimes>),
+    OfClient(Rc<ClientTimes>),
 }
 
 impl EventTimeout {
@@ -37,7 +37,7 @@ impl EventTimeout {
     }
 
     /// A time-out of the `body_timeout` in force, which a reload may change.
-    pub(super) fn of_client(times: Arc<ClientTimes>) -> Self {
+    pub(super) fn of_client(times: Rc<ClientTimes>) -> Self {
         Self { limit: EventLimit::OfClient(times), timer: None, since: None }
     }
 

@@ -13,6 +13,7 @@ mod connection;
 mod deadline;
 mod error;
 pub(crate) mod event_timeout;
+pub(crate) mod executor;
 pub mod health;
 mod kept_head;
 pub(crate) mod overhead;
@@ -29,12 +30,14 @@ pub(crate) mod write;
 use std::fmt;
 use std::io;
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
 use self::balance::{Affinity, Chooser, server_hash};
@@ -59,7 +62,7 @@ pub(crate) use self::wanted::Wanted;
 pub(crate) struct Upstream {
     spec: UpstreamSpec,
     state: Arc<UpstreamState>,
-    servers: Vec<Arc<Server>>,
+    servers: Vec<Rc<Server>>,
     chooser: Chooser,
     connector: Connector,
     budget: RetryBudget,
@@ -76,7 +79,7 @@ pub(crate) struct Sending {
     /// What the request needs of its connection.
     pub(crate) wanted: Wanted,
     /// The connections that belong to the request's client, if any do. [`Wanted::Own`] needs them.
-    pub(crate) private: Option<Arc<PrivateConnections>>,
+    pub(crate) private: Option<Rc<PrivateConnections>>,
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -100,7 +103,7 @@ impl Upstream {
         let servers = spec.servers.iter().zip(state.servers());
         let servers: Vec<_> = servers
             .map(|(server, server_state)| {
-                Arc::new(Server {
+                Rc::new(Server {
                     address: server.address.clone(),
                     weight: server.weight,
                     hash: server_hash(&server.address.url),
@@ -329,7 +332,7 @@ impl Upstream {
             }
             let (server, state) = (self.servers[place].clone(), self.state.clone());
             let connector = self.connector.clone();
-            tokio::spawn(async move {
+            spawn_local(async move {
                 let opening = connector.open(&server.address, Wanted::Any);
                 match timeout(time_limit, opening).await {
                     Ok(Ok(connection)) => {

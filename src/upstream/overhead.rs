@@ -1,6 +1,6 @@
 //! How much a client may send that is neither a request nor data.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::cell::Cell;
 
 /// What a connection may send before its first request, in bytes.
 const AT_FIRST: i64 = 1024 * 1024;
@@ -29,16 +29,16 @@ const SUSPECT: i64 = 64 * 1024;
 /// with which HTTP/2 controls a connection. They cost a client little and others much. Every byte is taken off
 /// when it comes. Requests, pieces of bodies and time add bytes again.
 ///
-/// The requests and the stream of a connection share this value. They all run on one thread.
+/// The requests and the stream of a connection share this value.
 #[derive(Debug)]
 pub(crate) struct Overhead {
     /// Bytes; below 0 once it is used up.
-    spare: AtomicI64,
-    most: AtomicI64,
+    spare: Cell<i64>,
+    most: Cell<i64>,
     /// Bytes that have come, less the bytes that were added; at least 0.
-    unpaid: AtomicI64,
+    unpaid: Cell<i64>,
     /// All bytes that have come.
-    read: AtomicU64,
+    read: Cell<u64>,
     per_request: i64,
 }
 
@@ -47,24 +47,24 @@ impl Overhead {
     pub(crate) fn new(max_header_size: usize) -> Self {
         let per_request = PER_REQUEST + i64::try_from(max_header_size).unwrap_or(i64::MAX / 1024);
         let most = AT_FIRST + per_request;
-        let [spare, most, unpaid] = [most, most, 0].map(AtomicI64::new);
-        Self { spare, most, unpaid, read: AtomicU64::new(0), per_request }
+        let (spare, most) = (Cell::new(most), Cell::new(most));
+        Self { spare, most, unpaid: Cell::default(), read: Cell::default(), per_request }
     }
 
     /// The connection carries many requests at once.
     pub(crate) fn multiplex(&self) {
-        self.most.store(AT_FIRST + self.per_request.saturating_mul(STREAMS), Ordering::Relaxed);
+        self.most.set(AT_FIRST + self.per_request.saturating_mul(STREAMS));
     }
 
     /// This many bytes have come.
     pub(crate) fn came(&self, bytes: usize) {
-        self.read.store(self.read() + bytes as u64, Ordering::Relaxed);
+        self.read.set(self.read.get() + bytes as u64);
         self.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// All bytes that have come from the client.
     pub(super) fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+        self.read.get()
     }
 
     /// The head of a request was complete.
@@ -92,22 +92,20 @@ impl Overhead {
 
     /// Whether the client has sent too much.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.spare.load(Ordering::Relaxed) < 0
+        self.spare.get() < 0
     }
 
     /// Whether many bytes have come lately that were neither a request nor data.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.unpaid.load(Ordering::Relaxed) > SUSPECT
+        self.unpaid.get() > SUSPECT
     }
 
     fn add(&self, bytes: i64) {
-        let unpaid = self.unpaid.load(Ordering::Relaxed).saturating_sub(bytes);
-        self.unpaid.store(unpaid.max(0), Ordering::Relaxed);
+        self.unpaid.set(self.unpaid.get().saturating_sub(bytes).max(0));
         // A value below 0 stays below 0.
-        let spare = self.spare.load(Ordering::Relaxed);
+        let spare = self.spare.get();
         if spare >= 0 {
-            let most = self.most.load(Ordering::Relaxed);
-            self.spare.store(spare.saturating_add(bytes).min(most), Ordering::Relaxed);
+            self.spare.set(spare.saturating_add(bytes).min(self.most.get()));
         }
     }
 }

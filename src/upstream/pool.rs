@@ -4,10 +4,10 @@
 //! last. Connections that are not needed then stay idle and are closed. HTTP/2 connections are shared by
 //! many requests. A connection that was made for a special need serves only requests with this need.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::connection::{Connection, ExclusiveConnection, SharedConnection};
@@ -24,8 +24,7 @@ const LONGEST_LIFE: Duration = Duration::from_secs(300);
 /// Connections that can take a request.
 #[derive(Debug)]
 pub(super) struct Pool {
-    // Only one worker's thread uses the lock, so no thread waits for it.
-    kept: Mutex<PooledConnections>,
+    kept: RefCell<PooledConnections>,
     /// Held while a connection to an HTTP/2 server is made. Other requests wait and then share the
     /// connection.
     pub(super) connecting: tokio::sync::Mutex<()>,
@@ -75,7 +74,7 @@ impl Default for Pool {
             has_shared: false,
             shown: None,
         };
-        Self { kept: Mutex::new(kept), connecting: tokio::sync::Mutex::default() }
+        Self { kept: RefCell::new(kept), connecting: tokio::sync::Mutex::default() }
     }
 }
 
@@ -83,7 +82,7 @@ impl Pool {
     /// Takes a shared connection that has room. If there is none, takes the idle connection that was used
     /// last, of those that are open and ready.
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.borrow_mut();
         let wanted = kept.wanted(wanted);
         if !kept.shared.is_empty() && matches!(wanted, Wanted::Any | Wanted::Http2) {
             kept.shared.retain(|(_, _, connection)| !connection.is_closed());
@@ -113,7 +112,7 @@ impl Pool {
 
     /// Keeps a connection for the next request.
     pub(super) fn put(&self, mut connection: Box<ExclusiveConnection>) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.borrow_mut();
         let since = kept.swept;
         let born = *connection.pooled.get_or_insert(since);
         if since.duration_since(born) >= LONGEST_LIFE {
@@ -127,7 +126,7 @@ impl Pool {
 
     /// Lets other requests use a connection too.
     pub(super) fn share(&self, connection: SharedConnection, made_for: Wanted) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.borrow_mut();
         kept.has_shared |= made_for == Wanted::Any;
         let since = kept.swept;
         kept.shared.push((since, made_for, connection));
@@ -135,24 +134,24 @@ impl Pool {
 
     /// What to look for, for a request that wants this.
     pub(super) fn wanted(&self, wanted: Wanted) -> Wanted {
-        self.kept.lock().wanted(wanted)
+        self.kept.borrow().wanted(wanted)
     }
 
     /// Remembers for some minutes what the server has shown; `None` forgets it.
     pub(super) fn note(&self, shown: Option<ShownProtocol>) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.borrow_mut();
         kept.shown = shown.map(|shown| (kept.swept, shown));
     }
 
     /// Whether ordinary requests have ever shared a connection.
     pub(super) fn has_shared(&self) -> bool {
-        self.kept.lock().has_shared
+        self.kept.borrow().has_shared
     }
 
     /// Drops connections that their server has closed, and those that were idle for too long or are too
     /// old.
     pub(super) fn prune(&self, now: Instant) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.borrow_mut();
         kept.swept = now;
         kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_connection_that_is_busy_all_the_time_is_not_used_for_ever() {
         let pool = Pool::default();
         let (connection, _server) = http1().await;
@@ -226,7 +225,7 @@ mod tests {
         assert!(began.elapsed() >= LONGEST_LIFE, "{:?}", began.elapsed());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_shared_connection_is_not_used_for_ever() {
         let pool = Pool::default();
         let (transport, mut server) = transport();
@@ -254,14 +253,14 @@ mod tests {
         assert_eq!(pool.wanted(Wanted::Any), Wanted::Any);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_connection_that_nobody_needs_is_closed() {
         let pool = Pool::default();
         let (connection, _server) = http1().await;
         pool.put(connection);
         pass(&pool, LONGEST_IDLE - SWEEP).await;
-        assert_eq!(pool.kept.lock().idle.len(), 1);
+        assert_eq!(pool.kept.borrow().idle.len(), 1);
         pass(&pool, SWEEP).await;
-        assert_eq!(pool.kept.lock().idle.len(), 0);
+        assert_eq!(pool.kept.borrow().idle.len(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Which requests may be sent again, how often, and how long a server asks to be left alone.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::Cell;
 use std::time::Duration;
 
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
@@ -19,29 +19,28 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The retries that one worker may still make at one upstream. If all requests failed and each was sent
 /// again, the retries would keep an overloaded upstream down.
 #[derive(Debug)]
-pub(super) struct RetryBudget(AtomicU32);
+pub(super) struct RetryBudget(Cell<u32>);
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        Self(AtomicU32::new(FIRST_RETRIES * RETRY_COST))
+        Self(Cell::new(FIRST_RETRIES * RETRY_COST))
     }
 }
 
 impl RetryBudget {
     /// A request is sent for the first time.
     pub(super) fn earn(&self) {
-        // Only this worker's thread writes, so no change is lost between load and store.
-        let saved = self.0.load(Ordering::Relaxed);
+        let saved = self.0.get();
         if saved < MOST_RETRIES * RETRY_COST {
-            self.0.store(saved + 1, Ordering::Relaxed);
+            self.0.set(saved + 1);
         }
     }
 
     /// Pays for a retry. Returns whether there was enough for it.
     pub(super) fn spend(&self) -> bool {
-        let left = self.0.load(Ordering::Relaxed).checked_sub(RETRY_COST);
+        let left = self.0.get().checked_sub(RETRY_COST);
         if let Some(left) = left {
-            self.0.store(left, Ordering::Relaxed);
+            self.0.set(left);
         }
         left.is_some()
     }

@@ -1,11 +1,13 @@
 //! A server of an upstream, as one worker sees it, the exchanges that are under way there, and the connections
 //! to servers that belong to one client.
 
+use std::cell::RefCell;
 use std::fmt::Display;
-use std::sync::{Arc, Weak};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::body::BodyEnd;
@@ -36,14 +38,14 @@ pub(super) struct Server {
 /// A request under way at a server, until this is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Rc<Server>,
     pub(super) exchange: ExchangeBegin,
     /// Its place among `max_requests`.
     slot: Option<RequestSlot>,
 }
 
 impl InFlight {
-    pub(super) fn at(server: &Arc<Server>, client: ClientId, slot: Option<RequestSlot>) -> Self {
+    pub(super) fn at(server: &Rc<Server>, client: ClientId, slot: Option<RequestSlot>) -> Self {
         let exchange = server.state.begin(client);
         Self { server: server.clone(), exchange, slot }
     }
@@ -94,7 +96,7 @@ impl Server {
 /// The connections to servers that belong to one client's connection, and are closed with it. A server that
 /// authenticates by NTLM or Negotiate takes all requests of a connection for those of the same user.
 #[derive(Debug, Default)]
-pub(crate) struct PrivateConnections(Mutex<Vec<(Weak<Server>, Connection)>>);
+pub(crate) struct PrivateConnections(RefCell<Vec<(Weak<Server>, Connection)>>);
 
 impl PrivateConnections {
     /// Takes the connection to one of these servers that was used last. It may still be writing its last
@@ -102,7 +104,7 @@ impl PrivateConnections {
     /// Returns the server's place too.
     pub(super) async fn take(
         &self,
-        servers: &[Arc<Server>],
+        servers: &[Rc<Server>],
         patience: Duration,
     ) -> Option<(usize, Connection)> {
         loop {
@@ -113,24 +115,24 @@ impl PrivateConnections {
         }
     }
 
-    fn take_last(&self, servers: &[Arc<Server>]) -> Option<(usize, Connection)> {
-        let mut kept = self.0.lock();
+    fn take_last(&self, servers: &[Rc<Server>]) -> Option<(usize, Connection)> {
+        let mut kept = self.0.borrow_mut();
         kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_spoilt());
         let is_paused =
             |place: &usize| matches!(servers[*place].state.standing(), Standing::Paused(_));
         let (at, place) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
-            let place = servers.iter().position(|it| Arc::as_ptr(it) == owner.as_ptr());
+            let place = servers.iter().position(|it| Rc::as_ptr(it) == owner.as_ptr());
             place.filter(|place| !is_paused(place)).map(|place| (at, place))
         })?;
         Some((place, kept.remove(at).1))
     }
 
-    fn put(&self, server: &Arc<Server>, connection: Connection) {
-        let mut kept = self.0.lock();
+    fn put(&self, server: &Rc<Server>, connection: Connection) {
+        let mut kept = self.0.borrow_mut();
         if kept.len() >= MOST_PRIVATE {
             kept.remove(0);
         }
-        kept.push((Arc::downgrade(server), connection.used()));
+        kept.push((Rc::downgrade(server), connection.used()));
     }
 }
 
@@ -142,7 +144,7 @@ pub(crate) struct ConnectionLease {
     pub(super) body_end: BodyEnd,
     pub(super) in_flight: InFlight,
     /// Where the connection goes afterwards, if it belongs to a client.
-    pub(super) owner: Option<Arc<PrivateConnections>>,
+    pub(super) owner: Option<Rc<PrivateConnections>>,
 }
 
 impl ConnectionLease {
@@ -160,7 +162,7 @@ impl ConnectionLease {
 
     /// The server authenticates the connection: from now on it belongs to this client. A connection of HTTP/2
     /// that others share stays shared. A request that authenticates never goes on it.
-    pub(crate) fn belongs_to(&mut self, owner: &Arc<PrivateConnections>) {
+    pub(crate) fn belongs_to(&mut self, owner: &Rc<PrivateConnections>) {
         if let Connection::Http1(_) = &self.connection {
             self.owner.get_or_insert_with(|| owner.clone());
         }
@@ -173,6 +175,14 @@ impl ConnectionLease {
         self.in_flight.finished();
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
+        }
+    }
+
+    /// Waits for the server's side of the tunnel. `None` if the server has closed it instead.
+    pub(crate) async fn switched(&mut self) -> Option<impl AsyncRead + AsyncWrite + Unpin + use<>> {
+        match &mut self.connection {
+            Connection::Http1(connection) => connection.switched().await,
+            Connection::Http2(_) => None,
         }
     }
 

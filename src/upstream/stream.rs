@@ -1,11 +1,12 @@
 //! The bytes of a connection to a server.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
@@ -25,77 +26,85 @@ pub(super) type ServerTransport = Either<Either<TcpStream, UnixStream>, Box<TlsS
 #[derive(Debug)]
 pub(super) struct ServerStream {
     transport: ServerTransport,
-    watched: Arc<SocketState>,
+    /// Bytes that were read before. The next reads return them.
+    early: Bytes,
+    watched: Rc<SocketState>,
 }
 
 /// What the request's task knows of a socket that the connection's own task reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct SocketState {
     /// A write has failed: the server takes no more data.
-    deaf: AtomicBool,
+    deaf: Cell<bool>,
     /// The connection carries another protocol than HTTP.
-    switched: AtomicBool,
+    switched: Cell<bool>,
     /// The connection must not be used for another request.
-    spoilt: AtomicBool,
+    spoilt: Cell<bool>,
     /// Bytes that were read since the last request was sent.
-    read: AtomicUsize,
+    read: Cell<usize>,
     /// The head of the response has come.
-    answered: AtomicBool,
+    answered: Cell<bool>,
     /// An exchange is under way. If it is called off, the socket is reset.
-    busy: AtomicBool,
+    busy: Cell<bool>,
 }
 
 impl SocketState {
     /// A request is sent: its answer's head is awaited.
     pub(super) fn await_head(&self) {
-        self.read.store(0, Ordering::Relaxed);
-        self.answered.store(false, Ordering::Relaxed);
-        self.busy.store(true, Ordering::Relaxed);
+        self.read.set(0);
+        self.answered.set(false);
+        self.busy.set(true);
     }
 
     /// The exchange has come to its end.
     pub(super) fn finish(&self) {
-        self.busy.store(false, Ordering::Relaxed);
+        self.busy.set(false);
     }
 
     /// What the connection carries has broken: nothing more has to arrive.
     pub(super) fn abandon(&self) {
-        self.busy.store(true, Ordering::Relaxed);
+        self.busy.set(true);
     }
 
     pub(super) fn answered(&self) {
-        self.answered.store(true, Ordering::Relaxed);
+        self.answered.set(true);
     }
 
     /// Whether any byte was read since a head was last awaited.
     pub(super) fn has_heard(&self) -> bool {
-        self.read.load(Ordering::Relaxed) > 0
+        self.read.get() > 0
     }
 
     /// From now on the connection carries another protocol, and a failed write ends the connection. What was written
     /// must arrive, also after the end.
     pub(super) fn switch(&self) {
         self.finish();
-        self.switched.store(true, Ordering::Relaxed);
+        self.switched.set(true);
     }
 
     pub(super) fn spoil(&self) {
-        self.spoilt.store(true, Ordering::Relaxed);
+        self.spoilt.set(true);
     }
 
     /// Whether the connection must not be used for another request. This is also the case after a failed
     /// write.
     pub(super) fn is_spoilt(&self) -> bool {
-        self.spoilt.load(Ordering::Relaxed) || self.deaf.load(Ordering::Relaxed)
+        self.spoilt.get() || self.deaf.get()
     }
 }
 
 impl ServerStream {
     pub(super) fn new(transport: ServerTransport) -> Self {
-        Self { transport, watched: Arc::default() }
+        Self { transport, early: Bytes::new(), watched: Rc::default() }
     }
 
-    pub(super) fn watched(&self) -> Arc<SocketState> {
+    /// The same stream, with bytes that were read before.
+    pub(super) fn after(mut self, early: Bytes) -> Self {
+        self.early = early;
+        self
+    }
+
+    pub(super) fn watched(&self) -> Rc<SocketState> {
         self.watched.clone()
     }
 }
@@ -109,7 +118,7 @@ impl Drop for ServerStream {
             Either::Left(Either::Right(_unix)) => return,
             Either::Right(tls) => tls.get_ref().0,
         };
-        if self.watched.busy.load(Ordering::Relaxed) {
+        if self.watched.busy.get() {
             let _ = socket.set_zero_linger();
         }
     }
@@ -121,15 +130,19 @@ impl AsyncRead for ServerStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.early.is_empty() {
+            let length = self.early.len().min(buffer.remaining());
+            buffer.put_slice(&self.early.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
         let came = buffer.filled().len() - before;
         spend_on(came, cx);
         let watched = &self.watched;
-        if !watched.answered.load(Ordering::Relaxed) {
-            let read = watched.read.load(Ordering::Relaxed) + came;
-            watched.read.store(read, Ordering::Relaxed);
-            if read > MOST_BEFORE_HEAD {
+        if !watched.answered.get() {
+            watched.read.set(watched.read.get() + came);
+            if watched.read.get() > MOST_BEFORE_HEAD {
                 let error = "too much was sent before an answer's head";
                 return Poll::Ready(Err(io::Error::other(error)));
             }
@@ -169,12 +182,12 @@ impl AsyncWrite for ServerStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if self.watched.deaf.load(Ordering::Relaxed) {
+        if self.watched.deaf.get() {
             return Poll::Ready(Ok(length));
         }
         match poll_write_pieces(&mut self.transport, cx, slices) {
-            Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {
-                self.watched.deaf.store(true, Ordering::Relaxed);
+            Poll::Ready(Err(_)) if !self.watched.switched.get() => {
+                self.watched.deaf.set(true);
                 Poll::Ready(Ok(length))
             }
             written => written,

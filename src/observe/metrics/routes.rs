@@ -1,7 +1,7 @@
 //! The counters of routes.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
@@ -20,12 +20,12 @@ impl RouteCounter {
 /// A worker's counters of a plan's routes. Each counter is looked up by its route's name when it is first
 /// needed: a reload does not wait for ten thousand look-ups.
 #[derive(Debug)]
-pub(crate) struct RouteCounters(Box<[AtomicU32]>);
+pub(crate) struct RouteCounters(Box<[Cell<RouteCounter>]>);
 
 impl RouteCounters {
     /// The counters of this number of routes.
     pub(crate) fn new(routes: usize) -> Self {
-        Self((0..routes).map(|_| AtomicU32::new(RouteCounter::NO_ROUTE.0)).collect())
+        Self(vec![Cell::new(RouteCounter::NO_ROUTE); routes].into())
     }
 
     /// The counter of the route with this index and this name. `metrics` are the worker's.
@@ -36,14 +36,10 @@ impl RouteCounters {
         metrics: &WorkerMetrics,
     ) -> RouteCounter {
         let Some(known) = self.0.get(route) else { return RouteCounter::NO_ROUTE };
-        match RouteCounter(known.load(Ordering::Relaxed)) {
-            RouteCounter::NO_ROUTE => {
-                let counter = metrics.route(name);
-                known.store(counter.0, Ordering::Relaxed);
-                counter
-            }
-            counter => counter,
+        if known.get() == RouteCounter::NO_ROUTE {
+            known.set(metrics.route(name));
         }
+        known.get()
     }
 }
 

@@ -4,11 +4,9 @@
 mod phase;
 mod socket;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 
-use hyper::upgrade::OnUpgrade;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub(crate) use self::phase::{DueAction, Overdue, Phase};
@@ -18,13 +16,9 @@ use crate::throttle::Permit;
 use crate::upstream::overhead::Overhead;
 use crate::upstream::{ConnectionLease, PrivateConnections};
 
-/// The two sides of a connection that changes to another protocol, and what is held while it lives.
+/// The server's side of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]
 pub(crate) struct Switched {
-    /// The client's side, once its connection has changed.
-    pub(crate) client: OnUpgrade,
-    /// The server's side, once its connection has changed.
-    pub(crate) server: OnUpgrade,
     /// What the request holds as long as the tunnel lives.
     pub(crate) permit: Permit,
     /// The server's connection.
@@ -39,16 +33,16 @@ pub(crate) struct ClientConnection {
     /// What the connection is doing, and since when.
     pub(crate) phase: Phase,
     /// What the client may send that is neither a request nor data.
-    pub(crate) overhead: Arc<Overhead>,
+    pub(crate) overhead: Rc<Overhead>,
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
     /// The servers' connections that no other client uses. Most clients never have one.
-    pub(super) private: OnceLock<Arc<PrivateConnections>>,
+    pub(super) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
-    switched: Mutex<Option<Box<Switched>>>,
-    hello: AtomicBool,
-    too_many_fields: AtomicBool,
+    switched: RefCell<Option<Box<Switched>>>,
+    hello: Cell<bool>,
+    too_many_fields: Cell<bool>,
 }
 
 impl ClientConnection {
@@ -60,11 +54,19 @@ impl ClientConnection {
         socket: Socket,
         cert: Option<String>,
     ) -> Self {
-        let overhead = Arc::new(overhead);
+        let overhead = Rc::new(overhead);
         let cert = cert.map(String::into_boxed_str);
-        let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
-        let (too_many_fields, private) = (AtomicBool::new(false), OnceLock::new());
-        Self { peer, phase, overhead, socket, cert, private, switched, hello, too_many_fields }
+        Self {
+            peer,
+            phase,
+            overhead,
+            socket,
+            cert,
+            private: OnceCell::new(),
+            switched: RefCell::default(),
+            hello: Cell::default(),
+            too_many_fields: Cell::default(),
+        }
     }
 
     /// A request's head is complete at `now`. Returns what [`Phase::begin`] returns.
@@ -88,32 +90,32 @@ impl ClientConnection {
     /// The connection changes to another protocol after the current answer.
     pub(super) fn switch(&self, switched: Box<Switched>) {
         self.phase.unsettle();
-        *self.switched.lock() = Some(switched);
+        self.switched.replace(Some(switched));
     }
 
-    /// Takes the two sides of the tunnel, if the last answer changed the connection to another protocol.
+    /// Takes the server's side of the tunnel, if the last answer changed the connection to another protocol.
     pub(crate) fn take_switched(&self) -> Option<Box<Switched>> {
-        self.switched.lock().take()
+        self.switched.take()
     }
 
     /// Notes the first byte that came.
     pub(crate) fn begins_with(&self, byte: u8) {
         // A TLS record with a handshake message (RFC 8446, 5.1).
-        self.hello.store(byte == 22, Ordering::Relaxed);
+        self.hello.set(byte == 22);
     }
 
     /// Whether the connection began like a TLS handshake.
     pub(crate) fn said_hello(&self) -> bool {
-        self.hello.load(Ordering::Relaxed)
+        self.hello.get()
     }
 
     /// Notes that a request's head was refused because of the number of its fields, and not because of its size.
     pub(crate) fn note_too_many_fields(&self) {
-        self.too_many_fields.store(true, Ordering::Relaxed);
+        self.too_many_fields.set(true);
     }
 
     /// Whether a request's head was refused because of the number of its fields.
     pub(crate) fn had_too_many_fields(&self) -> bool {
-        self.too_many_fields.load(Ordering::Relaxed)
+        self.too_many_fields.get()
     }
 }

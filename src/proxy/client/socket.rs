@@ -1,15 +1,14 @@
 //! A client's socket. One task reads and writes it; others look at its state or set options.
 
+use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -31,34 +30,36 @@ macro_rules! either {
 
 /// A client's socket. All clones are the same socket.
 #[derive(Clone, Debug)]
-pub(crate) struct Socket(Arc<SharedSocket>);
+pub(crate) struct Socket(Rc<SharedSocket>);
 
 #[derive(Debug)]
 struct SharedSocket {
-    // Only one worker's thread uses the lock, so no thread waits for it.
-    stream: Mutex<AcceptedStream>,
+    stream: RefCell<AcceptedStream>,
     /// The runtime has not waited for the socket yet, so it does not know the socket's state.
-    unseen: AtomicBool,
+    unseen: Cell<bool>,
     /// See [`Socket::try_full`].
-    trial: AtomicU8,
+    trial: Cell<Trial>,
 }
 
-/// No write is to be tried, or the trial has failed.
-const NO_TRIAL: u8 = 0;
-/// The next write is to be tried.
-const TRIAL: u8 = 1;
-/// A trial has written something.
-const MOVED: u8 = 2;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// No write is to be tried, or the trial has failed.
+    None,
+    /// The next write is to be tried.
+    Next,
+    /// A trial has written something.
+    Moved,
+}
 
 impl SharedSocket {
     /// Writes to a socket that the runtime takes for full, if this is to be tried.
     fn write_full(&self, stream: &AcceptedStream, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.trial.load(Ordering::Relaxed) != TRIAL || bytes.is_empty() {
+        if self.trial.get() != Trial::Next || bytes.is_empty() {
             return Poll::Pending;
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = either!(stream, s => send(s, bytes, flags));
-        self.trial.store(if sent.is_ok() { MOVED } else { NO_TRIAL }, Ordering::Relaxed);
+        self.trial.set(if sent.is_ok() { Trial::Moved } else { Trial::None });
         // The runtime notices by itself that a connection is broken.
         sent.map_or(Poll::Pending, |length| Poll::Ready(Ok(length)))
     }
@@ -67,13 +68,18 @@ impl SharedSocket {
 impl Socket {
     /// A socket that was just accepted.
     pub(crate) fn new(stream: AcceptedStream) -> Self {
-        let (stream, unseen) = (Mutex::new(stream), AtomicBool::new(true));
-        Self(Arc::new(SharedSocket { stream, unseen, trial: AtomicU8::new(NO_TRIAL) }))
+        let (stream, unseen) = (RefCell::new(stream), Cell::new(true));
+        Self(Rc::new(SharedSocket { stream, unseen, trial: Cell::new(Trial::None) }))
+    }
+
+    /// Borrowed only inside a poll, so no two borrows meet.
+    fn stream(&self) -> Ref<'_, AcceptedStream> {
+        self.0.stream.borrow()
     }
 
     /// Whether the client has closed its side. This also shows while bytes before the end are unread.
     pub(crate) fn has_left(&self) -> bool {
-        let stream = self.0.stream.lock();
+        let stream = self.stream();
         // Mostly the socket is not readable. To ask that is cheaper than to ask what is readable.
         let has_news = either!(&*stream, s => s.try_io(Interest::READABLE, || Ok(()))).is_ok();
         let left = has_news && {
@@ -85,32 +91,32 @@ impl Socket {
             }
         };
         // The client may have closed while it waited to be accepted.
-        let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
+        let unseen = self.0.unseen.replace(false);
         left || unseen && matches!(reference(&stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
     }
 
     /// The next write is tried though the socket may be full. The kernel says that there is room when a third of the
     /// buffer is free, and the buffer may have 4 MB: for a slow reader this takes minutes.
     pub(crate) fn try_full(&self) {
-        self.0.trial.store(TRIAL, Ordering::Relaxed);
+        self.0.trial.set(Trial::Next);
     }
 
     /// Whether the last trial has written something.
     pub(crate) fn has_moved(&self) -> bool {
-        self.0.trial.load(Ordering::Relaxed) == MOVED
+        self.0.trial.get() == Trial::Moved
     }
 
     /// Waits until there is something to read. The connection's end counts too.
     pub(crate) async fn readable(&self) {
         // The next read returns the error again.
-        let _ = poll_fn(|cx| either!(&*self.0.stream.lock(), s => s.poll_read_ready(cx))).await;
+        let _ = poll_fn(|cx| either!(&*self.stream(), s => s.poll_read_ready(cx))).await;
     }
 
     /// Waits until bytes have come, and copies them into `space` without taking them from the socket. Returns
     /// their number. 0 is the connection's end.
     pub(crate) async fn peek(&self, space: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| {
-            let stream = self.0.stream.lock();
+            let stream = self.stream();
             loop {
                 ready!(either!(&*stream, s => s.poll_read_ready(cx)))?;
                 let space = &mut *space;
@@ -128,7 +134,7 @@ impl Socket {
     /// Makes the connection end with a reset when it is closed.
     pub(crate) fn reset_at_close(&self) {
         // If the option cannot be set, the connection is gone already.
-        let _ = reference(&self.0.stream.lock()).set_linger(Some(Duration::ZERO));
+        let _ = reference(&self.stream()).set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -143,7 +149,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.stream.lock()).poll_read(cx, buffer)
+        Pin::new(&mut *self.0.stream.borrow_mut()).poll_read(cx, buffer)
     }
 }
 
@@ -153,7 +159,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut stream = self.0.stream.lock();
+        let mut stream = self.0.stream.borrow_mut();
         match Pin::new(&mut *stream).poll_write(cx, bytes) {
             Poll::Pending => self.0.write_full(&stream, bytes),
             written => written,
@@ -161,15 +167,15 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.stream.lock()).poll_flush(cx)
+        Pin::new(&mut *self.0.stream.borrow_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.stream.lock()).poll_shutdown(cx)
+        Pin::new(&mut *self.0.stream.borrow_mut()).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.stream.lock().is_write_vectored()
+        self.stream().is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -177,7 +183,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut stream = self.0.stream.lock();
+        let mut stream = self.0.stream.borrow_mut();
         match Pin::new(&mut *stream).poll_write_vectored(cx, slices) {
             Poll::Pending => {
                 let first = slices.iter().find(|slice| !slice.is_empty());

@@ -1,12 +1,12 @@
 //! The `ratelimit` fields, in which the limits tell the client what is left. [`QuotaFields`] writes them
 //! for requests that pass, [`write_quotas`] for all others. [`whole_seconds`] rounds a wait for `retry-after`.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::listed;
@@ -92,7 +92,7 @@ const PLACES: usize = 64;
 /// only the numbers behind `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaFields {
-    places: Mutex<[Option<Box<LimitFields>>; PLACES]>,
+    places: RefCell<[Option<Box<LimitFields>>; PLACES]>,
 }
 
 /// A limit with the figures that clients are told. The limit is kept alive here, so no other limit can get
@@ -129,7 +129,7 @@ struct LimitFields {
 
 impl QuotaFields {
     pub(in crate::proxy) fn new() -> Self {
-        Self { places: Mutex::new(std::array::from_fn(|_| None)) }
+        Self { places: RefCell::new(std::array::from_fn(|_| None)) }
     }
 
     /// Writes the same fields as [`write_quotas`], for a request that its limits let pass.
@@ -144,7 +144,7 @@ impl QuotaFields {
         if !answer.headers.ratelimit || answer.headers.x_ratelimit {
             return write_quotas(headers, quotas, default, None);
         }
-        let mut places = self.places.lock();
+        let mut places = self.places.borrow_mut();
         let place = quota.limit.name.fingerprint() % PLACES as u64;
         let place = &mut places[usize::try_from(place).unwrap_or_default()];
         let kept = match place {

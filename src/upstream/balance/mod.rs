@@ -1,5 +1,6 @@
 //! Chooses the server for a request.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
@@ -69,7 +70,7 @@ impl Chooser {
     /// left. `None` if each server was tried or has asked for a pause.
     pub(super) fn choose(
         &self,
-        servers: &[Arc<Server>],
+        servers: &[Rc<Server>],
         tried: &[usize],
         affinity: Option<Affinity>,
     ) -> Option<usize> {
@@ -110,7 +111,7 @@ impl Chooser {
 }
 
 /// The servers that may be chosen: those that are open, or else those that are set aside.
-fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
+fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
     let (mut open, mut aside) = (Candidates::new(), Candidates::new());
     for (place, server) in servers.iter().enumerate().filter(|(place, _)| !tried.contains(place)) {
         let candidate = |share| Candidate { place, weight: u64::from(server.weight * share) };
@@ -129,7 +130,7 @@ fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
 /// would have no more requests in flight for its weight than the first one has now (Mitzenmacher, "The Power
 /// of Two Choices in Randomized Load Balancing", 2001). An idle server of a small weight is therefore not
 /// always taken.
-fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
+fn least_requests(servers: &[Rc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
     let Some(second) = draw(&mut candidates) else { return Some(first.place) };
     let load = |one: Candidate| servers[one.place].state.in_flight();
@@ -155,7 +156,7 @@ fn draw(candidates: &mut Candidates) -> Option<Candidate> {
 
 /// The server to which a request is drawn most.
 fn most_drawn(
-    servers: &[Arc<Server>],
+    servers: &[Rc<Server>],
     candidates: &[Candidate],
     affinity: Affinity,
 ) -> Option<usize> {

@@ -28,14 +28,14 @@ fn chooser(balance: Balance, servers: usize) -> Chooser {
     Chooser::new(balance, shared(servers))
 }
 
-fn server(place: usize, weight: u32) -> Arc<Server> {
+fn server(place: usize, weight: u32) -> Rc<Server> {
     let address = address(place);
     let url = address.url.clone();
     let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
-    Arc::new(Server { address, weight, hash: server_hash(&url), state, upstream: shared(0), pool })
+    Rc::new(Server { address, weight, hash: server_hash(&url), state, upstream: shared(0), pool })
 }
 
-fn servers(weights: &[u32]) -> Vec<Arc<Server>> {
+fn servers(weights: &[u32]) -> Vec<Rc<Server>> {
     weights.iter().enumerate().map(|(place, weight)| server(place, *weight)).collect()
 }
 
@@ -45,7 +45,7 @@ fn by_hash() -> Balance {
 }
 
 /// How many of these requests each server gets.
-fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
+fn counts(servers: &[Rc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
     let chooser = chooser(balance, servers.len());
     let mut counts = vec![0; servers.len()];
     for _ in 0..requests {
@@ -55,7 +55,7 @@ fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> 
 }
 
 /// The server of each of these clients.
-fn places(servers: &[Arc<Server>], clients: u32) -> Vec<usize> {
+fn places(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
     let chooser = chooser(by_hash(), servers.len());
     let affinity = |client: u32| Affinity::of(&Key::of([Some(&client.to_be_bytes()[..])]));
     (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()

@@ -59,7 +59,7 @@ impl CheckedUpstream {
         for (place, server) in spec.servers.iter().enumerate() {
             let (connector, address) = (connector.clone(), server.address.clone());
             let (health, state) = (health.clone(), state.clone());
-            checks.spawn(async move {
+            checks.spawn_local(async move {
                 loop {
                     let result = check(&connector, &address, &health).await;
                     if !matches!(&result, Err(error) if error.is_this_machines()) {

@@ -13,8 +13,9 @@ use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 
 use crate::support::limits::names;
 use crate::support::worker::process;
@@ -26,7 +27,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/pla
 /// A worker, an API and one client that keeps its connection, all on this thread. Nothing but the
 /// worker allocates for a request.
 struct Scene {
-    runtime: Runtime,
+    runtime: LocalRuntime,
     client: TcpStream,
     api: SocketAddr,
     told: Told,
@@ -37,7 +38,10 @@ type Told = (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<b
 
 impl Scene {
     fn new(limits: &str) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+            .unwrap();
         let listener = || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
@@ -105,7 +109,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
     let orders = Orders { plan, draining, stop };
-    tokio::spawn(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
+    spawn_local(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
 

@@ -22,8 +22,9 @@ use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::support::limits::names;
@@ -133,7 +134,11 @@ fn plan(api: SocketAddr, limits: &str) -> Plan {
 
 /// What a running proxy does.
 fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
-    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build_local(LocalOptions::default())
+        .unwrap();
     runtime.block_on(async {
         let (api, api_address) = listener();
         let (proxy, address) = listener();
@@ -148,7 +153,7 @@ fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
         let (_end, stop) = watch::channel(false);
         let orders = Orders { plan, draining, stop };
         let begin = Instant::now();
-        tokio::spawn(worker::run(0, vec![(proxy.into(), Port::Plain)], Arc::new(process), orders));
+        spawn_local(worker::run(0, vec![(proxy.into(), Port::Plain)], Arc::new(process), orders));
         let (mut at, mut all) = (begin, Vec::new());
         for sent in log {
             at += Duration::from_millis(sent.gap);

@@ -19,6 +19,7 @@ use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, BucketKey, ProcessStore, Store};
 use tidegate::worker::{self, Orders, Published};
+use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::support::bench::decide;
@@ -321,7 +322,10 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
     let address = listener.local_addr().unwrap();
     let (end, stop) = watch::channel(false);
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+            .unwrap();
         runtime.block_on(async {
             let (_published, plan) = watch::channel(Arc::new(published));
             let (_drain, draining) = watch::channel(false);

@@ -1,11 +1,10 @@
 //! What a client's connection is doing, since when, and what is due next by its time-outs. Requests and the
 //! socket report events here. `downstream::watch` asks [`Phase::due`].
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -24,38 +23,48 @@ const PARK: Duration = Duration::from_millis(50);
 /// clients beside 20 connections of 100 requests each was 10 ms, and with 8 up to 90 ms (`docs/performance.md`).
 const STREAMS_AT_ONCE: usize = 4;
 
-/// What a connection is doing, and since when. The connection's socket, requests and timer share this
-/// state. They all run on one thread.
+/// What a connection is doing, and since when. The connection's socket, requests and timer share this state.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    epoch: Instant,
-    times: Arc<ClientTimes>,
-    doing: AtomicU8,
-    /// Microseconds after `epoch`, or [`NOW`].
-    since: AtomicU64,
-    /// Microseconds after `epoch` at which a write began to wait; 0 if no write waits.
-    write_waits_since: AtomicU64,
+    times: Rc<ClientTimes>,
+    doing: Cell<Doing>,
+    /// `None` stands for the time of the next call of [`Phase::due`], where the clock is read. For a head that comes
+    /// whole, [`Phase::begin`] sets the time before that.
+    since: Cell<Option<Instant>>,
+    /// Since when a write waits until the client reads.
+    write_waits_since: Cell<Option<Instant>>,
     /// Requests whose response has not ended: at most one over HTTP/1.1.
-    requests: AtomicU32,
+    requests: Cell<usize>,
     /// Whether the protocol carries many requests at once.
-    multiplexed: AtomicBool,
+    multiplexed: Cell<bool>,
     /// Over HTTP/1.1: a request has begun since the connection's task was polled.
-    begun_this_turn: AtomicBool,
+    begun_this_turn: Cell<bool>,
     /// Over HTTP/2: how many more requests may be answered in this turn of the connection's task.
     room: Semaphore,
-    lingers: AtomicBool,
+    lingers: Cell<bool>,
     /// The process drains, so the connection ends with its next answer.
-    ending: AtomicBool,
+    ending: Cell<bool>,
     /// The connection carries another protocol than HTTP.
-    switched: AtomicBool,
+    switched: Cell<bool>,
     /// The rest of the request's body is read and thrown away.
-    discards: AtomicBool,
+    discards: Cell<bool>,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
-    unsettled: AtomicBool,
+    unsettled: Cell<bool>,
     /// The connection is to be parked at once.
-    parks: AtomicBool,
+    parks: Cell<bool>,
     /// The last thing for which the client took too long.
-    overdue: Mutex<Option<Overdue>>,
+    overdue: Cell<Option<Overdue>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Nothing was read from the connection yet.
+    Fresh,
+    Idle,
+    ReadingHead,
+    Busy,
+    /// The request is answered, and the rest of its body still comes.
+    Discarding,
 }
 
 /// For what a client took too long.
@@ -83,18 +92,6 @@ impl Overdue {
     }
 }
 
-/// Nothing was read from the connection yet.
-const FRESH: u8 = 0;
-const IDLE: u8 = 1;
-const READING_HEAD: u8 = 2;
-const BUSY: u8 = 3;
-/// The request is answered, and the rest of its body still comes.
-const DISCARDING: u8 = 4;
-
-/// Stands for the time of the next call of [`Phase::due`], where the clock is read. For a head that comes
-/// whole, [`Phase::begin`] sets the time before that.
-const NOW: u64 = u64::MAX;
-
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DueAction {
@@ -108,128 +105,117 @@ pub(crate) enum DueAction {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub(crate) fn new(times: Arc<ClientTimes>) -> Self {
+    pub(crate) fn new(times: Rc<ClientTimes>) -> Self {
         Self {
-            epoch: Instant::now(),
             times,
-            doing: AtomicU8::new(FRESH),
-            since: AtomicU64::new(0),
-            write_waits_since: AtomicU64::new(0),
-            requests: AtomicU32::new(0),
-            multiplexed: AtomicBool::new(false),
-            begun_this_turn: AtomicBool::new(false),
+            doing: Cell::new(Doing::Fresh),
+            since: Cell::new(Some(Instant::now())),
+            write_waits_since: Cell::default(),
+            requests: Cell::default(),
+            multiplexed: Cell::default(),
+            begun_this_turn: Cell::default(),
             room: Semaphore::new(STREAMS_AT_ONCE),
-            lingers: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
-            switched: AtomicBool::new(false),
-            discards: AtomicBool::new(false),
-            unsettled: AtomicBool::new(true),
-            parks: AtomicBool::new(false),
-            overdue: Mutex::default(),
+            lingers: Cell::default(),
+            ending: Cell::default(),
+            switched: Cell::default(),
+            discards: Cell::default(),
+            unsettled: Cell::new(true),
+            parks: Cell::default(),
+            overdue: Cell::default(),
         }
     }
 
     /// The time-outs in force.
-    pub(crate) fn times(&self) -> &Arc<ClientTimes> {
+    pub(crate) fn times(&self) -> &Rc<ClientTimes> {
         &self.times
     }
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
-        let writing = match self.write_waits_since.load(Ordering::Relaxed) {
-            0 => None,
-            since => Some((since, self.times.body(), DueAction::Close(Some(Overdue::Response)))),
+        let response = (self.times.body(), DueAction::Close(Some(Overdue::Response)));
+        let writing = self.write_waits_since.get().map(|since| (since, response));
+        let doing = match self.doing.get() {
+            Doing::Idle if self.parks.get() => (Duration::ZERO, DueAction::Park),
+            Doing::Idle if PARK < self.times.idle() && self.is_settled() => (PARK, DueAction::Park),
+            Doing::Idle if writing.is_some() => (LOOK, DueAction::Look),
+            Doing::Idle => (self.times.idle(), DueAction::Close(None)),
+            Doing::Busy => (LOOK, DueAction::Look),
+            Doing::Discarding => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
+            Doing::Fresh | Doing::ReadingHead => {
+                (self.times.header(), DueAction::Close(Some(Overdue::Head)))
+            }
         };
-        let (limit, due) = match self.doing.load(Ordering::Relaxed) {
-            IDLE if self.parks.load(Ordering::Relaxed) => (Duration::ZERO, DueAction::Park),
-            IDLE if PARK < self.times.idle() && self.is_settled() => (PARK, DueAction::Park),
-            IDLE if writing.is_some() => (LOOK, DueAction::Look),
-            IDLE => (self.times.idle(), DueAction::Close(None)),
-            BUSY => (LOOK, DueAction::Look),
-            DISCARDING => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
-            _ => (self.times.header(), DueAction::Close(Some(Overdue::Head))),
-        };
-        let doing = (self.since(), limit, due);
-        let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
-        at(doing).into_iter().chain(writing.and_then(at)).min()
+        let at = |(since, (limit, due)): (Instant, _)| Some((since.checked_add(limit)?, due));
+        at((self.since(), doing)).into_iter().chain(writing.and_then(at)).min()
     }
 
     /// Whether an HTTP/1.1 connection is between two requests, with nothing of the last one under way. hyper has
     /// then used up all bytes that it got, but for a part of the next head.
     pub(crate) fn is_settled(&self) -> bool {
-        self.doing.load(Ordering::Relaxed) == IDLE
-            && self.write_waits_since.load(Ordering::Relaxed) == 0
-            && !self.unsettled.load(Ordering::Relaxed)
+        self.doing.get() == Doing::Idle
+            && !self.is_write_waiting()
+            && !self.unsettled.get()
             && !self.is_multiplexed()
     }
 
     /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
     pub(crate) fn park_now(&self) {
-        self.parks.store(true, Ordering::Relaxed);
+        self.parks.set(true);
     }
 
     /// Notes that the client took too long.
     pub(crate) fn note_overdue(&self, overdue: Overdue) {
-        *self.overdue.lock() = Some(overdue);
+        self.overdue.set(Some(overdue));
     }
 
     /// The last thing for which the client took too long.
     pub(crate) fn overdue(&self) -> Option<Overdue> {
-        *self.overdue.lock()
+        self.overdue.get()
     }
 
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
-        self.at(self.since(), self.times.idle())
+        self.since().checked_add(self.times.idle())
     }
 
     /// A reload may have changed the time-outs. An idle connection that is over by a shorter one has this time once
     /// more: its client may be about to send a request.
     pub(crate) fn renew_idle(&self) {
         let is_over = || self.idle_until().is_some_and(|until| until <= Instant::now());
-        if self.doing.load(Ordering::Relaxed) == IDLE && is_over() {
-            self.since.store(self.now(), Ordering::Relaxed);
+        if self.doing.get() == Doing::Idle && is_over() {
+            self.since.set(Some(Instant::now()));
         }
     }
 
     /// Whether a write waits until the client reads the connection.
     pub(crate) fn is_write_waiting(&self) -> bool {
-        self.write_waits_since.load(Ordering::Relaxed) != 0
+        self.write_waits_since.get().is_some()
     }
 
-    fn since(&self) -> u64 {
-        match self.since.load(Ordering::Relaxed) {
-            NOW => {
-                let now = self.now();
-                self.since.store(now, Ordering::Relaxed);
-                now
-            }
-            since => since,
-        }
-    }
-
-    fn at(&self, since: u64, limit: Duration) -> Option<Instant> {
-        self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
+    fn since(&self) -> Instant {
+        let since = self.since.get().unwrap_or_else(Instant::now);
+        self.since.set(Some(since));
+        since
     }
 
     /// Whether a request's head has begun to come, or the connection's first head is still awaited.
     pub(crate) fn awaits_head(&self) -> bool {
-        matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
+        matches!(self.doing.get(), Doing::Fresh | Doing::ReadingHead)
     }
 
     /// The process drains.
     pub(crate) fn end_soon(&self) {
-        self.ending.store(true, Ordering::Relaxed);
+        self.ending.set(true);
     }
 
     /// Whether the connection ends with its next answer.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed)
+        self.ending.get()
     }
 
     /// Whether a request is being served.
     fn is_busy(&self) -> bool {
-        self.doing.load(Ordering::Relaxed) == BUSY
+        self.doing.get() == Doing::Busy
     }
 
     /// Whether no request is served and no write waits for the client.
@@ -240,23 +226,23 @@ impl Phase {
     /// The connection speaks HTTP/2 and carries many requests at once. Once the client has sent more than
     /// the preface, `idle_timeout` counts instead of `header_timeout`.
     pub(crate) fn multiplex(&self) {
-        self.multiplexed.store(true, Ordering::Relaxed);
+        self.multiplexed.set(true);
     }
 
     fn idle(&self) {
-        self.since.store(self.now(), Ordering::Relaxed);
-        self.doing.store(IDLE, Ordering::Relaxed);
+        self.since.set(Some(Instant::now()));
+        self.doing.set(Doing::Idle);
     }
 
     /// Whether the connection carries many requests at once. What happens to one request then says
     /// nothing about the connection.
     pub(crate) fn is_multiplexed(&self) -> bool {
-        self.multiplexed.load(Ordering::Relaxed)
+        self.multiplexed.get()
     }
 
     /// The connection's task is polled again.
     pub(crate) fn next_turn(&self) {
-        self.begun_this_turn.store(false, Ordering::Relaxed);
+        self.begun_this_turn.set(false);
         let used = STREAMS_AT_ONCE.saturating_sub(self.room.available_permits());
         if used > 0 {
             self.room.add_permits(used);
@@ -291,97 +277,93 @@ impl Phase {
     /// A request's head is complete at `now`. Returns whether another request has begun in the same turn of the
     /// connection's task: over HTTP/1.1 the client then did not wait for its answer.
     pub(crate) fn begin(&self, now: Instant) -> bool {
-        let others = self.requests.load(Ordering::Relaxed);
-        self.requests.store(others + 1, Ordering::Relaxed);
+        let others = self.requests.get();
+        self.requests.set(others + 1);
         // While other requests are under way, this one must not put off the next [`DueAction::Look`].
         if others == 0 {
-            self.since.store(self.micros(now), Ordering::Relaxed);
+            self.since.set(Some(now));
         }
-        self.doing.store(BUSY, Ordering::Relaxed);
-        self.discards.store(false, Ordering::Relaxed);
-        self.unsettled.store(false, Ordering::Relaxed);
-        let is_second = self.begun_this_turn.load(Ordering::Relaxed);
-        self.begun_this_turn.store(true, Ordering::Relaxed);
-        is_second
+        self.doing.set(Doing::Busy);
+        self.discards.set(false);
+        self.unsettled.set(false);
+        self.begun_this_turn.replace(true)
     }
 
     /// When the response ends, a part of the exchange will be left: the rest of the request, or the
     /// connection's end.
     pub(crate) fn unsettle(&self) {
-        self.unsettled.store(true, Ordering::Relaxed);
+        self.unsettled.set(true);
     }
 
     /// The client was still there at `now`.
     pub(crate) fn looked(&self, now: Instant) {
-        self.since.store(self.micros(now), Ordering::Relaxed);
+        self.since.set(Some(now));
     }
 
     /// A response's body has been handed over at `now`.
     pub(crate) fn end(&self, now: Instant) {
-        let left = self.requests.load(Ordering::Relaxed).saturating_sub(1);
-        self.requests.store(left, Ordering::Relaxed);
+        let left = self.requests.get().saturating_sub(1);
+        self.requests.set(left);
         if left == 0 {
-            self.since.store(self.micros(now), Ordering::Relaxed);
-            let discards = self.discards.load(Ordering::Relaxed);
-            self.doing.store(if discards { DISCARDING } else { IDLE }, Ordering::Relaxed);
+            self.since.set(Some(now));
+            let discards = self.discards.get();
+            self.doing.set(if discards { Doing::Discarding } else { Doing::Idle });
         }
     }
 
     /// The bytes that come until [`Phase::discarded`] are the rest of the request under way.
     pub(crate) fn discard(&self) {
         self.unsettle();
-        self.discards.store(true, Ordering::Relaxed);
+        self.discards.set(true);
     }
 
     /// The rest of an answered request has come to its end.
     pub(crate) fn discarded(&self) {
-        if self.discards.swap(false, Ordering::Relaxed)
-            && self.doing.load(Ordering::Relaxed) == DISCARDING
-        {
+        if self.discards.replace(false) && self.doing.get() == Doing::Discarding {
             self.idle();
         }
     }
 
     /// The connection will be closed with input unread.
     pub(crate) fn linger(&self) {
-        self.lingers.store(true, Ordering::Relaxed);
+        self.lingers.set(true);
     }
 
     /// Whether the client may still send data that will not be read. If the connection closed at once, a
     /// reset would answer such data and destroy the response on its way.
     pub(crate) fn must_linger(&self) -> bool {
-        let discards = self.doing.load(Ordering::Relaxed) == DISCARDING;
-        self.lingers.load(Ordering::Relaxed) || discards
+        let discards = self.doing.get() == Doing::Discarding;
+        self.lingers.get() || discards
     }
 
     /// Whether a head over HTTP/1.1 has begun to come and is not complete.
     pub(crate) fn is_in_head(&self) -> bool {
-        self.doing.load(Ordering::Relaxed) == READING_HEAD && !self.is_multiplexed()
+        self.doing.get() == Doing::ReadingHead && !self.is_multiplexed()
     }
 
     /// The connection has changed to another protocol.
     pub(crate) fn switch(&self) {
-        self.switched.store(true, Ordering::Relaxed);
+        self.switched.set(true);
     }
 
     /// Whether [`Phase::switch`] was called. In a tunnel, a side that has sent all its data may still read.
     pub(crate) fn has_switched(&self) -> bool {
-        self.switched.load(Ordering::Relaxed)
+        self.switched.get()
     }
 
     /// Bytes of a request have come. Unless [`Phase::begin`] follows at once, [`Phase::due`] must: it sets
     /// the time.
     pub(crate) fn bytes_came(&self) {
-        match self.doing.load(Ordering::Relaxed) {
-            READING_HEAD if self.is_multiplexed() => self.idle(),
+        match self.doing.get() {
+            Doing::ReadingHead if self.is_multiplexed() => self.idle(),
             // For the first head, and for a TLS handshake before it, the time runs from the accept.
-            FRESH => self.doing.store(READING_HEAD, Ordering::Relaxed),
-            IDLE if !self.is_multiplexed() => {
-                self.doing.store(READING_HEAD, Ordering::Relaxed);
-                self.since.store(NOW, Ordering::Relaxed);
-                self.parks.store(false, Ordering::Relaxed);
+            Doing::Fresh => self.doing.set(Doing::ReadingHead),
+            Doing::Idle if !self.is_multiplexed() => {
+                self.doing.set(Doing::ReadingHead);
+                self.since.set(None);
+                self.parks.set(false);
             }
-            DISCARDING => self.since.store(NOW, Ordering::Relaxed),
+            Doing::Discarding => self.since.set(None),
             _ => {}
         }
     }
@@ -389,27 +371,19 @@ impl Phase {
     /// A write has to wait until the client reads.
     pub(crate) fn write_waits(&self) {
         if !self.is_write_waiting() {
-            self.write_waits_since.store(self.now().max(1), Ordering::Relaxed);
+            self.write_waits_since.set(Some(Instant::now()));
         }
     }
 
     /// Something was written.
     pub(crate) fn write_moved(&self) {
         if self.is_write_waiting() {
-            self.write_waits_since.store(0, Ordering::Relaxed);
+            self.write_waits_since.set(None);
             // A client that slowly reads the rest of a response is not idle.
-            if self.doing.load(Ordering::Relaxed) == IDLE {
-                self.since.store(self.now(), Ordering::Relaxed);
+            if self.doing.get() == Doing::Idle {
+                self.since.set(Some(Instant::now()));
             }
         }
-    }
-
-    fn now(&self) -> u64 {
-        self.micros(Instant::now())
-    }
-
-    fn micros(&self, at: Instant) -> u64 {
-        u64::try_from(at.duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
     }
 }
 

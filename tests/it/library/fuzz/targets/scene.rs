@@ -20,9 +20,9 @@ use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Process, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
-use tokio::task::yield_now;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::messages::{Framed, Message, answers, requests};
@@ -87,7 +87,11 @@ pub(super) fn play(input: &[u8], write: impl FnMut(&[u8]) -> Vec<u8>) -> Played 
     let sent = pieces.concat();
 
     // A runtime of its own for each input: nothing is left of the one before.
-    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build_local(LocalOptions::default())
+        .unwrap();
     let received = runtime.block_on(async {
         let (_told, proxy) = SCENE.with(|scene| {
             tokio::spawn(api.clone().listen(scene.api.try_clone().unwrap()));
@@ -289,7 +293,7 @@ fn start(
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
     let orders = Orders { plan, draining, stop };
-    tokio::spawn(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
+    spawn_local(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
 
