@@ -14,7 +14,6 @@ use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::Rate;
 use crate::limit::time::Now;
 use crate::observe::metrics::{DECISIONS, Total};
-use crate::plan::LimitSpec;
 use crate::store::{ClusterServer, Counters};
 use crate::upstream::health::ServerState;
 use crate::worker::{Process, Published};
@@ -95,14 +94,14 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.reading.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            if let Some(rate) = rate(of_file(limit, scrape.now)) {
+            if let Some(rate) = rate(limit.figures.at(scrape.now)) {
                 page.sample(&[("limit", limit.name.as_str())], &number(rate));
             }
         }
     }),
     ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
-            if let Some(burst) = burst(of_file(limit, scrape.now)) {
+            if let Some(burst) = burst(limit.figures.at(scrape.now)) {
                 page.sample(&[("limit", limit.name.as_str())], &number(burst));
             }
         }
@@ -185,11 +184,6 @@ fn number(number: f64) -> String {
         true => "+Inf".to_owned(),
         false => number.to_string(),
     }
-}
-
-/// The figures of a limit in the file. `None` where everything passes.
-fn of_file(limit: &LimitSpec, now: Now) -> Option<Algorithm> {
-    limit.figures.of_file().at(now)
 }
 
 /// The rate of these figures, in tokens a second. `None` where they have no rate.
@@ -366,7 +360,7 @@ limits = ["per-client", "off", "slots"]
     fn a_redisson_limiter_without_figures_has_no_burst() {
         let text = "[store]\nurl = \"redis://127.0.0.1\"\n[limits.a]\nalgorithm = \"redisson\"\n\
                     name = \"orders\"\n[[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"a\"]\n";
-        let figures = of_file(&plan(text).limits[0], Now::from(Timestamp::MIN));
+        let figures = plan(text).limits[0].figures.at(Timestamp::MIN);
         assert_eq!((super::rate(figures), super::burst(figures)), (None, None));
     }
 
@@ -392,7 +386,7 @@ limits = ["per-client", "off", "slots"]
                  respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
             );
             let limit = &plan(&text).limits[0];
-            let figures = of_file(limit, november);
+            let figures = limit.figures.at(november);
             assert_eq!(super::rate(figures), rate, "{lines}");
             if let Some(burst) = burst {
                 assert_eq!(super::burst(figures), Some(burst), "{lines}");

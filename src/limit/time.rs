@@ -96,40 +96,6 @@ impl Timestamp {
     }
 }
 
-/// A place on the way from high figures down to low ones. The way has a number of equal steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descent {
-    /// The steps that are left, at most `steps`.
-    left: u32,
-    /// At least 1.
-    steps: u32,
-}
-
-impl Descent {
-    /// `left` of these steps are left, at most all of them.
-    pub fn of(left: u32, steps: u32) -> Self {
-        let steps = steps.max(1);
-        Self { left: left.min(steps), steps }
-    }
-
-    /// Whether no step was taken.
-    pub(crate) fn is_begin(self) -> bool {
-        self.left == self.steps
-    }
-
-    /// Whether no step is left.
-    pub(crate) fn is_end(self) -> bool {
-        self.left == 0
-    }
-
-    /// The whole number at this place on the way from `high` to `low`, rounded down. `low` if `low` is the
-    /// higher one.
-    pub(crate) fn between(self, high: u64, low: u64) -> u64 {
-        let part = u128::from(high.saturating_sub(low)) * u128::from(self.left);
-        low + u64::try_from(part / u128::from(self.steps)).unwrap_or_default()
-    }
-}
-
 /// One moment by two clocks. In Redis both clocks are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderName;
 
@@ -32,8 +31,6 @@ pub struct LimitSpec {
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<Figures>,
-    /// Figures that a reload lowers come down evenly over this time. Zero means at once.
-    pub ramp: Duration,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of refused. [`MaxWait::ENDLESS`] where the
@@ -76,7 +73,6 @@ impl LimitSpec {
             figures: Figures::Unlimited,
             counting: None,
             overrides: KeyOverrides::default(),
-            ramp: Duration::ZERO,
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
             line: None,

@@ -76,12 +76,12 @@ impl Fact {
                 UsedSource::Bytes => Self::Bytes,
             }),
         }
-        match spec.figures.of_file() {
+        match &spec.figures {
             Figures::Limited(Algorithm::Concurrency(_)) => facts.push(Self::Duration),
             Figures::Limited(Algorithm::Redisson(params)) if params.rate().is_none() => {
                 facts.push(Self::LimiterFigures);
             }
-            Figures::Limited(_) | Figures::Calendar(_) | Figures::Ramp(_) | Figures::Unlimited => {}
+            Figures::Limited(_) | Figures::Calendar(_) | Figures::Unlimited => {}
         }
         facts
     }

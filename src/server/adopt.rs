@@ -53,7 +53,6 @@ impl Supervisor {
         let now = self.process.clock.now();
         let clocks = self.process.clock.wall().both(now);
         let lowered = new.lowered_from(&old.plan, clocks);
-        new.ramp_down(&old.plan, clocks);
         let new = Arc::new(new);
         let before = self.open_files.connections(&old.plan);
         if old.plan.server.max_connections != new.server.max_connections {

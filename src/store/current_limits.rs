@@ -41,7 +41,7 @@ impl CurrentLimits {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
         let spec = limits.get(&before.name).map_or(before, |spec| &**spec);
-        let is_same = std::ptr::eq(spec, before) && !may_differ && spec.ramp.is_zero();
+        let is_same = std::ptr::eq(spec, before) && !may_differ;
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
@@ -64,8 +64,8 @@ mod tests {
     use crate::limit::key::Key;
     use crate::limit::time::Timestamp;
 
-    use crate::plan::{KeyDisplay, StoreSpec, WantedFigures};
-    use crate::store::{BucketKey, Claim, Moment, ProcessStore, Store};
+    use crate::plan::WantedFigures;
+    use crate::store::BucketKey;
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
         let text = format!(
@@ -140,69 +140,5 @@ mod tests {
         assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "another key");
         current.put(&limit("rate = \"3/h\"\ncandidate = { rate = \"5/h\" }"));
         assert_eq!(asked(&current, candidate, &key), "5/h, burst 5, 0 s", "a candidate's");
-    }
-
-    /// Two plans, the second of which brings the limit down from 60/h to 30/h over an hour.
-    fn lowered() -> [Arc<LimitSpec>; 2] {
-        let text = |lines: &str| {
-            format!(
-                "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nkey = [\"header:x-user\"]\n{lines}\n\
-                 [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
-            )
-        };
-        let plan = |lines: &str| {
-            parse("proxy.toml", &text(lines), &|_| None, &Overrides::default()).unwrap().plan
-        };
-        let old = plan("rate = \"60/h\"\nburst = 10");
-        let mut new = plan("rate = \"30/h\"\nburst = 4\nramp = \"1h\"");
-        new.ramp_down(&old, BEGIN.into());
-        [old.limits[0].clone(), new.limits[0].clone()]
-    }
-
-    const BEGIN: Timestamp = Timestamp::MIN;
-
-    fn after_minutes(minutes: u64) -> Timestamp {
-        BEGIN.plus_micros(minutes * 60_000_000)
-    }
-
-    #[test]
-    fn a_settlement_is_counted_by_the_figures_of_its_moment() {
-        let [_, spec] = lowered();
-        let current = CurrentLimits::default();
-        current.put(&[Arc::clone(&spec)]);
-        let (key, asked_at) =
-            (BucketKey::from(Key::of([Some(&b"a"[..])])), spec.figures.at(BEGIN).unwrap());
-        let asked = BucketAsk { spec: &spec, key: &key, ask: Ask::for_one(asked_at) };
-        for (minutes, expected) in
-            [(0, "60/h, burst 10"), (30, "45/h, burst 7"), (60, "30/h, burst 4")]
-        {
-            let now = after_minutes(minutes).into();
-            let ask = current.of(&asked, now, None, false);
-            assert_eq!(ask.algorithm.to_string(), expected, "{minutes} minutes");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_bucket_of_this_process_goes_on_while_its_figures_come_down() {
-        let [old, new] = lowered();
-        let spec = StoreSpec { max_keys: 100, ..StoreSpec::default() };
-        let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
-        let key = BucketKey::from(Key::of([Some(&b"a"[..])]));
-        let passed = |spec: &Arc<LimitSpec>, minutes: u64| {
-            let now = after_minutes(minutes);
-            let ask = Ask::for_one(spec.figures.at(store.both(now)).unwrap());
-            let passes = |_: &u32| {
-                let mut claim = Claim::new(spec, key.clone(), ask);
-                store.take_locally(&mut [&mut claim], Moment::now(now));
-                claim.passes()
-            };
-            (0..20).take_while(passes).count()
-        };
-        assert_eq!(passed(&old, 0), 10, "the burst");
-        assert_eq!(passed(&new, 0), 0, "it stays used");
-        assert_eq!(passed(&new, 4), 2, "3 have come, and the bucket is smaller by 1");
-        assert_eq!(passed(&new, 30), 7, "it is full, at half the size");
-        assert_eq!(passed(&new, 120), 4);
-        assert_eq!(passed(&new, 126), 3, "30 an hour");
     }
 }

@@ -73,17 +73,11 @@ fn apply<'p>(
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(candidate, key.clone(), ask);
-        Some(RequestLimit { claim, place: None, ramp: None })
+        Some(RequestLimit { claim, place: None })
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode, line: spec.line };
-        // An override that was set while running has no ramp.
-        let ramp = match running {
-            Some(_) => None,
-            None => Some(spec.overrides.find(key.plain()).unwrap_or(&spec.figures)),
-        };
-        let ramp = ramp.filter(|figures| matches!(figures, Figures::Ramp(_)));
-        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None, ramp });
+        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None });
     }
     limits.extend(candidate);
     Ok(())

@@ -1,14 +1,12 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
 //! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates that apply (each
-//! a `RequestLimit`), `queue` holds requests that wait, `ramps` lengthens waits while figures come down, `permit`
-//! keeps what a request holds until its response ends, and `usage` reads a response's cost. `store` decides.
+//! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response ends, and `usage` reads a response's cost. `store` decides.
 
 mod gather;
 mod lines;
 mod permit;
 mod queue;
-mod ramps;
 mod rehearsal;
 mod request_limit;
 pub mod usage;
@@ -163,11 +161,6 @@ impl Throttle {
         };
         drop(open);
         let took = is_asked.then(|| moment.at.elapsed());
-        let mut longer = Duration::ZERO;
-        if ramps::are_lower_at_retry(&limits, clocks) {
-            // Boxed, because ramps are few, and the others need no room for this future.
-            longer = Box::pin(self.lengthen_waits(&mut limits, clocks, now)).await;
-        }
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
         self.note_keys(&limits, now);
@@ -206,7 +199,6 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                let retry_after = retry_after.map(|wait| wait.max(longer));
                 self.count_beside(&limits, by, request, now);
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }

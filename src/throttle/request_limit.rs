@@ -11,7 +11,6 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
-use crate::plan::Figures;
 use crate::request::network::client_network;
 use crate::store::{Claim, Store};
 
@@ -20,8 +19,6 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's place among those that wait for this limit.
     pub(super) place: Option<WaitingPlace>,
-    /// The figures, where they are a ramp.
-    pub(super) ramp: Option<&'p Figures>,
 }
 
 impl RequestLimit<'_> {

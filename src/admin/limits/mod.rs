@@ -151,15 +151,13 @@ impl Admin {
 
     /// A limit as JSON.
     pub(super) fn limit(&self, spec: &LimitSpec) -> Value {
-        let now = self.clocks();
-        let figures = spec.figures.in_force(now);
-        let algorithm = figures.at(now);
+        let algorithm = spec.figures.at(self.clocks());
         json!({
             "name": spec.name.as_str(),
             "key": crate::store::sources(spec),
             "hashed": self.process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
             "algorithm": algorithm.map(|it| it.name()),
-            "rate": figures.rate(),
+            "rate": spec.figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
             "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },

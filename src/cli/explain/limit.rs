@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::explanation::{Explanation, LIMIT};
-use crate::config::duration_text;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::rate::Cost;
@@ -92,10 +91,6 @@ pub(super) fn describe_limit(
             text.more(format_args!("costs {cost}"));
         }
         describe_wait(spec, text);
-        if !spec.ramp.is_zero() {
-            let ramp = duration_text(spec.ramp);
-            text.more(format_args!("comes down over {ramp} where a reload lowers it"));
-        }
         if let Some(when) = &spec.count_when {
             text.more(format_args!("given back unless the response's status is {when}"));
         }

@@ -117,22 +117,14 @@ impl Changes {
     /// Reports a limit that both plans have. Where its buckets begin anew, the last line says so.
     fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
         let (had, has) = (facts(old), facts(new));
-        let begin = begin_of_ramp(old, new);
-        let comes_down = |name: &str, value: &String| {
-            begin.iter().flatten().any(|(figure, begin)| *figure == name && begin != value)
-        };
         let is_redis = *store != StoreLocation::Memory;
         // In memory a bucket has the same place with both scopes.
         let mut begins_anew = is_redis && old.scope != new.scope;
         let counts = has.iter().any(|(name, _)| *name == "algorithm");
         for (name, old) in &had {
             if let Some((_, value)) = has.iter().find(|(other, _)| other == name) {
-                let over = match comes_down(name, value) {
-                    true => format!("{value} over {}", duration_text(new.ramp)),
-                    false => value.clone(),
-                };
                 if old != value {
-                    self.changed.push(format!("{title} {name} {old} -> {over}"));
+                    self.changed.push(format!("{title} {name} {old} -> {value}"));
                 }
                 begins_anew |= matches!(*name, "algorithm" | "name") && old != value;
             } else if counts {
@@ -165,13 +157,12 @@ impl Changes {
 
     /// Reports the overrides that changed, and counts the others.
     fn overrides(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
-        let (ramp, keeps_buckets, old_key) = (new.ramp, new.keeps_buckets_of(old), &old.key);
         let (had, has) = (old.overrides.by_key(), new.overrides.by_key());
         let added = has.keys().filter(|key| !had.contains_key(*key)).count();
         let removed = had.keys().filter(|key| !has.contains_key(*key)).count();
-        let both = had.iter().filter_map(|(key, old)| {
-            let text = override_key(&old_key.sources, *key);
-            Some((text, old.of_file(), has.get(key)?.of_file()))
+        let both = had.iter().filter_map(|(key, figures)| {
+            let text = override_key(&old.key.sources, *key);
+            Some((text, *figures, *has.get(key)?))
         });
         let mut differ: Vec<_> = both.filter(|(_, old, new)| old != new).collect();
         differ.sort_by(|(one, ..), (other, ..)| one.cmp(other));
@@ -189,15 +180,7 @@ impl Changes {
             }
         }
         let more = differ.len().saturating_sub(MOST_OVERRIDES);
-        let come_down = |(_, old, new): &&(String, &Figures, &Figures)| new.begin(old).is_some();
-        let lowered = match keeps_buckets && !ramp.is_zero() {
-            true => differ.iter().filter(come_down).count(),
-            false => 0,
-        };
-        let over = format!("lowered over {}", duration_text(ramp));
-        for (count, what) in
-            [(added, "added"), (removed, "removed"), (more, "more changed"), (lowered, &over)]
-        {
+        for (count, what) in [(added, "added"), (removed, "removed"), (more, "more changed")] {
             if count > 0 {
                 self.changed.push(format!("{title} overrides: {count} {what}"));
             }
@@ -272,22 +255,15 @@ fn pairs<'p, T>(
     kept.chain(added).collect()
 }
 
-/// The figures with which a ramp begins that brings them down. `None` where the new figures hold at once.
-fn begin_of_ramp(old: &LimitSpec, new: &LimitSpec) -> Option<Vec<(&'static str, String)>> {
-    let has_ramp = !new.ramp.is_zero() && new.keeps_buckets_of(old);
-    let begin = has_ramp.then(|| new.figures.of_file().begin(old.figures.of_file()))?;
-    Some(figures(&begin?))
-}
-
 /// What a line shows of a limit, with the names of the settings.
 fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
     let mut facts = vec![("key", listed(limit.key.sources.iter()))];
     facts.extend(algorithm(&limit.figures).map(|name| ("algorithm", name.to_owned())));
     facts.extend(limit.limiter.iter().map(|name| ("name", name.clone())));
-    if let Figures::Limited(Algorithm::Concurrency(params)) = limit.figures.of_file() {
+    if let Figures::Limited(Algorithm::Concurrency(params)) = &limit.figures {
         facts.push(("lease", duration_text(params.lease())));
     }
-    if let Figures::Limited(Algorithm::Redisson(params)) = limit.figures.of_file() {
+    if let Figures::Limited(Algorithm::Redisson(params)) = &limit.figures {
         facts.extend(params.keep_alive.map(|keep| ("keep_alive", duration_text(keep))));
     }
     facts.extend(figures(&limit.figures));
@@ -314,7 +290,7 @@ fn override_key(sources: &[KeySource], (shape, values): OverrideKey<'_>) -> Stri
 
 /// The figures, with their names in the file.
 fn figures(figures: &Figures) -> Vec<(&'static str, String)> {
-    match figures.of_file() {
+    match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
             vec![("rate", params.rate.to_string()), ("burst", params.burst.get().to_string())]
         }

@@ -6,7 +6,7 @@
 pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
-mod ramp;
+mod lowered;
 pub mod redisson;
 mod settlement;
 mod share;

@@ -192,18 +192,6 @@ impl<T> KeyOverrides<T> {
         exact.flat_map(|(_, entries)| entries.keys().map(String::as_str))
     }
 
-    /// Calls `change` for each entry whose key has an entry in `before` too, with both figures.
-    pub(crate) fn for_same_keys(&mut self, before: &Self, change: impl Fn(&T, &mut T)) {
-        for (shape, entries) in &mut self.shapes {
-            let Some(before) = before.shapes.get(shape) else { continue };
-            for (key, figures) in entries {
-                if let Some(before) = before.get(key) {
-                    change(before, figures);
-                }
-            }
-        }
-    }
-
     /// The figures of the most specific entry that fits `key`. The key must not be hashed.
     pub(crate) fn find(&self, key: &Key) -> Option<&T> {
         self.shapes.iter().find_map(|(shape, entries)| {

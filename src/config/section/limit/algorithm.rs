@@ -60,7 +60,6 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("count_when",  BY_REQUEST,     "remove it: a slot is held until its response has ended"),
     ("candidate",   BY_RATE,        "remove it: slots, and figures that stand in Redis, cannot be tried"),
     ("overrides",   HERE,           "remove it, and set the figures of this key's limiter in Redis"),
-    ("ramp",        HERE,           "remove it: the figures in Redis stay as they are"),
     ("name",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
     ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
     ("keep_alive",  &[Redisson],    "remove it: only the keys of a Redisson limiter need it, and others expire by themselves"),

@@ -88,8 +88,6 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(candidate), Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic")
         .shown(|candidate, _| candidate.as_ref().map_or("none".to_owned(), |it| it.figures.to_string())),
-    &plain(at!(ramp), Kind::Duration(Zero::Allowed), Value("\"0s\""),
-        "where a reload lowers the figures, they come down evenly over this time"),
     &word(at!(on_store_error), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     &field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
     &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`")

@@ -8,7 +8,7 @@ use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows}
 use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::algorithm::{Algorithm, leaky_bucket, sliding_log, sliding_window};
 use tidegate::limit::rate::{Burst, EXACT, Interval, MAX_INTERVAL, Rate};
-use tidegate::limit::time::{Descent, STALE, Timestamp};
+use tidegate::limit::time::{STALE, Timestamp};
 
 use crate::support::algorithms::{slots, window};
 
@@ -23,7 +23,6 @@ pub(crate) const STALE_BY: RangeInclusive<u64> = STALE - 1..=STALE + 1;
 pub(crate) fn any_algorithm(wild: bool) -> impl Strategy<Value = Algorithm> {
     prop_oneof![
         4 => any_bucket(wild),
-        1 => any_way_down(wild),
         3 => any_fixed_window(wild),
         2 => any_sliding_window(wild),
         3 => any_log(wild),
@@ -87,15 +86,6 @@ pub(crate) fn any_bucket(wild: bool) -> impl Strategy<Value = Algorithm> {
             Algorithm::LeakyBucket(params)
         }
         false => Algorithm::TokenBucket(Params { rate, burst }),
-    })
-}
-
-/// On the way from the higher of two buckets' figures down to the lower: the rates of a ramp are not reduced.
-fn any_way_down(wild: bool) -> impl Strategy<Value = Algorithm> {
-    let figures = (any_bucket(wild), any_bucket(wild), 0_u32..=4);
-    figures.prop_filter_map("a way down", |(old, new, left)| {
-        let start = old.begin_descent(new)?;
-        Some(start.descend(new, Descent::of(left, 4)))
     })
 }
 

@@ -2,8 +2,6 @@
 //!
 //! `config` parses them, and the algorithms count with them.
 
-mod ramp;
-
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -29,8 +27,6 @@ const UNITS: [(&str, u64); 5] = [
 /// [`tokens`](Self::tokens) `= count / g` tokens each [`period`](Self::period) `= interval / g`
 /// microseconds. The product of tokens and period is below 2^53. Every step of an algorithm is therefore
 /// exact in `u64` and in doubles.
-///
-/// A rate on the way to a lower one is not reduced, and its count as written is rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,
@@ -71,6 +67,12 @@ impl Rate {
     /// Microseconds in which [`tokens`](Self::tokens) are gained.
     pub fn period(self) -> u64 {
         self.period
+    }
+
+    /// Whether this rate gives more tokens than the `other` rate in the same time.
+    pub(crate) fn is_above(self, other: Self) -> bool {
+        let tokens = |rate: Self, other: Self| u128::from(rate.tokens) * u128::from(other.period);
+        tokens(self, other) > tokens(other, self)
     }
 }
 
