@@ -108,7 +108,7 @@ fn play(name: &str, count: u64, traffic: &[u64]) {
     let interval = Interval::from_micros(INTERVAL).unwrap();
     let params = Params::new(Burst::new(count).unwrap(), interval);
     let algorithm = Algorithm::SlidingWindow(params);
-    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
+    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     let mut state: Option<State> = None;
     let mut passed: Vec<u64> = Vec::new();
     // Those before this place are outside the interval that ends now.

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
-use super::doubts::lines::LineDoubts;
+use super::doubts::waits;
 use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
@@ -27,7 +27,7 @@ use super::setting::read;
 use super::shape::Shape;
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, NamedLimits, Plan, RouteSpec,
-    UpstreamSpec, find_lines,
+    UpstreamSpec,
 };
 use crate::request::route::Table;
 
@@ -141,12 +141,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     };
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     let methods: HashSet<Method> = methods.collect();
-    find_lines(&mut on, &finished, &no_route);
-    // A wrong value was replaced by another one, by which limits may differ.
+    // A wrong `wait` was replaced by another one.
     if !cx.has_errors() {
-        let routes: Vec<_> = finished.iter().chain([&no_route]).collect();
-        let store = &store.location;
-        LineDoubts { cx, limits: &on, spans: &on_spans, routes: &routes, store }.check();
+        waits::check(cx, &on, &on_spans, finished.iter().chain([&no_route]));
     }
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {

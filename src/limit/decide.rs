@@ -9,8 +9,8 @@ use super::Mode;
 use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::rate::Cost;
-use super::time::{Now, Timestamp};
-use super::waiting::{MaxWait, WaitingLine};
+use super::time::Now;
+use super::waiting::MaxWait;
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub(crate) type PerAsk<T> = SmallVec<[T; 2]>;
@@ -26,26 +26,19 @@ pub struct Ask {
     pub max_wait: MaxWait,
     /// Whether the limit's refusal counts.
     pub mode: Mode,
-    /// The asks of one request with the same line hold the request together.
-    pub line: Option<WaitingLine>,
 }
 
 impl Ask {
     /// Whether one token may be taken now. A refusal counts.
     pub fn for_one(algorithm: Algorithm) -> Self {
         let (cost, max_wait, mode) = (Cost::ONE, MaxWait::NONE, Mode::Enforce);
-        Self { algorithm, cost, max_wait, mode, line: None }
+        Self { algorithm, cost, max_wait, mode }
     }
 
-    /// What the request wants of this limit's bucket, if it goes this many microseconds from now, or later.
-    pub(super) fn want_from(&self, earliest: u64) -> Want {
-        Want { cost: self.cost, max_wait: self.max_wait, earliest }
-    }
-
-    fn step(&self, state: Option<State>, earliest: u64, now: Now) -> Step {
-        let now = self.algorithm.time(now);
-        let earliest = earliest.min(Timestamp::MAX.micros_since(now));
-        self.algorithm.decide(state, self.want_from(earliest), now)
+    /// What the limit's algorithm would do with the request.
+    pub(crate) fn step(&self, state: Option<State>, now: Now) -> Step {
+        let want = Want { cost: self.cost, max_wait: self.max_wait };
+        self.algorithm.decide(state, want, self.algorithm.time(now))
     }
 
     /// The receipt of a request that has taken at `now`. `taken` is the bucket's state after that.
@@ -117,76 +110,25 @@ pub(crate) fn takers(
 /// shadow. If an enforcing limit refuses, no limit takes. The only exception is a candidate whose limit is
 /// the only one that refuses.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
-    let step = |place: usize, ask: &Ask, earliest| {
-        ask.step(states.get(place).copied().flatten(), earliest, now)
-    };
-    let mut steps: PerAsk<_> =
-        asks.iter().enumerate().map(|(place, ask)| step(place, ask, 0)).collect();
-    let have_line = asks.len() > 1 && asks.iter().any(|ask| ask.line.is_some());
-    let told = have_line.then(|| line_up(asks, &mut steps, step));
-    let told = told.as_ref().unwrap_or(&steps);
-    let outcomes = asks.iter().zip(told).map(|(ask, step)| (ask.mode, step.decision.outcome));
+    let state = |place: usize| states.get(place).copied().flatten();
+    let steps: PerAsk<_> =
+        asks.iter().enumerate().map(|(place, ask)| ask.step(state(place), now)).collect();
+    let outcomes = asks.iter().zip(&steps).map(|(ask, step)| (ask.mode, step.decision.outcome));
     let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
     let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
-    for ((told, step), takes) in told.iter().zip(&steps).zip(takers(outcomes)) {
-        let remaining = if takes { told.decision.remaining } else { told.untouched };
-        decisions.push(Decision { remaining, ..told.decision });
+    for (step, takes) in steps.iter().zip(takers(outcomes)) {
+        let remaining = if takes { step.decision.remaining } else { step.untouched };
+        decisions.push(Decision { remaining, ..step.decision });
         changes.push(Change::of(step, takes));
     }
     Decided { decisions, changes, verdict }
 }
 
-/// For each line: finds the limit that holds the request longest, and asks the others again with that moment
-/// as the earliest one, until all that let the request pass name the same moment. Returns the step of each limit.
-/// For a limit that lets the request pass and does not name the moment, this is its step without the others.
-///
-/// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
-/// names a later moment at most once.
-fn line_up(
-    asks: &[Ask],
-    steps: &mut PerAsk<Step>,
-    ask_again: impl Fn(usize, &Ask, u64) -> Step,
-) -> PerAsk<Step> {
-    let mut told = steps.clone();
-    for (first, line) in asks.iter().enumerate().filter_map(|(at, ask)| Some((at, ask.line?))) {
-        let is_in = |ask: &Ask| ask.line == Some(line);
-        if asks.iter().take(first).any(is_in) {
-            continue;
-        }
-        let (mut longest, mut earliest) = (first, 0);
-        for _ in asks {
-            let mut latest = earliest;
-            for (place, (ask, step)) in asks.iter().zip(steps.iter()).enumerate() {
-                if is_in(ask) && step.wait() > latest {
-                    (longest, latest) = (place, step.wait());
-                }
-            }
-            if latest == earliest {
-                break;
-            }
-            earliest = latest;
-            for (place, (ask, step)) in asks.iter().zip(steps.iter_mut()).enumerate() {
-                if is_in(ask) && place != longest {
-                    *step = ask_again(place, ask, earliest);
-                }
-            }
-        }
-        let members = asks.iter().zip(told.iter_mut().zip(steps.iter())).enumerate();
-        for (place, (_, (told, step))) in members.filter(|(_, (ask, _))| is_in(ask)) {
-            let passes = |step: &Step| step.decision.outcome.passes();
-            if place == longest || !passes(told) || !passes(step) {
-                *told = *step;
-            }
-        }
-    }
-    told
-}
-
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change
 /// of the bucket, and the verdict.
 pub(crate) fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
-    let step = ask.step(state, 0, now);
+    let step = ask.step(state, now);
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
     let takes = verdict.passes();
@@ -201,7 +143,7 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
     use crate::limit::rate::{Burst, Rate};
-    use crate::limit::time::Lead;
+    use crate::limit::time::Timestamp;
     use proptest::prelude::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -302,13 +244,7 @@ mod tests {
                 let period = params.rate.period();
                 let state = state.map(|(missing, rest)| {
                     let rest = rest % period;
-                    State::Bucket(Bucket {
-                        missing,
-                        rest,
-                        period,
-                        at: at(10 * HOUR),
-                        lead: Lead::NONE,
-                    })
+                    State::Bucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
                 });
                 (ask, state)
             },

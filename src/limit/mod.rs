@@ -14,9 +14,6 @@ pub mod rate;
 pub mod time;
 pub mod waiting;
 
-#[cfg(test)]
-mod line_tests;
-
 /// Whether a limit's refusal counts. A limit enforces or is in shadow. Only an ask about a limit's
 /// candidate can have the third mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

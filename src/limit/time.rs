@@ -7,45 +7,6 @@ use std::time::Duration;
 /// stepped back.
 pub const STALE: u64 = 1_000_000;
 
-/// How far a state is ahead of the clock because a request is held until then: whole seconds, rounded up, at
-/// most 194 days. 0 for a state of the present. A clock that is behind by more than this has stepped back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lead(u32);
-
-impl Lead {
-    /// For a state of the present.
-    pub const NONE: Self = Self(0);
-
-    /// The longest lead.
-    pub(crate) const LONGEST: Self = Self((1 << 24) - 1);
-
-    /// From `now` to `at`.
-    pub(crate) fn between(now: Timestamp, at: Timestamp) -> Self {
-        let seconds = at.micros_since(now).div_ceil(1_000_000);
-        u32::try_from(seconds).map_or(Self::LONGEST, Self::of_seconds)
-    }
-
-    /// This many seconds.
-    pub(crate) fn of_seconds(seconds: u32) -> Self {
-        Self(seconds.min(Self::LONGEST.0))
-    }
-
-    /// In seconds, below 2^24.
-    pub fn as_seconds(self) -> u32 {
-        self.0
-    }
-
-    /// In microseconds.
-    pub(crate) fn as_micros(self) -> u64 {
-        u64::from(self.0) * 1_000_000
-    }
-
-    /// Whether a clock that is this many microseconds behind the state has stepped back.
-    pub(crate) fn is_exceeded_by(self, ahead: u64) -> bool {
-        ahead > STALE + self.as_micros()
-    }
-}
-
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).
 ///
 /// Microseconds, because Redis's `TIME` has no finer unit. Below 2^53, because Lua's numbers are doubles.

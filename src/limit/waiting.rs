@@ -1,6 +1,5 @@
-//! How long a request may be held, and for which limits together.
+//! How long a request may be held.
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::rate::EXACT;
@@ -29,22 +28,5 @@ impl MaxWait {
     /// Whether a request may be held for this many microseconds.
     pub(crate) fn allows(self, micros: u64) -> bool {
         micros <= self.0
-    }
-}
-
-/// Limits that hold a request together: always asked for the same requests by the same key. A request that one
-/// of them holds counts in all of them at the moment at which it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WaitingLine(NonZeroU16);
-
-impl WaitingLine {
-    /// The line with this number, from 1.
-    pub fn new(number: u16) -> Option<Self> {
-        NonZeroU16::new(number).map(Self)
-    }
-
-    /// The line's number.
-    pub fn number(self) -> u16 {
-        self.0.get()
     }
 }

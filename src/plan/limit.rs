@@ -11,7 +11,7 @@ use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
-use crate::limit::waiting::{MaxWait, WaitingLine};
+use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
@@ -36,8 +36,6 @@ pub struct LimitSpec {
     /// The longest time for which a request is held instead of refused. [`MaxWait::ENDLESS`] where the
     /// figures themselves bound this time.
     pub wait: MaxWait,
-    /// Limits with the same line hold a request until the same moment.
-    pub line: Option<WaitingLine>,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
     /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with a name
@@ -75,7 +73,6 @@ impl LimitSpec {
             overrides: KeyOverrides::default(),
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
-            line: None,
             max_waiting: 0,
             candidate: None,
             count_when: None,

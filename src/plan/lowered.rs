@@ -93,7 +93,7 @@ mod tests {
             (
                 &format!("{MONTH}rate = \"10/month\""),
                 &format!("{MONTH}rate = \"9/month\""),
-                &format!("{MONTH}rate = \"1/week\""),
+                &format!("{MONTH}rate = \"11/month\""),
             ),
             (
                 "rate = \"10/m\"\nalgorithm = \"sliding-window\"",

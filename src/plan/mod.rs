@@ -9,7 +9,6 @@ mod counting;
 mod figures;
 pub(crate) mod filter;
 mod limit;
-mod line;
 mod listen;
 mod lowered;
 mod redis;
@@ -35,7 +34,6 @@ pub(crate) use self::counting::{
 pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::limit::{CostSpec, LimitSpec, OnStoreError};
-pub(crate) use self::line::{find_lines, holds};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;

@@ -86,33 +86,25 @@ function log.expire(key, fresh_at)
   call('PEXPIREAT', key, format('%d', math.min(fresh_at, 2^53 - 1) / 1000 + 1))
 end
 
--- What was read of each log, by key, for an ask that is decided on again.
-local read = {}
-
-function log.ask(key, ask, now, earliest, again)
+function log.ask(key, ask, now)
   local figures, cost = ask[4], ask[2]
-  local known = again and read[key]
-  if not known then
-    local newest, arrived, number = log.newest(key)
-    local seen
-    if newest == false then
-      return WRONG_TYPE, 0
-    elseif newest then
-      local since = math.max((arrived > now and arrived or now) - figures[2], -1)
-      local used = call('ZCOUNT', key, format('(%d', since), '+inf')
-      -- `excess` of the counted entries must leave the interval before the cost fits.
-      local room_at, excess = 0, used + cost - figures[1]
-      if excess > 0 and excess <= used then
-        local place = format('%d', used - excess)
-        room_at = tonumber(call('ZREVRANGE', key, place, place, 'WITHSCORES')[2]) + figures[2]
-      end
-      seen = { arrived, newest, math.min(room_at, 2^53 - 1), used, number }
+  local newest, arrived, number = log.newest(key)
+  local seen
+  if newest == false then
+    return WRONG_TYPE, 0
+  elseif newest then
+    local since = math.max((arrived > now and arrived or now) - figures[2], -1)
+    local used = call('ZCOUNT', key, format('(%d', since), '+inf')
+    -- `excess` of the counted entries must leave the interval before the cost fits.
+    local room_at, excess = 0, used + cost - figures[1]
+    if excess > 0 and excess <= used then
+      local place = format('%d', used - excess)
+      room_at = tonumber(call('ZREVRANGE', key, place, place, 'WITHSCORES')[2]) + figures[2]
     end
-    known = seen or {}
+    seen = { arrived, newest, math.min(room_at, 2^53 - 1), used }
   end
-  local seen = known[1] and known
   local wait, remaining, moved, turn, fresh_at, clock =
-    decide(ask[1], figures, cost, ask[5], seen, now, nil, earliest)
+    decide(ask[1], figures, cost, ask[5], seen, now)
   if moved then
     -- The list goes back with the clock even if the request is refused.
     local by = seen[1] - now
@@ -121,9 +113,6 @@ function log.ask(key, ask, now, earliest, again)
     log.forget(key, figures, now)
     log.expire(key, seen[2] + figures[2])
   end
-  if lines then
-    read[key] = known
-  end
   if not turn then
     if seen and not moved then
       -- The key may still have the expiry of a shorter interval.
@@ -131,7 +120,7 @@ function log.ask(key, ask, now, earliest, again)
     end
     return wait, remaining
   end
-  local number = seen and log.number(key, clock, seen[2], seen[1], seen[5]) or 0
+  number = seen and log.number(key, clock, seen[2], seen[1], number) or 0
   return wait, remaining, { turn, clock, number, fresh_at, seen and seen[2] + figures[2] }
 end
 

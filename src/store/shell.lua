@@ -17,7 +17,7 @@
 --                 3  way of asking (below)
 --                 4  list of the algorithm's figures
 --                 5  microseconds that the request may be held
---                 6  with `settle` the receipt of the taking that is settled; else the ask's line, if any
+--                 6  with `settle` the receipt of the taking that is settled
 --
 -- The way of asking:
 --   enforce     takes where every enforcing ask of the request lets it pass
@@ -26,7 +26,6 @@
 --               refuses: it stands in for that ask
 --   look        no ask of the request takes
 --   settle      takes the cost in any case, or gives it back
--- The asks of a request with the same line hold the request together, until one moment.
 --
 -- The answer is one text of numbers of 8 bytes. First come one or two numbers for each ask, by this table.
 -- Then come the receipts, one for each ask of a request that wants them. A receipt means something only
@@ -39,16 +38,15 @@
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
 --
 -- The protocol with the algorithms:
--- decide(algorithm, figures, cost, max_wait, bytes, now, receipt, earliest).
+-- decide(algorithm, figures, cost, max_wait, bytes, now, receipt).
 --   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
 --   max_wait    microseconds that the request may be held. Below zero the cost is taken in any case: -1
 --               where this limit never holds requests, less where it may hold some
 --   bytes       the bucket's state; false or nil for a new bucket
 --   now         microseconds since 1970, by Redis's clock
 --   receipt     of the taking that is given back; only where the cost is below zero
---   earliest    microseconds: the request goes so much later, or later still. nil: it may go now
 -- It returns up to six values:
---   1  wait       microseconds, from `earliest` on, until the cost would be allowed; -1: never allowed
+--   1  wait       microseconds until the cost would be allowed; -1: never allowed
 --   2  remaining  tokens; where the cost is allowed, after it was taken
 --   3  moved      true: the state had to follow a clock that stepped back. nil: the key lives long enough by
 --                 these figures. Else the key may have the expiry of other figures: the time at which it
@@ -68,10 +66,9 @@ local call, keys = redis.call, KEYS
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local plan = { cmsgpack.unpack(ARGV[1]) }
-local terms, lists, lines = {}
+local terms, lists = {}
 for place = 2, #ARGV do
   local ask = { cmsgpack.unpack(ARGV[place]) }
-  lines = lines or ask[3] ~= 'settle' and ask[6]
   if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
     lists = {}
   end
@@ -114,12 +111,8 @@ local answer, said = { 0, 0, 0, 0 }, 0
 local expiries, format = {}, string.format
 -- The receipts of the requests that want them.
 local receipts
--- For each ask of a request: the bucket's state and entry in `written` before the ask. Where no ask has a
--- line, the last ask needs none.
+-- For each ask of a request: the bucket's state and entry in `written` before the ask. The last ask needs none.
 local before = {}
--- For each ask of a request in which asks have lines: the wait, where it passes, and what remains, as the ask
--- says by itself.
-local alone = {}
 local place, ends = 1, #plan
 while place < ends do
   local count, first, said_before, entries, noted = plan[place], place, said
@@ -133,139 +126,90 @@ while place < ends do
   local refused
   -- The bytes and the expiry of the candidate that stands in for that ask.
   local tried, tried_expiry
-  -- For each ask the earliest moment at which the other asks of its line let the request go. If an ask names a
-  -- later moment, the request is decided on again. No ask names a later moment twice.
-  local earliest
-  -- For each line the latest of these moments, and the ask that named it.
-  local agreed, named_by
-  -- The number of rounds before this one.
-  local round = 0
-  repeat
-    -- For each line that needs another round: its latest moment, and the ask that named it.
-    local latest, longest
-    for n = 1, count do
-      local bucket, ask = plan[place + 1], terms[plan[place + 2]]
-      local state, cost, way = states[bucket], ask[2], ask[3]
-      local wait, remaining, moved, taken, expiry, receipt = 0, 0
-      local least = earliest and earliest[n]
-      place = place + 2
-      local list = lists and lists[ask[1]]
-      if list then
-        if state or state == nil and kinds[bucket] ~= 'zset' then
-          wait = WRONG_TYPE
-        elseif way == 'settle' then
-          wait = list.settle(keys[bucket], ask, now)
-        else
-          wait, remaining, taken = list.ask(keys[bucket], ask, now, least, round > 0)
-        end
-      elseif way == 'settle' and state ~= nil then
-        -- A new bucket is full: nothing can be given back.
-        if state or cost > 0 then
-          wait, remaining, moved, taken, expiry =
-            decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
-          states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
-          wait, remaining, taken = 0, 0, nil
-        end
-      elseif state then
-        wait, remaining, moved, taken, expiry, receipt =
-          decide(ask[1], ask[4], cost, ask[5], state, now, nil, least)
-        if moved == true then
-          -- The bucket goes back with the clock even if the request is refused.
-          local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
-          states[bucket], written[bucket] = kept, kept_expiry
-        elseif moved ~= nil then
-          aged[bucket] = ask
-        end
-      elseif state == nil then
+  for n = 1, count do
+    local bucket, ask = plan[place + 1], terms[plan[place + 2]]
+    local state, cost, way = states[bucket], ask[2], ask[3]
+    local wait, remaining, moved, taken, expiry, receipt = 0, 0
+    place = place + 2
+    local list = lists and lists[ask[1]]
+    if list then
+      if state or state == nil and kinds[bucket] ~= 'zset' then
         wait = WRONG_TYPE
+      elseif way == 'settle' then
+        wait = list.settle(keys[bucket], ask, now)
       else
-        -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
-        wait, remaining, taken, expiry = ask[7], ask[8], ask[9], ask[10]
-        if not wait or noted or least then
-          wait, remaining, moved, taken, expiry, receipt =
-            decide(ask[1], ask[4], cost, ask[5], nil, now, nil, least)
-          if not least then
-            ask[7], ask[8], ask[9], ask[10] = wait, remaining, taken, expiry
-          end
-          if taken then
-            expiries[expiry] = format('%d', expiry / 1000 + 1)
-          end
-        end
+        wait, remaining, taken = list.ask(keys[bucket], ask, now)
       end
-      if least then
-        wait = wait < 0 and wait or math.min(wait + least, 2^53 - 1)
-        taken = wait <= ask[5] and taken or nil
-        remaining = 0
+    elseif way == 'settle' and state ~= nil then
+      -- A new bucket is full: nothing can be given back.
+      if state or cost > 0 then
+        wait, remaining, moved, taken, expiry =
+          decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
+        states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
+        wait, remaining, taken = 0, 0, nil
       end
-      if noted then
-        noted[noted_before + n] = receipt or list and taken and taken[1] or 0
+    elseif state then
+      wait, remaining, moved, taken, expiry, receipt =
+        decide(ask[1], ask[4], cost, ask[5], state, now)
+      if moved == true then
+        -- The bucket goes back with the clock even if the request is refused.
+        local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
+        states[bucket], written[bucket] = kept, kept_expiry
+      elseif moved ~= nil then
+        aged[bucket] = ask
       end
-      if n < count or lines then
-        before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
-      end
-      if lines then
-        -- An ask that does not name the moment tells what it has said by itself.
-        local passes, line = alone[2 * n - 1], ask[6]
-        if round == 0 then
-          alone[2 * n - 1], alone[2 * n] = taken and wait, remaining
-        elseif least and taken and passes and named_by[line] ~= n and wait <= agreed[line] then
-          wait, remaining = passes, alone[2 * n]
-        end
-      end
-      if way == 'look' then
-        pass = false
-      end
-      if taken then
-        if not pass then
-          if refused == n - 1 and way == 'candidate' then
-            tried, tried_expiry = taken, expiry
-          end
-          if list then
-            list.keep(keys[bucket], taken)
-          end
-        elseif list then
-          entries = entries or {}
-          entries[n] = taken
-        else
-          states[bucket], written[bucket] = taken, expiry or written[bucket] or true
-        end
-      end
-      if wait == 0 then
-        said = said + 1
-        answer[said] = remaining
-      elseif taken then
-        local line = ask[6]
-        if line and count > 1 and round < count and wait > (agreed and agreed[line] or 0) then
-          latest, longest = latest or {}, longest or {}
-          if wait > (latest[line] or 0) then
-            latest[line], longest[line] = wait, n
-          end
-        end
-        answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
-      else
-        if wait == WRONG_TYPE then
-          pass, refused = false, 0
-        elseif way ~= 'shadow' and way ~= 'candidate' then
-          pass, refused = false, refused and 0 or n
-        end
-        answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
-      end
-    end
-    if latest then
-      agreed, named_by, earliest, round = agreed or {}, named_by or {}, earliest or {}, round + 1
-      pass, refused, tried, entries, place, said = true, nil, nil, nil, first, said_before
-      for n = count, 1, -1 do
-        local bucket, line = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][6]
-        states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
-        if line and latest[line] then
-          agreed[line], named_by[line] = latest[line], longest[line]
-          if longest[line] ~= n then
-            earliest[n] = math.min(latest[line], 2^53 - 1 - now)
-          end
+    elseif state == nil then
+      wait = WRONG_TYPE
+    else
+      -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
+      wait, remaining, taken, expiry = ask[7], ask[8], ask[9], ask[10]
+      if not wait or noted then
+        wait, remaining, moved, taken, expiry, receipt =
+          decide(ask[1], ask[4], cost, ask[5], nil, now)
+        ask[7], ask[8], ask[9], ask[10] = wait, remaining, taken, expiry
+        if taken then
+          expiries[expiry] = format('%d', expiry / 1000 + 1)
         end
       end
     end
-  until not latest
+    if noted then
+      noted[noted_before + n] = receipt or list and taken and taken[1] or 0
+    end
+    if n < count then
+      before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
+    end
+    if way == 'look' then
+      pass = false
+    end
+    if taken then
+      if not pass then
+        if refused == n - 1 and way == 'candidate' then
+          tried, tried_expiry = taken, expiry
+        end
+        if list then
+          list.keep(keys[bucket], taken)
+        end
+      elseif list then
+        entries = entries or {}
+        entries[n] = taken
+      else
+        states[bucket], written[bucket] = taken, expiry or written[bucket] or true
+      end
+    end
+    if wait == 0 then
+      said = said + 1
+      answer[said] = remaining
+    elseif taken then
+      answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
+    else
+      if wait == WRONG_TYPE then
+        pass, refused = false, 0
+      elseif way ~= 'shadow' and way ~= 'candidate' then
+        pass, refused = false, refused and 0 or n
+      end
+      answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
+    end
+  end
   place = place + 1
 
   if entries then

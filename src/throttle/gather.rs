@@ -76,7 +76,7 @@ fn apply<'p>(
         Some(RequestLimit { claim, place: None })
     });
     if let Some(algorithm) = algorithm {
-        let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode, line: spec.line };
+        let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
         limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None });
     }
     limits.extend(candidate);
@@ -98,7 +98,7 @@ fn candidate_ask(
         (Some(_), _) => Mode::Candidate,
     };
     let algorithm = candidate.figures.at(now)?;
-    Some(Ask { algorithm, cost, max_wait: candidate.wait, mode, line: None })
+    Some(Ask { algorithm, cost, max_wait: candidate.wait, mode })
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`,

@@ -2,7 +2,7 @@
 //! used, every route can match, and no upstream is tidegate itself.
 
 mod keys;
-pub(super) mod lines;
+pub(super) mod waits;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};

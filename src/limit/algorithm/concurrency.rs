@@ -49,7 +49,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>) -> Step {
     let free = params.limit.get().saturating_sub(held);
     let wait = if free > 0 { 0 } else { GUESS };
     let taken = AnyState::Concurrency(State { held: held + 1 });
-    let one_slot = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
+    let one_slot = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
 

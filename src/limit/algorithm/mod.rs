@@ -39,7 +39,7 @@ use super::time::{Now, Timestamp};
 /// keeps a list is called through `store/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
-    "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt, earliest)\n",
+    "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket/token_bucket.lua"),
     "elseif algorithm == 'fixed-window' then\n",
@@ -379,5 +379,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
+#[cfg(test)]
+mod leaving_tests;
 #[cfg(test)]
 mod receipt_tests;

@@ -81,7 +81,6 @@ impl Scene {
         let want = Want {
             cost: Cost::new(cost).unwrap(),
             max_wait: MaxWait::of(Duration::from_micros(max_wait)),
-            earliest: 0,
         };
         let seen = self.seen(want.cost);
         let step = self.algorithm.decide(seen, want, at(self.now));

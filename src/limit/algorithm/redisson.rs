@@ -102,7 +102,7 @@ mod tests {
     use crate::limit::rate::Cost;
     use crate::limit::waiting::MaxWait;
 
-    const WANT: Want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
+    const WANT: Want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
 
     fn params(rate: &str) -> Option<Params> {
         Params::new(Some(rate.parse().unwrap()), Sharing::Overall)

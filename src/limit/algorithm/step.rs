@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::State;
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::rate::{Cost, EXACT};
-use crate::limit::time::Timestamp;
+use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 
 /// What a request wants of a bucket.
@@ -15,15 +14,6 @@ pub struct Want {
     pub cost: Cost,
     /// How long the request may be held.
     pub max_wait: MaxWait,
-    /// The request goes this many microseconds from now, or later: another limit holds it for this time.
-    pub earliest: u64,
-}
-
-impl Want {
-    /// The moment before which the request does not go.
-    pub(super) fn moment(self, now: Timestamp) -> Timestamp {
-        now.plus_micros(self.earliest)
-    }
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: all limits of a route
@@ -43,9 +33,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of a request that could go `wait` microseconds after its earliest moment, in a bucket with this
-    /// many `untouched` tokens at present. With no `wait` the request can never go. With no `taken` the request
-    /// is refused, however long it may be held.
+    /// The step of a request that could go in `wait` microseconds, in a bucket with `untouched` tokens at present.
+    /// With no `wait` the request can never go. With no `taken` the request is refused, however long it may be held.
     pub(super) fn of(
         want: Want,
         untouched: u64,
@@ -53,10 +42,7 @@ impl Step {
         taken: Option<State>,
         kept: Option<State>,
     ) -> Self {
-        let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.max_wait.allows(wait)));
-        // Tokens that are left at a later moment are not for requests that come before that moment.
-        let untouched = if want.earliest > 0 { 0 } else { untouched };
         let left = untouched.saturating_sub(want.cost.get());
         let (outcome, remaining, untouched) = match (wait, taken) {
             (Some(0), Some(_)) => (Outcome::Allow, left, untouched),
@@ -67,12 +53,5 @@ impl Step {
             }
         };
         Self { decision: Decision { outcome, remaining }, untouched, taken, kept }
-    }
-    /// The microseconds for which the request is held, if it takes. 0 where it is not held.
-    pub(in crate::limit) fn wait(&self) -> u64 {
-        match self.decision.outcome {
-            Outcome::Delay(wait) => u64::try_from(wait.as_micros()).unwrap_or(u64::MAX),
-            Outcome::Allow | Outcome::Reject { .. } => 0,
-        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn micros(outcome: Outcome) -> Option<u64> {
 
 fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -> Step {
     let cost = Cost::new(cost).unwrap();
-    algorithm.decide(state, Want { cost, max_wait: MaxWait::NONE, earliest: 0 }, now)
+    algorithm.decide(state, Want { cost, max_wait: MaxWait::NONE }, now)
 }
 
 /// A refused request passes after its `retry_after` and not a microsecond sooner. With exactly this
@@ -54,7 +54,7 @@ pub(super) fn a_promised_wait_is_exact(
     let cost = Cost::new(cost).unwrap();
     let held = |wait| {
         let max_wait = MaxWait::of(Duration::from_micros(wait));
-        algorithm.decide(Some(state), Want { cost, max_wait, earliest: 0 }, now)
+        algorithm.decide(Some(state), Want { cost, max_wait }, now)
     };
     let patient = held(wait);
     // A sliding window reserves no further ahead than its next window.

@@ -218,7 +218,7 @@ impl Memory {
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
-        let want = Want { cost: ask.ask.cost, max_wait: ask.ask.max_wait, earliest: 0 };
+        let want = Want { cost: ask.ask.cost, max_wait: ask.ask.max_wait };
         let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
         Decision { remaining: step.untouched, ..step.decision }
     }

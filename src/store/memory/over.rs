@@ -83,7 +83,7 @@ impl OverCounter<'_> {
             }
             _ => Some(state),
         };
-        let want = Want { cost: self.cost, max_wait: self.limit.spec.wait, earliest: 0 };
+        let want = Want { cost: self.cost, max_wait: self.limit.spec.wait };
         let outcome = algorithm.decide(state, want, now).decision.outcome;
         matches!(outcome, Outcome::Reject { .. })
     }

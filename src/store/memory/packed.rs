@@ -4,7 +4,7 @@
 use crate::limit::algorithm::{
     State, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,
 };
-use crate::limit::time::{Lead, Timestamp};
+use crate::limit::time::Timestamp;
 
 /// Three figures, and a time with the state's kind in its highest byte.
 #[derive(Clone, Copy, Debug)]
@@ -16,9 +16,6 @@ pub(super) struct Packed {
 /// Times are below 2^53, so the highest byte is free for the kind.
 const KIND: u32 = 56;
 
-/// Missing tokens and those used in one window are below 2^40, so the three highest bytes are free for a lead, which is below 2^24.
-const LEAD: u32 = 40;
-
 const BUCKET: u64 = 0;
 const FIXED_WINDOW: u64 = 1;
 const SLIDING_WINDOW: u64 = 2;
@@ -28,13 +25,9 @@ const CONCURRENCY: u64 = 4;
 impl Packed {
     pub(super) fn of(state: State) -> Self {
         let (kind, (time, figures)) = match state {
-            State::Bucket(state) => {
-                let missing = state.missing | u64::from(state.lead.as_seconds()) << LEAD;
-                (BUCKET, (state.at, [missing, state.rest, state.period]))
-            }
+            State::Bucket(state) => (BUCKET, (state.at, [state.missing, state.rest, state.period])),
             State::FixedWindow(state) => {
-                let used = state.used | u64::from(state.lead.as_seconds()) << LEAD;
-                (FIXED_WINDOW, (state.start, [used, state.beyond, state.each]))
+                (FIXED_WINDOW, (state.start, [state.used, state.beyond, state.each]))
             }
             State::SlidingWindow(state) => {
                 (SLIDING_WINDOW, (state.start, [state.previous, state.current, state.next]))
@@ -52,20 +45,13 @@ impl Packed {
     pub(super) fn state(self) -> State {
         let [first, second, third] = self.figures;
         let time = at(self.timed & !(u64::MAX << KIND));
-        let bucket = token_bucket::State {
-            missing: first & !(u64::MAX << LEAD),
-            rest: second,
-            period: third,
-            at: time,
-            lead: lead(first >> LEAD),
-        };
+        let bucket = token_bucket::State { missing: first, rest: second, period: third, at: time };
         match self.timed >> KIND {
             FIXED_WINDOW => State::FixedWindow(fixed_window::State {
                 start: time,
-                used: first & !(u64::MAX << LEAD),
+                used: first,
                 beyond: second,
                 each: third,
-                lead: lead(first >> LEAD),
             }),
             SLIDING_WINDOW => State::SlidingWindow(sliding_window::State {
                 start: time,
@@ -96,10 +82,6 @@ impl Packed {
     }
 }
 
-fn lead(seconds: u64) -> Lead {
-    u32::try_from(seconds).map_or(Lead::LONGEST, Lead::of_seconds)
-}
-
 fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX)
 }
@@ -117,15 +99,14 @@ mod tests {
             counts in any::<[u32; 2]>(),
         ) {
             let [start, newest, room_at] = times.map(at);
-            let (missing, lead) = (words[0] >> 24, Lead::of_seconds(counts[0]));
-            let [_, rest, period] = words;
-            let [_, beyond, each] = words;
-            let bucket = token_bucket::State { missing, rest, period, at: start, lead };
+            let [missing, rest, period] = words;
+            let [used_here, beyond, each] = words;
+            let bucket = token_bucket::State { missing, rest, period, at: start };
             let [previous, current, next] = words;
             let [used, added] = counts;
             for state in [
                 State::Bucket(bucket),
-                State::FixedWindow(fixed_window::State { start, used: missing, beyond, each, lead }),
+                State::FixedWindow(fixed_window::State { start, used: used_here, beyond, each }),
                 State::SlidingWindow(sliding_window::State { start, previous, current, next }),
                 State::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
                 State::Concurrency(concurrency::State { held: words[0] }),

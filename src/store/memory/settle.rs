@@ -62,7 +62,7 @@ impl Memory {
 
 /// Whether `one` leaves no more tokens than `other` does.
 fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -> bool {
-    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE, earliest: 0 };
+    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     let left = |state| algorithm.decide(Some(state), want, now).untouched;
     // Parts of a token, and debts, show only in the time until the bucket is full.
     let is_later = || algorithm.fresh_at(one) >= algorithm.fresh_at(other);

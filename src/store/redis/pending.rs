@@ -121,7 +121,7 @@ mod tests {
             ("one stands in", &[Enforce, Enforce, Candidate], &[allow, reject, allow], &[2]),
             ("of another type", &[Enforce, Enforce], &[allow, None], &[]),
         ] {
-            let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode, line: None };
+            let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode };
             let asks: Vec<_> = modes.iter().map(ask).collect();
             let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
             let reply: Reply = said.iter().map(one).collect();

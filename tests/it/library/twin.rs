@@ -6,7 +6,7 @@ use tidegate::limit::algorithm::{
     Difference, LUA, Receipt, Settlement, State, Want, fixed_window, sliding_window, token_bucket,
 };
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
-use tidegate::limit::time::{Lead, Timestamp};
+use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 
 use crate::library::cases::any::{DAY, SECOND, any_bucket, period};
@@ -29,10 +29,10 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let period = period(&algorithm);
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
-        let state = token_bucket::State { missing, rest, period, at, lead: Lead::NONE };
+        let state = token_bucket::State { missing, rest, period, at };
         let state = State::Bucket(state);
         let kept = kept(state, &algorithm);
-        let want = Want { cost: Cost::new(cost).unwrap(), max_wait: MaxWait::NONE, earliest: 0 };
+        let want = Want { cost: Cost::new(cost).unwrap(), max_wait: MaxWait::NONE };
         let now = at.plus_micros(later);
         prop_assert_eq!(
             algorithm.decide(Some(kept), want, now),
@@ -53,11 +53,7 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     );
     let state = |missing, rest, period| {
         let at = Timestamp::from_micros(now).unwrap();
-        bucket_bytes(
-            token_bucket::State { missing, rest, period, at, lead: Lead::NONE },
-            NO_MARK,
-            at,
-        )
+        bucket_bytes(token_bucket::State { missing, rest, period, at }, NO_MARK, at)
     };
     let with = |bytes: &[u8], place: usize, byte: u8| {
         let mut bytes = bytes.to_vec();
@@ -69,11 +65,7 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let marked = {
         let at = Timestamp::from_micros(now).unwrap();
         let period = 1_000_000;
-        bucket_bytes(
-            token_bucket::State { missing: 3, rest: 0, period, at, lead: Lead::NONE },
-            0x1940,
-            at,
-        )
+        bucket_bytes(token_bucket::State { missing: 3, rest: 0, period, at }, 0x1940, at)
     };
     let sizes = [whole.len(), short.len(), long.len(), marked.len()];
     assert_eq!(sizes, [11, 12, 27, 12]);

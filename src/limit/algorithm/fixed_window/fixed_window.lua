@@ -5,7 +5,6 @@
 -- The formats of the bytes, by length; each figure has its highest byte first:
 --   12  1 (1 byte), start (7 bytes), used (4)
 --   21  4 (1 byte), the same, then beyond (5), each (4)
---   24  5 (1 byte), the same, then the lead in seconds (3)
 -- Bytes in no known format are a new window. 2 and 3 had the tokens of all windows in one number.
 
 local count, align, length = figures[1], figures[2], figures[3]
@@ -40,15 +39,13 @@ end
 
 -- Decode.
 local start, used
-local beyond, each, lead = 0, 0, 0
+local beyond, each = 0, 0
 if bytes then
   local size, format = #bytes, string.byte(bytes)
   if size == 12 and format == 1 then
     start, used = struct_unpack('>xI7I4', bytes)
   elseif size == 21 and format == 4 then
     start, used, beyond, each = struct_unpack('>xI7I4I5I4', bytes)
-  elseif size == 24 and format == 5 then
-    start, used, beyond, each, lead = struct_unpack('>xI7I4I5I4I3', bytes)
   end
 end
 
@@ -62,95 +59,71 @@ if beyond > 0 then
   used, beyond = used + here, beyond - here
 end
 
--- open, for the present and then for the earliest moment at which the request goes. From then on that moment is
--- `now`.
-local moved, clock, later = false, now, earliest
-while true do
-  local opens, place = now
+-- open
+local moved, opens, place = false, now
+if align == 1 then
+  opens = now - now % length
+elseif align == 2 then
+  place = place_of(now)
+  opens = start_of(place)
+end
+if not start or start >= 2^53 or used == 0 then
+  start, used, beyond = opens, 0, 0
+else
   if align == 1 then
-    opens = now - now % length
+    start = start - start % length
   elseif align == 2 then
-    place = place_of(now)
-    opens = start_of(place)
+    start = start_of(place_of(start))
   end
-  if not start or start >= 2^53 or used == 0 and (lead == 0 or start <= now) then
-    start, used, beyond, lead = opens, 0, 0, 0
-  else
-    if align == 1 then
-      start = start - start % length
-    elseif align == 2 then
-      start = start_of(place_of(start))
+  if start - now > 1000000 then -- STALE
+    local after = align == 2 and start_of(place + 1) or opens + length
+    if start > after then
+      start, moved = opens, true
     end
-    if start - now > 1000000 + lead * 1000000 then -- STALE
-      local latest = math.min(now + lead * 1000000, 2^53 - 1)
-      if align == 1 then
-        latest = latest - latest % length
-      elseif align == 2 then
-        latest = start_of(place_of(latest))
-      end
-      local after = align == 2 and start_of(place_of(latest) + 1) or latest + length
-      if start > after then
-        start, moved = latest, true
-      end
-    elseif start <= now then
-      lead = 0
-      local passed
-      if align == 2 then
-        passed = place - place_of(start)
+  elseif start <= now then
+    local passed
+    if align == 2 then
+      passed = place - place_of(start)
+    else
+      passed = now - start
+      passed = (passed - passed % length) / length
+    end
+    if passed > 0 then
+      beyond = math.max(beyond - (passed - 1) * count, 0)
+      used = math.min(beyond, count)
+      beyond = beyond - used
+      if used == 0 or align == 2 then
+        start = opens
       else
-        passed = now - start
-        passed = (passed - passed % length) / length
-      end
-      if passed > 0 then
-        beyond = math.max(beyond - (passed - 1) * count, 0)
-        used = math.min(beyond, count)
-        beyond = beyond - used
-        if used == 0 or align == 2 then
-          start = opens
-        else
-          start = start + passed * length
-        end
+        start = start + passed * length
       end
     end
   end
-  if not later then
-    break
-  end
-  now, later = now + later, nil
 end
 
 -- decide
 local untouched, wait = count - used, 0
-if cost > 0 and max_wait >= 0 and (untouched < cost or lead > 0) then
-  local fits = untouched >= cost
-  if untouched < 0 or lead > 0 and start > now then
+if cost > 0 and max_wait >= 0 and untouched < cost then
+  if untouched < 0 then
     untouched = 0
   end
   if cost > count then
     return -1, untouched, moved
   end
-  if fits then
-    wait = math.max(start - now, 0)
-  else
-    -- place
-    local into, behind = beyond % count, beyond
-    local ahead = (beyond - into) / count + 1
-    if into + cost > count then
-      behind = ahead * count
-      ahead = ahead + 1
-    end
-    local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
-    wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
-    used, beyond = math.max(used, count), behind
+  -- place
+  local into, behind = beyond % count, beyond
+  local ahead = (beyond - into) / count + 1
+  if into + cost > count then
+    behind = ahead * count
+    ahead = ahead + 1
   end
+  local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
+  wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
+  used, beyond = math.max(used, count), behind
   if wait > max_wait then
     return wait, untouched, moved
   end
-  untouched = math.max(untouched, cost)
-end
-if earliest then
-  local micros = math.max(start - clock, 0)
-  lead = math.min((micros + -micros % 1000000) / 1000000, 2^24 - 1)
+  untouched = cost
 end
 
 -- settle
@@ -177,17 +150,12 @@ else
   local here = math.min(math.max(count - used, 0), cost)
   used, beyond = used + here, math.min(beyond + cost - here, 2^40 - 1) -- MOST_BEYOND
 end
-if used <= 0 and lead == 0 then
+if used <= 0 then
   return 0, count, moved
-elseif used < 0 then
-  used = 0
 end
 
 -- fresh_at
-local windows = 0
-if used > 0 then
-  windows = 1 + (beyond + -beyond % count) / count
-end
+local windows = 1 + (beyond + -beyond % count) / count
 local fresh_at = align == 2 and start_of(place_of(start) + windows) or start + windows * length
 if align > 0 then
   fresh_at = fresh_at + 1000000 -- STALE
@@ -199,9 +167,7 @@ end
 -- Encode.
 local taken
 each = beyond > 0 and count or 0
-if lead > 0 then
-  taken = struct_pack('>I1I7I4I5I4I3', 5, start, used, beyond, each, lead)
-elseif beyond > 0 then
+if beyond > 0 then
   taken = struct_pack('>I1I7I4I5I4', 4, start, used, beyond, each)
 else
   taken = struct_pack('>I1I7I4', 1, start, used)

@@ -18,7 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use self::windows::Windows;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::rate::Burst;
-use crate::limit::time::{Lead, STALE, Timestamp};
+use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
 
 /// The most tokens that a state counts in the windows after its own.
@@ -51,20 +51,18 @@ pub struct State {
     /// The start of the window.
     pub start: Timestamp,
     /// The tokens used in this window: more than the count only where the count was lowered. In a kept state
-    /// this is zero only if the state has a lead.
+    /// this is never zero.
     pub used: u64,
     /// The used tokens of the next windows. Where there are some, nothing is left in this window.
     pub beyond: u64,
     /// The count of each of these windows when the state was written. 0 where nothing is `beyond`.
     pub each: u64,
-    /// How far `start` is ahead of the clock. No request goes before such a `start`.
-    pub lead: Lead,
 }
 
 impl State {
     /// This many tokens in one window, and none in the next ones.
     pub fn of(start: Timestamp, used: u64) -> Self {
-        Self { start, used, beyond: 0, each: 0, lead: Lead::NONE }
+        Self { start, used, beyond: 0, each: 0 }
     }
 
     /// The same use by this count. Where the count was lowered, the next windows stay the ones that are used, up
@@ -99,35 +97,19 @@ impl State {
 
 /// Decides on a request at `now`.
 pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (present, kept) = open(params, state, now);
+    let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let moment = want.moment(now);
-    let (state, lead) = match want.earliest {
-        0 => (present, present.lead),
-        _ => {
-            let (then, _) = open(params, kept.or(state), moment);
-            (then, Lead::between(now, then.start))
-        }
-    };
     let kept = kept.map(AnyState::FixedWindow);
-    let then = count.saturating_sub(state.used);
-    // A window that is ahead of the clock has no tokens before it begins. After a step of the clock it may have begun.
-    let is_ahead = state.lead > Lead::NONE && state.start > moment;
-    let untouched = if is_ahead { 0 } else { then };
-    let taken = |before: State| {
-        let after = before.plus(cost, count);
-        Some(AnyState::FixedWindow(State { lead, ..after }))
-    };
-    if then >= cost {
-        // A request that is held until the window begins goes first, even where there are tokens.
-        let turn = if state.lead == Lead::NONE { 0 } else { state.start.micros_since(moment) };
-        return Step::of(want, untouched, Some(turn), taken(state), kept);
+    let untouched = count.saturating_sub(state.used);
+    let taken = |before: State| Some(AnyState::FixedWindow(before.plus(cost, count)));
+    if untouched >= cost {
+        return Step::of(want, untouched, Some(0), taken(state), kept);
     }
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
     let WindowPlace { ahead, behind } = place(state.beyond, cost, count);
-    let wait = params.windows.later(state.start, ahead).micros_since(moment).max(1);
+    let wait = params.windows.later(state.start, ahead).micros_since(now).max(1);
     let before = State { used: state.used.max(count), beyond: behind, ..state };
     Step::of(want, untouched, Some(wait), taken(before), kept)
 }
@@ -168,8 +150,7 @@ pub(crate) fn settle(
             state.minus(tokens.min(returnable(params, state, settled)), count)
         }
     };
-    // A window that is ahead of the clock does not know what was used before, and stays closed until it begins.
-    (state.used > 0 || state.lead > Lead::NONE).then_some(state)
+    (state.used > 0).then_some(state)
 }
 
 /// The most tokens that the settled request can give back.
@@ -203,7 +184,7 @@ pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
 
 /// Whether tokens of the next windows are used, or a request is held.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    state.lead > Lead::NONE || state.under(params.count.get()).beyond > 0
+    state.under(params.count.get()).beyond > 0
 }
 
 /// The state for the window of `now`. If the clock has stepped back into the window before, the state stays: it still
@@ -217,12 +198,9 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     let start = params.windows.start_of(state.start);
     let state = State { start, ..state.under(count) };
     let ahead = start.micros_since(now);
-    if state.lead.is_exceeded_by(ahead) {
-        let latest = params.windows.start_of(now.plus_micros(state.lead.as_micros()));
-        if start > params.windows.later(latest, 1) {
-            let moved = State { start: latest, ..state };
-            return (moved, Some(moved));
-        }
+    if ahead > STALE && start > params.windows.later(opens, 1) {
+        let moved = State { start: opens, ..state };
+        return (moved, Some(moved));
     }
     if ahead > 0 {
         return (state, None);
@@ -232,7 +210,7 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     }
     let passed = params.windows.passed(start, now);
     if passed == 0 {
-        return (State { lead: Lead::NONE, ..state }, None);
+        return (state, None);
     }
     // The window is over, and all that was used in it is forgotten. So are the next windows that are over.
     let rest = state.beyond.saturating_sub((passed - 1).saturating_mul(count));

@@ -39,7 +39,7 @@ fn calendar() -> Schedule {
 }
 
 fn want(cost: u64, max_wait: MaxWait) -> Want {
-    Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }
+    Want { cost: Cost::new(cost).unwrap(), max_wait }
 }
 
 fn ask(params: &Params, state: Option<State>, cost: u64, max_wait: MaxWait, now: u64) -> Step {

@@ -78,10 +78,9 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     if cost > count || cost > MOST_COST {
         return Step::of(want, untouched, None, None, kept);
     }
-    let earliest = want.moment(now);
-    let turn = state.newest.max(state.room_at).max(earliest);
+    let turn = state.newest.max(state.room_at);
     let lead = turn.micros_since(state.arrived);
-    let wait = if lead == 0 { 0 } else { turn.micros_since(earliest) };
+    let wait = if lead == 0 { 0 } else { turn.micros_since(now) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
     let taken = AnyState::SlidingLog(State { newest: turn, used, added, ..state });

@@ -32,10 +32,6 @@ local turn, wait = newest, 0
 if room_at > turn then
   turn = room_at
 end
-if earliest then
-  now = now + earliest
-  turn = math.max(turn, now)
-end
 local lead = turn - arrived
 if lead > 0 then
   wait = turn - now

@@ -13,7 +13,7 @@ fn params(count: u64, interval: u64) -> Params {
 
 fn want(cost: u64, max_wait: u64) -> Want {
     let max_wait = MaxWait::of(Duration::from_micros(max_wait));
-    Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }
+    Want { cost: Cost::new(cost).unwrap(), max_wait }
 }
 
 /// Asks, and writes the decided state, as a store does.

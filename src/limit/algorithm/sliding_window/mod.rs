@@ -77,21 +77,16 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = kept.map(AnyState::SlidingWindow);
-    let earliest = want.moment(now);
-    let ahead = match want.earliest {
-        0 => 0,
-        _ => earliest.micros_since(state.start) / params.interval.as_micros(),
-    };
-    let untouched = untouched(params, window_of(params, state, ahead), earliest);
+    let untouched = untouched(params, state, now);
     if untouched >= cost {
-        let taken = reserve(state, cost, ahead).map(AnyState::SlidingWindow);
+        let taken = reserve(state, cost, 0).map(AnyState::SlidingWindow);
         return Step::of(want, untouched, Some(0), taken, kept);
     }
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let moment = moment(params, state, cost, ahead);
-    let wait = moment.at.micros_since(earliest).max(1);
+    let moment = moment(params, state, cost);
+    let wait = moment.at.micros_since(now).max(1);
     let taken = reserve(state, cost, moment.ahead).map(AnyState::SlidingWindow);
     Step::of(want, untouched, Some(wait), taken, kept)
 }
@@ -126,14 +121,14 @@ struct WindowMoment {
     at: Timestamp,
 }
 
-/// The first moment at which a request passes if no other request comes. It is at least `ahead` windows after the
-/// state's window. To be called for a request that does not pass at its earliest moment.
-fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment {
+/// The first moment at which a request passes if no other request comes. To be called for a request that does not
+/// pass now.
+fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
     let windows =
         [(state.previous, state.current), (state.current, state.next), (state.next, 0), (0, 0)];
-    let first = ahead.max(u64::from(state.next > 0));
+    let first = u64::from(state.next > 0);
     for (ahead, (behind, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
         let behind = params.behind(behind);

@@ -53,29 +53,13 @@ else
   end
 end
 
--- window_of. From here on `now` is the earliest moment at which the request goes.
-local ahead, behind, counted, after, from = 0, previous, current, next, start
-if earliest then
-  now = now + earliest
-  local into = math.max(now - start, 0)
-  ahead = (into - into % interval) / interval
-  if ahead == 1 then
-    behind, counted, after = current, next, 0
-  elseif ahead == 2 then
-    behind, counted, after = next, 0, 0
-  elseif ahead > 2 then
-    behind, counted, after = 0, 0, 0
-  end
-  behind, from = math.min(behind, most_behind), start + ahead * interval
-end
-
 -- untouched
 local untouched, wait = 0, 0
-if after == 0 then
-  local elapsed = from < now and now - from or 0
-  local weighted = behind * (units - (elapsed - elapsed % grain) / grain)
+if next == 0 then
+  local elapsed = start < now and now - start or 0
+  local weighted = previous * (units - (elapsed - elapsed % grain) / grain)
   local over = weighted % units
-  untouched = count - counted - (weighted - over) / units
+  untouched = count - current - (weighted - over) / units
   if over > 0 then
     untouched = untouched - 1
   end
@@ -85,15 +69,16 @@ if after == 0 then
 end
 
 -- decide
+local ahead = 0
 if cost > 0 and max_wait >= 0 and untouched < cost then
   if cost > count then
     return -1, untouched, moved
   end
   -- moment
-  if after > 0 then
-    ahead, behind, counted, after = 1, counted, after, 0
+  local behind, counted, after, into = previous, current, next
+  if next > 0 then
+    ahead, behind, counted, after = 1, current, next, 0
   end
-  local into
   while true do
     local room = count - counted - cost
     if room >= 0 then
@@ -116,8 +101,6 @@ if cost > 0 and max_wait >= 0 and untouched < cost then
     return wait, untouched, moved
   end
   untouched = cost
-elseif ahead > 1 then
-  return wait, untouched, moved
 end
 
 -- settle, reserve

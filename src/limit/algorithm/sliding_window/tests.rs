@@ -21,7 +21,7 @@ fn params(count: u64, micros: u64) -> Params {
 }
 
 fn ask(params: &Params, state: Option<State>, cost: u64, max_wait: MaxWait, now: u64) -> Step {
-    decide(params, state, Want { cost: Cost::new(cost).unwrap(), max_wait, earliest: 0 }, at(now))
+    decide(params, state, Want { cost: Cost::new(cost).unwrap(), max_wait }, at(now))
 }
 
 fn after(step: &Step, state: Option<State>) -> Option<State> {

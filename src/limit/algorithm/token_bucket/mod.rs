@@ -13,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Rate};
-use crate::limit::time::{Lead, Timestamp};
+use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
 
 /// The most tokens that can be missing from a bucket.
@@ -96,8 +96,6 @@ pub struct State {
     pub period: u64,
     /// The time for which these figures are true.
     pub at: Timestamp,
-    /// How far `at` is ahead of the clock. No request goes before such an `at`.
-    pub lead: Lead,
 }
 
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
@@ -118,31 +116,21 @@ pub(super) fn decide_evenly(
 }
 
 fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (present, kept) = refill(params, state, now);
-    let moment = want.moment(now);
-    let state = match want.earliest {
-        0 => present,
-        _ => refill(params, Some(present), moment).0,
-    };
+    let (state, kept) = refill(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
-    let then = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
-    // A bucket that is ahead of the clock has no tokens before its time.
-    let untouched = if state.lead == Lead::NONE { then } else { 0 };
-    let lead = if want.earliest > 0 { Lead::between(now, state.at) } else { state.lead };
-    let taken = Some(AnyState::Bucket(State { lead, ..take(state, cost) }));
+    let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
+    let taken = Some(AnyState::Bucket(take(state, cost)));
     let kept = kept.map(AnyState::Bucket);
     if cost > burst {
         return Step::of(want, untouched, None, None, kept);
     }
-    let ahead = state.at.micros_since(moment);
+    let ahead = state.at.micros_since(now);
     let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
-    let room = if then >= cost { 0 } else { wait(state.missing + cost - burst) };
-    // A request that is held until `at` goes first, even where there are tokens.
-    let behind = if state.lead == Lead::NONE { 0 } else { ahead };
+    let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
     if !even {
-        return Step::of(want, untouched, Some(room.max(behind)), taken, kept);
+        return Step::of(want, untouched, Some(room), taken, kept);
     }
-    let turn = if state.missing + state.rest == 0 { behind } else { wait(state.missing) };
+    let turn = if state.missing + state.rest == 0 { 0 } else { wait(state.missing) };
     if room > 0 || !want.max_wait.allows(turn) {
         // When the queue has room again, the wait for the turn may still be longer than the longest wait.
         let retry_after = room.max(turn.saturating_sub(want.max_wait.as_micros()));
@@ -189,10 +177,7 @@ pub fn settle(
             }
         }
     };
-    // A full bucket that is ahead of the clock does not know what was taken before. It stays closed until its
-    // time.
-    let is_new = missing == 0 && rest == 0 && state.lead == Lead::NONE;
-    (!is_new).then_some(State { missing, rest, ..state })
+    (missing + rest > 0).then_some(State { missing, rest, ..state })
 }
 
 /// The amount that was missing when the request took and has not yet come back by itself: whole tokens,
@@ -215,9 +200,9 @@ pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     state.at.plus_micros(time_to_gain(params, state.missing, state.rest))
 }
 
-/// Whether more tokens are missing than the bucket can hold, or a request is held.
+/// Whether more tokens are missing than the bucket can hold.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    state.lead > Lead::NONE || state.missing + u64::from(state.rest > 0) > params.burst.get()
+    state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
 /// The state at `now`, or at its own time where `now` is a little behind the state. If the clock has stepped
@@ -229,12 +214,12 @@ pub(super) fn refill(
 ) -> (State, Option<State>) {
     let period = params.rate.period();
     let Some(state) = state else {
-        return (State { missing: 0, rest: 0, period, at: now, lead: Lead::NONE }, None);
+        return (State { missing: 0, rest: 0, period, at: now }, None);
     };
     let state = under(params, state);
     let ahead = state.at.micros_since(now);
-    if state.lead.is_exceeded_by(ahead) {
-        let moved = State { at: now.plus_micros(state.lead.as_micros()), ..state };
+    if ahead > STALE {
+        let moved = State { at: now, ..state };
         return (moved, Some(moved));
     }
     if ahead > 0 {
@@ -242,7 +227,7 @@ pub(super) fn refill(
     }
     let elapsed = now.micros_since(state.at);
     let (missing, rest) = gain(params, state.missing, state.rest, elapsed);
-    (State { missing, rest, period, at: now, lead: Lead::NONE }, None)
+    (State { missing, rest, period, at: now }, None)
 }
 
 /// The state under these figures. A rest that was counted under another period is rounded up to a token,

@@ -22,7 +22,7 @@ fn cost(tokens: u64) -> Cost {
 
 /// A request that is not held.
 fn want(cost: Cost) -> Want {
-    Want { cost, max_wait: MaxWait::NONE, earliest: 0 }
+    Want { cost, max_wait: MaxWait::NONE }
 }
 
 fn bucket(step: &Step) -> Option<State> {
@@ -72,9 +72,8 @@ fn any_state(params: Params) -> impl Strategy<Value = (Params, State)> {
     let period = params.rate.period();
     let missing =
         prop_oneof![0..=params.burst.get(), Just(params.burst.get()), Just(3 * params.burst.get())];
-    (missing, 0..period).prop_map(move |(missing, rest)| {
-        (params, State { missing, rest, period, at: at(1 << 52), lead: Lead::NONE })
-    })
+    (missing, 0..period)
+        .prop_map(move |(missing, rest)| (params, State { missing, rest, period, at: at(1 << 52) }))
 }
 
 fn any_bucket() -> impl Strategy<Value = (Params, State)> {

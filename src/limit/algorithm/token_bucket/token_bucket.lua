@@ -16,9 +16,8 @@
 --   12  at (7 bytes), mark + spare (2), missing (3)
 --   12  at + 2^52 (7 bytes), missing (1), rest (1), period (3)
 --   27  32 (1 byte), at (7 bytes), missing (5), rest (7), period (7)
---   30  33 (1 byte), the same, then the lead in seconds (3)
--- The first byte tells the format: up to 15 is the format with a mark, 16 to 31 is a short format, 32 and 33
--- are the long formats. Redis keeps strings of up to 12 bytes in its smallest block.
+-- The first byte tells the format: up to 15 is the format with a mark, 16 to 31 is a short format, 32 is the
+-- long format. Redis keeps strings of up to 12 bytes in its smallest block.
 --
 -- Setting an expiry costs as much as the rest of the writing. A key therefore lives longer than it must, by
 -- the time for `spare` more missing tokens. While `spare` covers the cost, the expiry stays. The mark tells
@@ -27,7 +26,7 @@
 local tokens, period, burst, mark = figures[1], figures[2], figures[3], figures[4]
 
 -- Decode. Bytes in no known format are a new bucket.
-local missing, rest, at, spare, lead = 0, 0, now, -1, 0
+local missing, rest, at, spare = 0, 0, now, -1
 -- Until when the key lives, as the bytes tell it; 0 where they do not.
 local lives = 0
 if bytes then
@@ -55,18 +54,16 @@ if bytes then
       time = time - 2^52
     elseif size == 27 and string.byte(bytes) == 32 then
       time, missing, rest, counted_under = struct_unpack('>xI7I5I7I7', bytes)
-    elseif size == 30 and string.byte(bytes) == 33 then
-      time, missing, rest, counted_under, lead = struct_unpack('>xI7I5I7I7I3', bytes)
     end
     -- A time from 2^53 on may be inexact. A time from 2^52 on is another format, except in the long one.
-    if time >= 0 and time < (size >= 27 and 2^53 or 2^52) and rest < counted_under then
+    if time >= 0 and time < (size == 27 and 2^53 or 2^52) and rest < counted_under then
       at = time
       -- under
       if counted_under ~= period and rest > 0 then
         missing, rest = missing + 1, 0
       end
     else
-      missing, rest, lead = 0, 0, 0
+      missing, rest = 0, 0
     end
   end
 end
@@ -77,22 +74,11 @@ if spare < 0 then
   moved = lives
 end
 if elapsed >= 0 then
-  at, lead = now, 0
+  at = now
 else
   ahead, elapsed = -elapsed, 0
-  if ahead > 1000000 + lead * 1000000 then -- STALE
-    moved, at, spare = true, math.min(now + lead * 1000000, 2^53 - 1), -1
-    ahead = at - now
-  end
-end
--- From here on `now` is the earliest moment at which the request goes.
-local clock
-if earliest then
-  clock, now = now, now + earliest
-  if now > at then
-    at, elapsed, ahead, lead = now, elapsed + (now - at), 0, 0
-  else
-    ahead = at - now
+  if ahead > 1000000 then -- STALE
+    moved, at, ahead, spare = true, now, 0, -1
   end
 end
 -- gain. The results of `%` and of the divisions are exact below 2^53. After a long time the product of
@@ -109,7 +95,7 @@ end
 local untouched = burst - missing
 local wait = 0
 if cost > 0 and max_wait >= 0 and
-  (untouched < cost or lead > 0 or algorithm == 'leaky-bucket' and missing > 0) then
+  (untouched < cost or algorithm == 'leaky-bucket' and missing > 0) then
   local function time_to_gain(whole)
     local besides = 0
     if above > 0 then
@@ -125,7 +111,7 @@ if cost > 0 and max_wait >= 0 and
     return time < 2^53 and time or 2^53 - 1
   end
   local fits = untouched >= cost
-  if untouched < 0 or lead > 0 then
+  if untouched < 0 then
     untouched = 0
   end
   if cost > burst then
@@ -138,7 +124,7 @@ if cost > 0 and max_wait >= 0 and
       return math.max(room, wait - max_wait), untouched, moved
     end
   else
-    wait = lead > 0 and math.max(room, ahead) or room
+    wait = room
     if wait > max_wait then
       return wait, untouched, moved
     end
@@ -173,23 +159,15 @@ if cost < 0 then
   missing = missing + (besides + above) / period
 end
 local whole = missing + cost
-if whole <= 0 and lead == 0 then
+if whole <= 0 then
   return 0, burst, moved
-elseif whole <= 0 then
-  whole, above = 0, 0
 elseif whole >= 2^40 then -- MOST_MISSING
   whole = above > 0 and 2^40 or 2^40 - 1
 end
 
 -- The form in which the state is kept.
-if clock then
-  local micros = math.max(at - clock, 0)
-  lead = math.min((micros + -micros % 1000000) / 1000000, 2^24 - 1)
-end
 rest = 0
-if above > 0 and lead > 0 then
-  whole, rest = whole - 1, period - above
-elseif above > 0 then
+if above > 0 then
   local beyond = above % tokens
   local back = (above - beyond) / tokens
   if beyond > 0 then
@@ -225,9 +203,7 @@ end
 -- bucket lives at most twice as long as it must. It lives longer by at most an eighth of the refill time.
 local taken
 local expiry = fresh_at
-if lead > 0 then
-  taken = struct_pack('>I1I7I5I7I7I3', 33, at, whole, rest, period, lead)
-elseif mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then
+if mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then
   if spare >= cost then
     spare, expiry = spare - cost
   else

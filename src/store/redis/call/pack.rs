@@ -60,11 +60,7 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
         pack_number(figure.cast_signed(), into);
     }
     pack_number(ask.max_wait.as_micros().cast_signed(), into);
-    match (verb, ask.line) {
-        (Verb::Settle(_, receipt), _) => {
-            pack_number(receipt.time().as_micros().cast_signed(), into);
-        }
-        (Verb::Take | Verb::Look, Some(line)) => pack_number(line.number().into(), into),
-        _ => {}
+    if let Verb::Settle(_, receipt) = verb {
+        pack_number(receipt.time().as_micros().cast_signed(), into);
     }
 }

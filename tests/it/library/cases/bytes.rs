@@ -2,7 +2,7 @@
 
 use tidegate::limit::algorithm::{Algorithm, State, fixed_window, sliding_window, token_bucket};
 use tidegate::limit::rate::{EXACT, Rate};
-use tidegate::limit::time::{Lead, Timestamp};
+use tidegate::limit::time::Timestamp;
 
 const HALF: u64 = EXACT / 2;
 
@@ -25,13 +25,12 @@ pub(crate) fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucke
     let (tokens, period, at) = (rate.tokens(), rate.period(), state.at.as_micros());
     let back = (period - state.rest).div_ceil(tokens);
     let one_more_fits = state.missing + 1 < 1 << 40;
-    if state.rest == 0 || state.lead > Lead::NONE || tokens >= period || back > at || !one_more_fits
-    {
+    if state.rest == 0 || tokens >= period || back > at || !one_more_fits {
         return state;
     }
     let rest = state.rest + back * tokens - period;
     let at = Timestamp::from_micros(at - back).unwrap();
-    token_bucket::State { missing: state.missing + 1, rest, period, at, lead: state.lead }
+    token_bucket::State { missing: state.missing + 1, rest, period, at }
 }
 
 /// What stands under a key.
@@ -98,13 +97,10 @@ impl Written {
 pub(crate) fn fixed_bytes(state: fixed_window::State) -> Vec<u8> {
     let (start, used) = (state.start.as_micros().to_be_bytes(), state.used.to_be_bytes());
     let (beyond, each) = (state.beyond.to_be_bytes(), state.each.to_be_bytes());
-    let (format, lead) = match (state.lead, state.beyond) {
-        (Lead::NONE, 0) => return counted_bytes(state.start, &[state.used]),
-        (Lead::NONE, _) => (4, None),
-        (lead, _) => (5, Some(seconds(lead))),
-    };
-    let lead = lead.as_ref().map_or(&[][..], |lead| lead);
-    [&[format], &start[1..], &used[4..], &beyond[3..], &each[4..], lead].concat()
+    match state.beyond {
+        0 => counted_bytes(state.start, &[state.used]),
+        _ => [&[4], &start[1..], &used[4..], &beyond[3..], &each[4..]].concat(),
+    }
 }
 
 pub(crate) fn sliding_bytes(state: sliding_window::State) -> Vec<u8> {
@@ -129,11 +125,6 @@ pub(crate) fn counted_bytes(start: Timestamp, counters: &[u64]) -> Vec<u8> {
 pub(crate) fn bucket_bytes(state: token_bucket::State, mark: u64, fresh_at: Timestamp) -> Vec<u8> {
     let (missing, at) = (state.missing.to_be_bytes(), state.at.as_micros());
     let (rest, period) = (state.rest.to_be_bytes(), state.period.to_be_bytes());
-    if state.lead > Lead::NONE {
-        let at = at.to_be_bytes();
-        let lead = seconds(state.lead);
-        return [&[33], &at[1..], &missing[3..], &rest[1..], &period[1..], &lead].concat();
-    }
     if mark < 1 << 16 && state.rest == 0 && state.missing < 1 << 24 && fresh_at.as_micros() < HALF {
         return [&at.to_be_bytes()[1..], &mark.to_be_bytes()[6..], &missing[5..]].concat();
     }
@@ -145,9 +136,4 @@ pub(crate) fn bucket_bytes(state: token_bucket::State, mark: u64, fresh_at: Time
         return [&marked[1..], &missing[7..], &rest[7..], &period[5..]].concat();
     }
     [&[32], &at.to_be_bytes()[1..], &missing[3..], &rest[1..], &period[1..]].concat()
-}
-
-fn seconds(lead: Lead) -> [u8; 3] {
-    let [_, seconds @ ..] = lead.as_seconds().to_be_bytes();
-    seconds
 }

@@ -11,7 +11,7 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
-use tidegate::limit::waiting::{MaxWait, WaitingLine};
+use tidegate::limit::waiting::MaxWait;
 
 use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period};
 use super::bytes::Written;
@@ -96,21 +96,14 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
         2 => (0..10 * SECOND).prop_map(|micros| MaxWait::of(Duration::from_micros(micros))),
         1 => Just(MaxWait::ENDLESS),
     ];
-    let line = match world {
-        // The moment at which one limit lets a request go is where a window of another begins.
-        World::Still => Just(0).boxed(),
-        _ => prop_oneof![3 => Just(0), 4 => Just(1), 1 => Just(2)].boxed(),
-    };
-    (algorithm, max_wait, mode, line).prop_map(|(algorithm, max_wait, mode, line)| {
+    (algorithm, max_wait, mode).prop_map(|(algorithm, max_wait, mode)| {
         // Nobody would hold the slots of a candidate, and nobody knows when there is one.
         let (max_wait, mode) = match (algorithm, mode) {
             (Algorithm::Concurrency(_), Mode::Candidate) => (MaxWait::NONE, Mode::Shadow),
             (Algorithm::Concurrency(_), mode) => (MaxWait::NONE, mode),
             _ => (max_wait, mode),
         };
-        let may_be_held = mode == Mode::Enforce && !matches!(algorithm, Algorithm::Concurrency(_));
-        let line = WaitingLine::new(line).filter(|_| may_be_held);
-        Ask { algorithm, cost: Cost::ONE, max_wait, mode, line }
+        Ask { algorithm, cost: Cost::ONE, max_wait, mode }
     })
 }
 

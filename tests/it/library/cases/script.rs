@@ -185,8 +185,7 @@ impl Call {
             json!(figures),
             json!(max_wait),
         ];
-        let line = asked.ask.line.map(|line| json!(line.number()));
-        terms.extend(receipt.map_or(line, |receipt| Some(json!(receipt.time().as_micros()))));
+        terms.extend(receipt.map(|receipt| json!(receipt.time().as_micros())));
         self.terms.push(Value::Array(terms));
         let places = [bucket + 1, self.terms.len()];
         self.plan.extend(places.map(|place| i64::try_from(place).unwrap()));

@@ -121,11 +121,7 @@ fn ask_with<'r>(
 ) -> BucketAsk<'r> {
     let algorithm = Algorithm::Redisson(params);
     let cost = Cost::new(cost).unwrap();
-    BucketAsk {
-        spec,
-        key,
-        ask: Ask { algorithm, cost, max_wait: MaxWait::NONE, mode: spec.mode, line: None },
-    }
+    BucketAsk { spec, key, ask: Ask { algorithm, cost, max_wait: MaxWait::NONE, mode: spec.mode } }
 }
 
 /// The permits of an entry.

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
          24h take 1: go 1, go 2, go 1",
     ),
     row(
-        "several that hold: one time for all, and each says its own",
+        "several that hold: each counts the request at its own moment",
         &[
             "rate = '10/s'\nburst = 1\nwait = '1s'",
             "algorithm = 'leaky-bucket'\nrate = '5/s'\nqueue = 1",
@@ -34,8 +34,8 @@ pub(super) const ROWS: &[Row] = &[
         (1, Some(1)),
         "0s    take 1: go 0, go 1, go 0
          0s    take 1: hold 100ms 0, hold 200ms 0, hold 1s 0
-         0s    take 1: no 2s 0, hold 1200ms 0, hold 2s 0
-         200ms take 1: no 1800ms 0, hold 1s 0, hold 1800ms 0",
+         0s    take 1: hold 200ms 0, no 200ms 0, hold 2s 0
+         200ms take 1: go 0, hold 200ms 0, hold 1800ms 0",
     ),
     row(
         "shadow: takes where all pass, and stops nobody",
