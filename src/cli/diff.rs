@@ -17,8 +17,8 @@ pub(super) struct Diff {
 }
 
 pub(super) fn diff(diff: &Diff) -> CommandResult {
-    let config::Changes { changed, restart } =
-        config::diff(&load(&diff.old)?.plan, &load(&diff.new)?.plan);
+    let (old, new) = (load(&diff.old)?, load(&diff.new)?);
+    let config::Changes { changed, restart } = old.changes_to(&new, &config::process_environment);
     if changed.is_empty() && restart.is_empty() {
         return print("nothing changes");
     }
@@ -26,7 +26,7 @@ pub(super) fn diff(diff: &Diff) -> CommandResult {
         print(line)?;
     }
     for needed in &restart {
-        print(needed)?;
+        print(&needed.line)?;
     }
     Err(Failure { code: FAILED, message: None })
 }

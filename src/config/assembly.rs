@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::Overrides;
 use super::doubts::Whole;
 use super::doubts::waits;
-use super::reader::{Context, Section, Span};
+use super::reader::{Context, Section};
 use super::section::admin::ADMIN;
 use super::section::limit::cost;
 use super::section::log::LOG;
@@ -26,8 +26,7 @@ use super::section::{
 use super::setting::read;
 use super::shape::Shape;
 use crate::plan::{
-    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, NamedLimits, Plan, RouteSpec,
-    UpstreamSpec,
+    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,
 };
 use crate::request::route::Table;
 
@@ -104,14 +103,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
-    let named = |list: &[(usize, Span)]| {
-        let drafts = list.iter().filter_map(|(place, _)| limits.get(*place)?.value.as_ref());
-        drafts.map(|draft| draft.spec.name.clone()).collect()
-    };
-    let named_limits = NamedLimits {
-        everywhere: named(&everywhere),
-        routes: routes.iter().map(|route| named(&route.limits)).collect(),
-    };
     let (mut on, mut on_spans, mut off) = (Vec::new(), Vec::new(), Vec::new());
     // For each limit of the file, its index in the plan. A limit that is off has no index.
     let mut places = Vec::new();
@@ -160,7 +151,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
         off,
-        named_limits,
         no_route,
         table: Table::new(matchers),
         routes: finished,

@@ -3,19 +3,18 @@
 //!
 //! `reader` reads the file's tree with positions. `section` makes a part of the plan from each section of
 //! `proxy.toml`, and `assembly` puts the parts together. Each setting is declared once, in its section.
-//! `setting` reads the value by this declaration; `schema` and `changes` use the same declaration.
+//! `setting` reads the value by this declaration; `schema` and `tree` use the same declaration.
 
 mod assembly;
-mod change;
 mod changes;
 mod doubts;
-mod effective;
 mod reader;
 mod record;
 pub(crate) mod schema;
 mod section;
 mod setting;
 mod shape;
+mod tree;
 
 use std::fs::File;
 use std::io;
@@ -24,12 +23,12 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use self::change::Changes;
-
-pub use self::changes::diff;
+pub use self::changes::Changes;
+pub(crate) use self::changes::diff;
 pub use self::reader::{Colour, Problems, duration};
 pub(crate) use self::reader::{DurationError, Problem, Severity, duration_text, nearest};
-pub(crate) use self::record::{ConfigRecord, FileText};
+pub(crate) use self::record::ConfigRecord;
+pub(crate) use self::tree::FileText;
 use crate::file;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
@@ -72,6 +71,12 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// What a reload from this configuration to `new` would change. `env` returns the value of an environment
+    /// variable.
+    pub fn changes_to(&self, new: &Self, env: &dyn Fn(&str) -> Option<String>) -> Changes {
+        diff((&self.plan, &self.text), (&new.plan, &new.text), env)
+    }
+
     /// Warns of certificates that have ended. `now` is the time of day.
     pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
         if let Some(tls) = &self.plan.server.tls {

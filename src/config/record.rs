@@ -1,19 +1,11 @@
 //! What is known of the configuration in force, and of a file that was refused, for the admin endpoint.
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 
-use super::{Changes, Overrides, effective};
+use super::changes::Changes;
+use super::tree::{self, FileText};
 use crate::limit::time::Timestamp;
-
-/// The text of a file that was loaded, with what the command line put in place of its settings.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FileText {
-    pub(super) text: Arc<str>,
-    pub(super) overrides: Overrides,
-}
 
 /// The record of a process, from its start on.
 #[derive(Debug, Default)]
@@ -34,8 +26,10 @@ pub(crate) struct ConfigNews {
     pub(crate) restart: Vec<String>,
     /// Why the file was refused, and since when. `None` while the file is right.
     pub(crate) rejected: Option<(Vec<String>, Timestamp)>,
-    text: FileText,
-    first: FileText,
+    /// The file in force.
+    pub(crate) text: FileText,
+    /// The file of the start.
+    pub(crate) first: FileText,
 }
 
 impl ConfigRecord {
@@ -72,26 +66,10 @@ impl ConfigNews {
     /// The settings in force as JSON, with defaults and without secrets. `env` returns the value of an
     /// environment variable.
     pub(crate) fn settings(&self, env: &dyn Fn(&str) -> Option<String>) -> Json {
-        let mut settings = self.text.settings(env);
+        let mut settings = self.text.tree(env).json();
         if !self.restart.is_empty() {
-            let first = self.first.settings(env);
-            self.restart.iter().for_each(|path| effective::keep(&mut settings, &first, path));
-        }
-        settings
-    }
-}
-
-impl FileText {
-    fn settings(&self, env: &dyn Fn(&str) -> Option<String>) -> Json {
-        let mut settings = effective::settings(&self.text, env);
-        if let Some(listen) = &self.overrides.listen {
-            settings["server"]["listen"] = vec![listen.as_str()].into();
-        }
-        let upstreams = settings["upstreams"].as_object_mut();
-        if let (Some(url), Some(upstreams)) = (&self.overrides.upstream, upstreams) {
-            for upstream in upstreams.values_mut() {
-                upstream["servers"] = vec![url.as_str()].into();
-            }
+            let first = self.first.tree(env).json();
+            self.restart.iter().for_each(|path| tree::keep(&mut settings, &first, path));
         }
         settings
     }
@@ -100,7 +78,8 @@ impl FileText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::change::NeededRestart;
+    use crate::config::Overrides;
+    use crate::config::changes::NeededRestart;
 
     fn text(listen: &str, retries: u32) -> FileText {
         let text = format!(
@@ -120,14 +99,14 @@ mod tests {
         assert_eq!(news.rejected, Some((vec!["two".to_owned()], at(2))));
         assert_eq!((news.version, news.since, news.changed.len()), (1, at(1), 0));
         let changes = Changes {
-            restart: vec![NeededRestart { field: "server.listen".to_owned(), values: None }],
+            restart: vec![NeededRestart { field: "server.listen".to_owned(), line: String::new() }],
             changed: vec!["upstreams.api retries 1 -> 2".to_owned()],
         };
         record.reloaded(text("127.0.0.1:2", 2), changes, at(4));
         let news = record.news();
         assert_eq!((news.version, news.since, news.rejected.clone()), (2, at(4), None));
         let settings = news.settings(&|_| None);
-        assert_eq!(settings["server"]["listen"], "127.0.0.1:1", "needs a restart");
+        assert_eq!(settings["server"]["listen"][0], "127.0.0.1:1", "needs a restart");
         assert_eq!(settings["upstreams"]["api"]["retries"], 2);
     }
 
@@ -138,7 +117,7 @@ mod tests {
             listen: Some("127.0.0.1:3".to_owned()),
             ..Overrides::default()
         };
-        let settings = FileText { overrides, ..text("127.0.0.1:1", 1) }.settings(&|_| None);
+        let settings = FileText { overrides, ..text("127.0.0.1:1", 1) }.tree(&|_| None).json();
         assert_eq!(settings["server"]["listen"], serde_json::json!(["127.0.0.1:3"]));
         assert_eq!(settings["upstreams"]["api"]["servers"], serde_json::json!(["http://b"]));
     }

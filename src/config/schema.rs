@@ -26,10 +26,10 @@ pub(super) fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
 /// The field's meaning, and its default where the default is no fixed value.
 fn description(shape: &Shape, field: &Field) -> String {
     let whose = whose_field(shape, field).map_or(String::new(), |whose| whose + ": ");
-    let default = match field.default {
-        Fallback::Words(words) if words.starts_with("required") => format!(" ({words})"),
-        Fallback::Words(words) => format!(" (default: {words})"),
-        Fallback::Required | Fallback::Value(_) => String::new(),
+    let default = match field.default.words() {
+        Some(words) if words.starts_with("required") => format!(" ({words})"),
+        Some(words) => format!(" (default: {words})"),
+        None => String::new(),
     };
     format!("{whose}{}{default}", field.meaning)
 }

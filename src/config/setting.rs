@@ -2,23 +2,19 @@
 //! list: the reading of the file, the JSON Schema, the rows of docs/reference.md, the report of a reload, and
 //! the settings that the admin endpoint shows.
 //!
-//! A section's table is made with these five functions:
+//! A setting is declared in one of these three forms:
 //!
-//! | function | who reads the file | who writes the plan | a reload shows |
-//! | --- | --- | --- | --- |
-//! | [`plain`] | the value's type, by the kind | this file | old and new value |
-//! | [`word`] | the value's type, by its words | this file | old and new word |
-//! | [`parsed`] | a function of the setting | this file | that it changed |
-//! | [`compared`] | the section's code | the section's code | that it changed |
-//! | [`field`] | the section's code | the section's code | nothing: `changes` has code for it |
+//! | function | who reads the file | who writes the plan |
+//! | --- | --- | --- |
+//! | [`plain`] | the value's type, by the kind | this file |
+//! | [`parsed`] | a function of the setting | this file |
+//! | [`field`] | the section's code | the section's code |
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use http::StatusCode;
 
-use super::change::{Changes, NeededRestart};
-use super::reader::{Item, Section, duration_text, size_text};
+use super::reader::{Item, Section};
 use super::shape::{Fallback, Field, Kind, Mask, Zero, field};
 
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
@@ -47,9 +43,6 @@ pub(super) trait Setting<S>: Sync {
     fn field(&self) -> &Field;
     /// Reads the setting into `spec`. Does nothing where the section's code reads the setting.
     fn read(&self, section: &mut Section<'_>, spec: &mut S);
-    /// Notes in `changes` how the setting changed. `title` stands in front of its name. Does nothing where
-    /// code in `changes` reports the setting.
-    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes);
 }
 
 impl<S> Setting<S> for Field {
@@ -58,24 +51,18 @@ impl<S> Setting<S> for Field {
     }
 
     fn read(&self, _section: &mut Section<'_>, _spec: &mut S) {}
-
-    fn compare(&self, _title: &str, _old: &S, _new: &S, _changes: &mut Changes) {}
 }
 
 /// A setting with a place of its own in `S`.
 pub(super) struct PlacedSetting<S, T> {
     field: Field,
-    place: SettingPlace<S, T>,
-    /// `None` where the section's code reads the setting.
-    read: Option<fn(&Item<'_>, &Kind) -> Option<T>>,
-    show: Option<fn(&T, &Kind) -> String>,
-    restart: bool,
+    get_mut: fn(&mut S) -> &mut T,
+    read: fn(&Item<'_>, &Kind) -> Option<T>,
 }
 
 /// A setting's name, and the access to its value in `S`. Made by [`at!`].
 pub(super) struct SettingPlace<S, T> {
     pub(super) name: &'static str,
-    pub(super) get: fn(&S) -> &T,
     pub(super) get_mut: fn(&mut S) -> &mut T,
 }
 
@@ -89,131 +76,76 @@ macro_rules! at {
     ($name:expr, $($path:ident).+) => {
         crate::config::setting::SettingPlace {
             name: $name,
-            get: |spec: &Spec| &spec.$($path).+,
             get_mut: |spec: &mut Spec| &mut spec.$($path).+,
         }
     };
 }
 pub(super) use at;
 
-/// A setting that its type and its kind read and show.
+/// A setting that its type and its kind read.
 pub(super) const fn plain<S, T: PlainValue>(
     place: SettingPlace<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
-    parsed(place, kind, default, meaning, T::read).shown(T::show)
+    parsed(place, kind, default, meaning, T::read)
 }
 
-/// A setting whose value is one of a few words.
-pub(super) const fn word<S, T: Spelled>(
-    place: SettingPlace<S, T>,
-    default: Fallback,
-    meaning: &'static str,
-) -> PlacedSetting<S, T> {
-    plain(place, Kind::Word(spellings::<T>), default, meaning)
-}
-
-/// A setting that `parse` reads. A reload does not show its value, unless [`PlacedSetting::shown`] says how.
-pub(super) const fn parsed<S, T: PartialEq + 'static>(
+/// A setting that `read` reads.
+pub(super) const fn parsed<S, T>(
     place: SettingPlace<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
-    parse: fn(&Item<'_>, &Kind) -> Option<T>,
-) -> PlacedSetting<S, T> {
-    let mut setting = compared(place, kind, default, meaning);
-    setting.read = Some(parse);
-    setting
-}
-
-/// A setting that the section's code reads. A reload compares the values, but does not show them, unless
-/// [`PlacedSetting::shown`] says how.
-pub(super) const fn compared<S, T: PartialEq + 'static>(
-    place: SettingPlace<S, T>,
-    kind: Kind,
-    default: Fallback,
-    meaning: &'static str,
+    read: fn(&Item<'_>, &Kind) -> Option<T>,
 ) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    PlacedSetting { field, place, read: None, show: None, restart: false }
+    PlacedSetting { field, get_mut: place.get_mut, read }
 }
 
 impl<S, T> PlacedSetting<S, T> {
     /// The same setting, where a change applies only after a restart.
     pub(super) const fn restart(mut self) -> Self {
-        self.restart = true;
+        self.field.restart = true;
         self
     }
 
-    /// The same setting, of which the admin endpoint shows no more than this.
+    /// The same setting, of which no more than this is shown.
     pub(super) const fn masked(mut self, mask: Mask) -> Self {
         self.field.mask = mask;
         self
     }
-
-    /// The same setting, where a reload shows values with `show`.
-    pub(super) const fn shown(mut self, show: fn(&T, &Kind) -> String) -> Self {
-        self.show = Some(show);
-        self
-    }
 }
 
-impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
+impl<S, T> Setting<S> for PlacedSetting<S, T> {
     fn field(&self) -> &Field {
         &self.field
     }
 
     fn read(&self, section: &mut Section<'_>, spec: &mut S) {
         let Field { name, kind, .. } = &self.field;
-        let value = self.read.and_then(|read| section.value(name, |item| read(item, kind)));
-        if let Some(value) = value {
-            *(self.place.get_mut)(spec) = value;
-        }
-    }
-
-    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes) {
-        let (old, new) = ((self.place.get)(old), (self.place.get)(new));
-        if old == new {
-            return;
-        }
-        let name = format!("{title}{}", self.field.name);
-        let shown = self.show.map(|show| [old, new].map(|value| show(value, &self.field.kind)));
-        // Where both texts are the same, the part that differs is too long to be shown, or secret.
-        match shown.filter(|[was, is]| was != is) {
-            values if self.restart => changes.restart.push(NeededRestart { field: name, values }),
-            Some([was, is]) => changes.value(&name, &was, &is),
-            None => changes.some(&name, old, new),
+        if let Some(value) = section.value(name, |item| (self.read)(item, kind)) {
+            *(self.get_mut)(spec) = value;
         }
     }
 }
 
 /// A type of value that [`plain`] settings can have.
-pub(super) trait PlainValue: PartialEq + Sized + 'static {
+pub(super) trait PlainValue: Sized + 'static {
     /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
-    /// The value as the report of a reload shows it.
-    fn show(&self, kind: &Kind) -> String;
 }
 
 impl PlainValue for bool {
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.flag()
     }
-
-    fn show(&self, _kind: &Kind) -> String {
-        self.to_string()
-    }
 }
 
 impl PlainValue for Duration {
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         item.duration(if let Kind::Duration(zero) = kind { *zero } else { Zero::Allowed })
-    }
-
-    fn show(&self, _kind: &Kind) -> String {
-        duration_text(*self)
     }
 }
 
@@ -230,13 +162,6 @@ macro_rules! number {
                 // type.
                 number.and_then(|number| Self::try_from(number).ok())
             }
-
-            fn show(&self, kind: &Kind) -> String {
-                match (kind, u64::try_from(*self)) {
-                    (Kind::Size(..), Ok(bytes)) => size_text(bytes),
-                    _ => self.to_string(),
-                }
-            }
         })+
     };
 }
@@ -246,26 +171,12 @@ impl PlainValue for StatusCode {
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         u16::read(item, kind).and_then(|number| Self::from_u16(number).ok())
     }
-
-    fn show(&self, _kind: &Kind) -> String {
-        self.as_str().to_owned()
-    }
 }
 
 impl<T: PlainValue> PlainValue for Option<T> {
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         T::read(item, kind).map(Some)
     }
-
-    fn show(&self, kind: &Kind) -> String {
-        self.as_ref().map_or("none".to_owned(), |value| value.show(kind))
-    }
-}
-
-/// A list as a reload shows it: `[one, another]`.
-pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
-    let texts: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
-    format!("[{}]", texts.join(", "))
 }
 
 /// A value that the file writes as one of a few words. Mostly implemented by [`words!`].
@@ -302,9 +213,5 @@ pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
 impl<T: Spelled> PlainValue for T {
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         one_word(item)
-    }
-
-    fn show(&self, _kind: &Kind) -> String {
-        self.spelling().to_owned()
     }
 }

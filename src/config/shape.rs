@@ -50,12 +50,14 @@ pub(super) struct Field {
     pub(super) default: Fallback,
     /// One line for docs/reference.md and the JSON Schema.
     pub(super) meaning: &'static str,
-    /// What the admin endpoint shows of the value.
+    /// What may be shown of the value.
     pub(super) mask: Mask,
+    /// Whether a change applies only after a restart.
+    pub(super) restart: bool,
 }
 
-/// What the admin endpoint shows of the texts of a field, and of the fields of its table. A text that came
-/// from the environment is never shown.
+/// What the admin endpoint and the report of a reload show of the texts of a field, and of the fields of its
+/// table. A text that came from the environment is never shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mask {
     /// The text.
@@ -73,9 +75,24 @@ pub(super) enum Fallback {
     Required,
     /// This value, written as TOML.
     Value(&'static str),
+    /// The table's own defaults.
+    Table,
+    /// The count of the `rate` beside the field. These words describe it in the reference.
+    Count(&'static str),
     /// A default that is not a fixed value, or no default at all. These words describe it in the reference.
     /// The section's code has the default, or refuses a file without the field.
     Words(&'static str),
+}
+
+impl Fallback {
+    /// The words for a default that is no fixed value.
+    pub(super) fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Required | Self::Value(_) => None,
+            Self::Table => Some("its defaults"),
+            Self::Count(words) | Self::Words(words) => Some(words),
+        }
+    }
 }
 
 /// What a field may hold.
@@ -153,13 +170,17 @@ pub(super) const fn field(
     default: Fallback,
     meaning: &'static str,
 ) -> Field {
-    Field { name, kind, default, meaning, mask: Mask::Open }
+    Field { name, kind, default, meaning, mask: Mask::Open, restart: false }
 }
 
 impl Field {
-    /// The same field, of which the admin endpoint shows no more than this.
-    pub(super) const fn masked(mut self, mask: Mask) -> Self {
-        self.mask = mask;
-        self
+    /// The same field, where a change applies only after a restart.
+    pub(super) const fn restart(self) -> Self {
+        Self { restart: true, ..self }
+    }
+
+    /// The same field, of which no more than this is shown.
+    pub(super) const fn masked(self, mask: Mask) -> Self {
+        Self { mask, ..self }
     }
 }

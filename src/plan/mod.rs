@@ -40,7 +40,7 @@ pub(crate) use self::lowered::LoweredLimit;
 pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};
 pub use self::route::Action;
-pub(crate) use self::route::{HeaderChanges, NO_ROUTE, NamedLimits, RouteOptions, RouteSpec};
+pub(crate) use self::route::{HeaderChanges, NO_ROUTE, RouteOptions, RouteSpec};
 pub(crate) use self::test_case::{Expectation, TestCase};
 pub(crate) use self::tls::ServerTls;
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
@@ -64,8 +64,6 @@ pub struct Plan {
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
-    /// The limits of `[server]` and of each route, as the file names them.
-    pub(crate) named_limits: NamedLimits,
     /// The routes, at the places that `table` answers.
     pub routes: Vec<RouteSpec>,
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these

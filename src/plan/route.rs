@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
-use crate::limit::name::Name;
 use crate::request::route::Rewrite;
 
 /// The name under which requests without a route are counted.
@@ -60,15 +59,6 @@ pub enum Action {
         /// routes have no body.
         body: Box<Bytes>,
     },
-}
-
-/// The limits that the file names, also the limits that are off. Only the report of a reload reads the names.
-#[derive(Debug)]
-pub(crate) struct NamedLimits {
-    /// The limits of `[server]`.
-    pub(crate) everywhere: Vec<Name>,
-    /// The limits of each route, at the route's place in [`super::Plan::routes`].
-    pub(crate) routes: Vec<Vec<Name>>,
 }
 
 impl RouteSpec {

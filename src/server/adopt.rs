@@ -47,9 +47,11 @@ impl Supervisor {
         let old = self.published.borrow().clone();
         let mut new = loaded.plan;
         new.admin.keep_token(self.first.admin.listen, &old.plan.admin);
-        let changed = config::diff(&old.plan, &new).changed;
+        let (config, env) = (self.process.config.news(), &config::process_environment);
+        let file = (&new, &loaded.text);
+        let changed = config::diff((&old.plan, &config.text), file, env).changed;
         // Settings that need a restart have the values of the first plan until the end.
-        let restart = config::diff(&self.first, &new).restart;
+        let restart = config::diff((&self.first, &config.first), file, env).restart;
         let now = self.process.clock.now();
         let clocks = self.process.clock.wall().both(now);
         let lowered = new.lowered_from(&old.plan, clocks);

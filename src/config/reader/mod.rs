@@ -22,5 +22,5 @@ pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
 pub use self::value::duration;
 pub(crate) use self::value::{DurationError, duration_text};
-pub(super) use self::value::{NETWORK, network, size_text};
+pub(super) use self::value::{NETWORK, network, size, size_text};
 pub(super) use self::wrong::Wrong;

@@ -15,8 +15,7 @@ pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(listen), Kind::ADDRESS, Words("none"),
-        "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`", |item, _| address(item).map(Some)).restart()
-        .shown(|listen, _| listen.map_or("none".to_owned(), |address| address.to_string())),
+        "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`", |item, _| address(item).map(Some)).restart(),
     &parsed(at!(token), Kind::Text, Words("none"),
         "a bearer token for everything but the two health checks; required where the address is not loopback",
         |item, _| token(&item.clone().secret()).map(Some)).masked(Mask::Secret),

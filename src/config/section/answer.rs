@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::values::once;
 use crate::config::reader::{Item, Section, Wrong, nearest};
 use crate::config::setting::{
-    Settings, Spelled as _, at, fields, listed, one_word, parsed, plain, read, spellings, words,
+    Settings, Spelled as _, at, fields, one_word, parsed, plain, read, spellings, words,
 };
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
@@ -22,11 +22,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", |item, _| body(item)),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
-        "the last two are on allowed answers too", |item, _| headers(item))
-        .shown(|headers, _| header_list(*headers)),
+        "the last two are on allowed answers too", |item, _| headers(item)),
     &parsed(at!(jitter), Kind::Percent, Value("\"0%\""),
-        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one", |item, _| jitter(item))
-        .shown(|jitter, _| jitter.to_string()),
+        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one", |item, _| jitter(item)),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,22 +39,6 @@ words!(HeaderField {
     "ratelimit" => RateLimit,
     "x-ratelimit" => XRateLimit,
 });
-
-/// The answer as the report of a reload shows it. An own text is too long for that.
-pub(super) fn shown(answer: &AnswerSpec) -> String {
-    let AnswerSpec { status, headers, jitter, .. } = answer;
-    format!("status {}, headers {}, jitter {jitter}", status.as_str(), header_list(*headers))
-}
-
-fn header_list(headers: AnswerHeaders) -> String {
-    let AnswerHeaders { retry_after, ratelimit, x_ratelimit } = headers;
-    let sent = [
-        (retry_after, HeaderField::RetryAfter),
-        (ratelimit, HeaderField::RateLimit),
-        (x_ratelimit, HeaderField::XRateLimit),
-    ];
-    listed(sent.into_iter().filter(|(is_sent, _)| *is_sent).map(|(_, field)| field.spelling()))
-}
 
 /// The answer of a limit's own `reject`. A missing field is as in `base`.
 pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {

@@ -1,7 +1,7 @@
 //! `[log]`.
 
 use crate::config::reader::{Item, Wrong, nearest};
-use crate::config::setting::{Settings, at, fields, parsed, plain, spellings, word, words};
+use crate::config::setting::{Settings, at, fields, parsed, plain, spellings, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
 use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
@@ -16,12 +16,12 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
     &parsed(at!(level), Kind::Text, Value("\"info\""),
-        "or a filter as `RUST_LOG` has it; that variable wins", |item, _| level(item)).shown(|level, _| level.to_string()),
+        "or a filter as `RUST_LOG` has it; that variable wins", |item, _| level(item)),
     &plain(at!(access), Kind::Flag, Value("false"), "a line for each request"),
-    &word(at!(throttle), Value("\"summary\""),
+    &plain(at!(throttle), Kind::Word(spellings::<ThrottleLog>), Value("\"summary\""),
         "the first rejection of a limit and key at once, then a line each interval"),
     &plain(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "between two summaries"),
-    &word(at!(keys), Value("\"hashed\""),
+    &plain(at!(keys), Kind::Word(spellings::<KeyDisplay>), Value("\"hashed\""),
         "whether values of headers, cookies and query stand in logs and in Redis").restart(),
 ];
 

@@ -7,7 +7,7 @@ use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
-use crate::config::setting::{Settings, at, compared, fields, listed, parsed, plain, read};
+use crate::config::setting::{Settings, at, fields, parsed, plain, read};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
 use crate::plan::{ListenAddress, ServerSpec};
@@ -19,8 +19,8 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart().shown(|listen, _| listed(listen)),
+    &field("listen", LISTEN, Value("\"127.0.0.1:8080\""),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -45,8 +45,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "limits that every request meets beside those of its route, also one that no route takes"),
     &parsed(at!(request_id), Kind::HEADER, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
-        |item, _| request_id(item))
-        .shown(|name, _| name.as_ref().map_or("none".to_owned(), HeaderName::to_string)),
+        |item, _| request_id(item)),
     // The least size leaves room for usual heads.
     &plain(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
         "a request's head, `\"8KiB\"` to `\"16MiB\"`; larger: 431. Over HTTP/1.1 a head has at most 100 fields"),
@@ -54,12 +53,10 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed",
-        |item, _| Some(once_each(&item.list()?, network_item)))
-        .shown(|networks, _| listed(networks)),
+        |item, _| Some(once_each(&item.list()?, network_item))),
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",
-        |item, _| client_header(item))
-        .shown(|header, _| header.name().to_string()),
+        |item, _| client_header(item)),
     &plain(at!(proxy_protocol), Kind::Flag, Value("false"),
         "`trusted_proxies` must begin each connection with a PROXY header, version 1 or 2"),
     &plain(at!(loose_paths), Kind::Flag, Value("false"),

@@ -3,7 +3,7 @@
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{
-    Settings, at, compared, fields, one_word, parsed, plain, read, spellings, words,
+    Settings, at, fields, one_word, parsed, plain, read, spellings, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Mask, Shape, field};
@@ -15,11 +15,11 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &compared(at!("url", location), Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
-        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)).shown(|location, _| location.to_string()),
+    &field("url", Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
+        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
-        "how a Redis that is reached by TLS is verified, and what it is shown"),
-    &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", |item, _| prefix(item)).restart().shown(|prefix, _| prefix.clone()),
+        "how a Redis that is reached by TLS is verified, and what it is shown").restart(),
+    &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", |item, _| prefix(item)).restart(),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),

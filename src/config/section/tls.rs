@@ -24,7 +24,7 @@ pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERV
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
-    &field("listen", LISTEN, Required, "an address or a list of them"),
+    &field("listen", LISTEN, Required, "an address or a list of them").restart(),
     &field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
         "chosen by the names in them; the first one where none fits. Read again when they change"),
     &field("client_ca", Kind::Text, Words("none"),

@@ -14,11 +14,9 @@ pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(otlp), Kind::Form(r"https?://.+"), Words("none"),
-        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item, _| collector(item).map(Some))
-        .shown(|otlp, _| otlp.as_ref().map_or("none".to_owned(), ToString::to_string)),
+        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item, _| collector(item).map(Some)),
     &parsed(at!(sample), Kind::Share, Value("0.01"),
-        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item, _| item.share())
-        .shown(|sample, _| sample.to_string()),
+        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item, _| item.share()),
 ];
 
 const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:4317\"";

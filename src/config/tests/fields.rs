@@ -155,8 +155,9 @@ fn shapes() -> impl Iterator<Item = &'static Shape> {
     TABLES.into_iter().map(|(shape, _)| shape)
 }
 
-pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
-    assert!(diff(one, other).is_empty(), "{what}: {:?}", diff(one, other));
+pub(super) fn assert_same(one: &Loaded, other: &Loaded, what: &str) {
+    assert_eq!(one.changes_to(other, &no_env), Changes::default(), "{what}");
+    let (one, other) = (&one.plan, &other.plan);
     assert_eq!(one.server, other.server, "{what}");
     assert_eq!(one.upstreams, other.upstreams, "{what}");
     assert_eq!(one.limits, other.limits, "{what}");
@@ -192,7 +193,7 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let text = with(shape, &line);
             let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
             let loaded = loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}"));
-            assert_same(&without.plan, &loaded.plan, &format!("{} {line}", shape.title));
+            assert_same(without, &loaded, &format!("{} {line}", shape.title));
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The tables of docs/reference.md, which are written from the list of fields.
+//! The tables of docs/reference.md, which are written from the list of fields, and the runbook's settings that need a
+//! restart.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use super::super::schema::whose_field;
-use super::super::section::REJECT;
 use super::super::section::admin::ADMIN;
 use super::super::section::headers::HEADERS;
 use super::super::section::limit::{CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE};
@@ -18,6 +19,7 @@ use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
 use super::super::section::upstream::health::HEALTH;
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
+use super::super::section::{REJECT, ROOT};
 use super::super::shape::{Fallback, Field, Kind, Shape};
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
@@ -57,7 +59,7 @@ fn table((shape, heading): (&Shape, &str)) -> String {
         let default = match field.default {
             Fallback::Required => "required".to_owned(),
             Fallback::Value(value) => format!("`{value}`"),
-            Fallback::Words(words) => words.to_owned(),
+            default => default.words().unwrap_or_default().to_owned(),
         };
         // An unescaped bar would end the cell.
         let meaning = meaning(shape, field).replace('|', "\\|");
@@ -98,4 +100,25 @@ fn every_row_has_three_cells() {
     for row in tables.lines().filter(|line| line.starts_with('|')) {
         assert_eq!(row.replace("\\|", "").matches('|').count(), 4, "{row}");
     }
+}
+
+#[test]
+fn the_runbook_lists_the_settings_that_need_a_restart() {
+    fn collect(title: &str, shape: &Shape, found: &mut BTreeSet<String>) {
+        for field in (shape.fields)() {
+            let path = format!("{title}{}", field.name);
+            match &field.kind {
+                _ if field.restart => _ = found.insert(path),
+                Kind::Table(shape) => collect(&format!("{path}."), shape, found),
+                _ => {}
+            }
+        }
+    }
+    let mut declared = BTreeSet::new();
+    collect("", &ROOT, &mut declared);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbook.md");
+    let text = fs::read_to_string(file).unwrap();
+    let (_, list) = text.split_once("\n## Settings that need a restart\n").unwrap();
+    let items = list.lines().filter_map(|line| line.strip_prefix("- `")?.strip_suffix('`'));
+    assert_eq!(items.map(str::to_owned).collect::<BTreeSet<_>>(), declared);
 }

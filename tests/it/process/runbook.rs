@@ -1,4 +1,4 @@
-//! docs/runbook.md against the program: its messages, and the settings that need a restart.
+//! docs/runbook.md against the messages of the program.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -122,29 +122,4 @@ fn the_runbook_explains_each_message_of_the_table_and_no_other() {
     let lacks: Vec<_> = table.difference(&runbook).collect();
     let more: Vec<_> = runbook.difference(&table).collect();
     assert!(lacks.is_empty() && more.is_empty(), "lacks {lacks:?}, has in excess {more:?}");
-}
-
-#[test]
-fn the_runbook_lists_the_settings_that_need_a_restart() {
-    let text = read("docs/runbook.md");
-    let (_, list) = text.split_once("\n## Settings that need a restart\n").unwrap();
-    let items = list.lines().filter_map(|line| line.strip_prefix("- "));
-    let listed: Names = items.flat_map(code).map(str::to_owned).collect();
-
-    let mut declared = Names::new();
-    for (section, text) in source("src/config/section") {
-        let mut parts: Vec<_> = text.split(".restart()").collect();
-        parts.pop();
-        for part in parts {
-            let (_, name) = part.rsplit_once("at!(").expect("a setting has a place");
-            let name = name.split([',', ')']).next().unwrap().trim_matches('"');
-            declared.insert(format!("{section}.{name}"));
-        }
-    }
-    // What is not declared as one setting.
-    let changes = read("src/config/changes/mod.rs");
-    let by_hand: Vec<_> = changes.split("restart.push(NeededRestart").collect();
-    let (_, by_hand) = by_hand.split_last().unwrap();
-    declared.extend(by_hand.iter().filter_map(|code| last_text(code)).map(str::to_owned));
-    assert_eq!(listed, declared);
 }

@@ -17,7 +17,7 @@ use similar::TextDiff;
 use super::list;
 use crate::cli::admin::{AdminClient, reachable};
 use crate::cli::{CommandResult, ConfigFile, Failure, candidate, print};
-use crate::config::{self, Overrides};
+use crate::config::{self, Loaded, Overrides};
 use crate::file;
 use crate::plan::{LimitSpec, Plan};
 use crate::replay::cases;
@@ -48,8 +48,9 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let content = File::open(path).and_then(file::read);
     let before = content.as_ref().map(Vec::clone).unwrap_or_default();
     let (environment, none) = (&config::process_environment, Overrides::default());
-    let old = config::load_from(path, content, environment, &none)?.plan;
-    let limit = find(&old, &promote.limit, &name)?;
+    let loaded = config::load_from(path, content, environment, &none)?;
+    let old = &loaded.plan;
+    let limit = find(old, &promote.limit, &name)?;
     let Some(candidate) = &limit.candidate else {
         return Err(Failure::usage(format!(
             "the limit `{}` of {name} has no candidate: write one first, as in `candidate = {{ rate = \"50/s\" }}`",
@@ -59,17 +60,17 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let before = String::from_utf8(before).map_err(Failure::usage)?;
     let after = edit::promoted(&before, limit.name.as_str(), &config::candidate_fields());
     let after = after.ok_or_else(|| by_hand(&name, limit, candidate))?;
-    let new = config::parse(&name, &after, environment, &none).ok().map(|loaded| loaded.plan);
-    let Some(new) = new.filter(|new| is_promoted(&old, new, limit, candidate)) else {
+    let new = config::parse(&name, &after, environment, &none).ok();
+    let Some(new) = new.filter(|new| is_promoted(&loaded, new, limit, candidate)) else {
         return Err(by_hand(&name, limit, candidate));
     };
-    if let Some(sentence) = told(&old, limit, candidate) {
+    if let Some(sentence) = told(old, limit, candidate) {
         print(format_args!("the candidate of `{}` {sentence}\n", limit.name))?;
     }
     let diff = TextDiff::from_lines(&before, &after);
     let shown = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
     print(shown.trim_end())?;
-    for failed in cases::run(&new).iter().filter(|result| !result.differences.is_empty()) {
+    for failed in cases::run(&new.plan).iter().filter(|result| !result.differences.is_empty()) {
         let case = failed.case;
         print(format_args!(
             "the test `{}` of the file fails with these figures",
@@ -107,11 +108,11 @@ fn find<'p>(plan: &'p Plan, name: &str, file: &str) -> Result<&'p LimitSpec, Fai
 }
 
 /// Whether the limit has the candidate's figures in the new plan, and nothing else is different.
-fn is_promoted(old: &Plan, new: &Plan, limit: &LimitSpec, candidate: &LimitSpec) -> bool {
-    let changes = config::diff(old, new);
+fn is_promoted(old: &Loaded, new: &Loaded, limit: &LimitSpec, candidate: &LimitSpec) -> bool {
+    let changes = old.changes_to(new, &config::process_environment);
     let of_limit = format!("limits.{} ", limit.name);
     let has_figures = |it: &LimitSpec| it.figures == candidate.figures && it.candidate.is_none();
-    new.limits.iter().any(|it| it.name == limit.name && has_figures(it))
+    new.plan.limits.iter().any(|it| it.name == limit.name && has_figures(it))
         && changes.changed.iter().all(|line| line.starts_with(&of_limit))
         && changes.restart.is_empty()
 }

@@ -21,23 +21,29 @@ fn says_what_changed_of_tls() {
         "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
     );
     let file = folder.path().join("proxy.toml");
-    let plan = |text: &str| {
-        let loaded = parse(file.to_str().unwrap(), text, &|_| None, &Overrides::default());
-        loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
-    };
+    let plan = |text: &str| loaded_as(file.to_str().unwrap(), text);
+    let diff = |old: &Loaded, new: &Loaded| old.changes_to(new, &env);
     let before = plan(&text);
     assert!(diff(&before, &plan(&text)).is_empty());
     for (from, to, expected) in [
-        ("a.pem\", key = \"a.key", "b.pem\", key = \"b.key", "server.tls.certificates changed"),
-        ("client_ca = \"ca.pem\"\n", "", "server.tls.client_ca changed"),
-        ("client_ca = \"ca", "client_ca = \"other", "server.tls.client_ca changed"),
+        (
+            "a.pem\", key = \"a.key",
+            "b.pem\", key = \"b.key",
+            "server.tls.certificates [{ cert a.pem, key a.key }] -> [{ cert b.pem, key b.key }]",
+        ),
+        ("client_ca = \"ca.pem\"\n", "", "server.tls.client_ca ca.pem -> none"),
+        ("client_ca = \"ca", "client_ca = \"other", "server.tls.client_ca ca.pem -> other.pem"),
         (
             "client_ca",
             "client_auth = \"request\"\nclient_ca",
             "server.tls.client_auth require -> request",
         ),
-        ("{ ca = \"ca", "{ ca = \"other", "upstreams.other tls changed"),
-        ("{ ca", "{ server_name = \"api.internal\", ca", "upstreams.other tls changed"),
+        ("{ ca = \"ca", "{ ca = \"other", "upstreams.other tls.ca ca.pem -> other.pem"),
+        (
+            "{ ca",
+            "{ server_name = \"api.internal\", ca",
+            "upstreams.other tls.server_name none -> api.internal",
+        ),
     ] {
         assert!(text.contains(from), "{from}");
         let changes = diff(&before, &plan(&text.replace(from, to)));
@@ -45,13 +51,13 @@ fn says_what_changed_of_tls() {
         assert!(changes.restart.is_empty(), "{from} -> {to}");
     }
     let changes = diff(&before, &plan(&text.replace("8443", "8444")));
-    let restart = |changes: &Changes| changes.restart.first().map(ToString::to_string);
+    let restart = |changes: &Changes| changes.restart.first().map(|it| it.line.clone());
     assert_eq!(
         (restart(&changes).as_deref(), changes.changed.len()),
         (Some("server.tls.listen [127.0.0.1:8443] -> [127.0.0.1:8444] with a restart"), 0)
     );
     assert_eq!(
-        restart(&diff(&plan(FILE), &before)).as_deref(),
+        restart(&diff(&loaded(FILE), &before)).as_deref(),
         Some("server.tls.listen none -> [127.0.0.1:8443] with a restart")
     );
 
@@ -65,5 +71,5 @@ fn says_what_changed_of_tls() {
         "upstreams.other tls changed",
     ];
     assert_eq!(changes.changed, expected);
-    assert_ne!(before.upstreams[1], plan(&text).upstreams[1]);
+    assert_ne!(before.plan.upstreams[1], plan(&text).plan.upstreams[1]);
 }

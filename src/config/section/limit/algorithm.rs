@@ -130,12 +130,15 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     }
 }
 
-/// Whether a limit with this algorithm has this field. A word that names no algorithm is the default one.
-pub(crate) fn has_field(algorithm: &str, field: &str) -> bool {
+/// Whether a limit with this algorithm has this field, or a default of it. A word that names no algorithm is the
+/// default one.
+pub(crate) fn has_field(algorithm: &str, field: &str, is_written: bool) -> bool {
     let family = Family::WORDS.iter().find(|(word, _)| *word == algorithm);
     let family = family.map_or(TokenBucket, |(_, family)| *family);
     let of = FIELDS.iter().find(|(name, ..)| *name == field);
-    of.is_none_or(|(_, families, _)| families.contains(&family))
+    // A leaky bucket without `wait` holds requests for as long as its queue needs.
+    let is_known = is_written || (family, field) != (LeakyBucket, "wait");
+    is_known && of.is_none_or(|(_, families, _)| families.contains(&family))
 }
 
 /// The algorithms that have this field, in the words of the reference. `None` where all algorithms have it.

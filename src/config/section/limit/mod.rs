@@ -25,17 +25,16 @@ use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
 use super::values::{Named, named, network_item, once, once_each, pattern};
-use crate::config::reader::{Item, Section, Span, duration_text};
+use crate::config::reader::{Item, Section, Span};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
+    Settings, Spelled, at, fields, one_word, parsed, plain, read, spellings, words,
 };
-use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::Fallback::{Count, Value, Words};
 use crate::config::shape::{Kind, Mask, Shape, Zero, field};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::exempt::{Exempt, Exemptions};
@@ -52,7 +51,7 @@ pub(crate) static LIMIT: Shape =
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("key", Kind::KEY_SOURCES, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
-    &word(at!("missing", key.missing), Value("\"shared\""),
+    &plain(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
     &field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
     &field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
@@ -61,37 +60,32 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "beside `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`"),
     &field("rate", Kind::Rate, Words("required, but for `redisson`"),
         "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too"),
-    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the rate's count"), "the bucket's size"),
-    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the rate's count"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the rate's count"), "the bucket's size"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the rate's count"),
         "how many requests are held at most; one more is rejected"),
     &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
     &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
-    &compared(at!(cost), Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
-        "what a request takes: a number, or what a header or the response says")
-        .shown(|cost, _| cost.to_string()),
+    &field("cost", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
+        "what a request takes: a number, or what a header or the response says"),
     &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
         "only responses with these statuses count; what others had taken is given back",
-        |item, _| count_when(item).map(|statuses| Some(Box::new(statuses))))
-        .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
-    &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
-        "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing")
-        .shown(|wait, _| wait_text(*wait)),
+        |item, _| count_when(item).map(|statuses| Some(Box::new(statuses)))),
+    &field("wait", Kind::Duration(Zero::Allowed), Value("\"0s\""),
+        "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing"),
     &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit, at most half of them of one client address; more are rejected"),
     &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
         "what this limit never looks at; any one entry suffices", |item, _| exempt(item)),
-    &word(at!(scope), Value("\"cluster\""),
+    &plain(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
-    &compared(at!(mode), Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
-        "shadow: checked, counted, logged, and never rejects").shown(|mode, _| mode_word(*mode).to_owned()),
-    &compared(at!(candidate), Kind::Table(&CANDIDATE), Words("none"),
-        "other figures, tried in shadow in place of the limit's own on the same traffic")
-        .shown(|candidate, _| candidate.as_ref().map_or("none".to_owned(), |it| it.figures.to_string())),
-    &word(at!(on_store_error), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
+    &field("mode", Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
+        "shadow: checked, counted, logged, and never rejects"),
+    &field("candidate", Kind::Table(&CANDIDATE), Words("none"),
+        "other figures, tried in shadow in place of the limit's own on the same traffic"),
+    &plain(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     &field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
-    &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`")
-        .shown(|reject, _| reject.as_ref().map_or("none".to_owned(), |it| answer::shown(it))),
+    &field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     &field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
     &field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
@@ -249,17 +243,4 @@ fn exempt(item: &Item<'_>) -> Option<Exempt> {
     };
     inner.finish();
     Some(exempt.into())
-}
-
-/// `mode` as a reload shows it.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    let written = if mode == Mode::Candidate { Mode::Shadow } else { mode };
-    ModeWord::On(written).spelling()
-}
-
-fn wait_text(wait: MaxWait) -> String {
-    match wait {
-        MaxWait::ENDLESS => "as the queue needs".to_owned(),
-        wait => duration_text(std::time::Duration::from_micros(wait.as_micros())),
-    }
 }

@@ -9,7 +9,7 @@ use super::figures;
 use super::rate::ELSEWHERE;
 use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
 use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::{Required, Words};
+use crate::config::shape::Fallback::{Count, Required, Words};
 use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Figures;
@@ -26,8 +26,8 @@ static OF_OVERRIDE: Settings<()> = &[
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
-    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the override's own count"), "as in the limit"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the override's own count"), "as in the limit"),
     &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 

@@ -13,7 +13,7 @@ use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::values::{Named, once, one_of, pattern};
 use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
-use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
+use crate::config::setting::{PlainValue as _, Settings, at, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::name::Name;
@@ -44,9 +44,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "to the response's head, for this route; 504"),
     &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
-    &compared(at!("request_headers", request), Kind::Table(&HEADERS), Words("none"),
+    &field("request_headers", Kind::Table(&HEADERS), Words("none"),
         "changes to what goes upstream").masked(Mask::Secret),
-    &compared(at!("response_headers", response), Kind::Table(&HEADERS), Words("none"),
+    &field("response_headers", Kind::Table(&HEADERS), Words("none"),
         "changes to what goes to the client, also to tidegate's own answers on this route"),
 ];
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use crate::config::reader::{Item, Wrong, duration_text};
-use crate::config::setting::{Settings, at, compared, fields, plain, read};
+use crate::config::reader::{Item, Wrong};
+use crate::config::setting::{Settings, at, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value};
-use crate::config::shape::{Kind, Shape};
+use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::plan::HealthSpec;
 
 type Spec = HealthSpec;
@@ -17,7 +17,8 @@ pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 
 #[rustfmt::skip]
 static OF_HEALTH: Settings<Spec> = &[
-    &compared(at!(path), Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes"),
+    &field("path", Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes")
+        .masked(Mask::Shown(without_query)),
     &plain(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     &plain(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
@@ -47,13 +48,7 @@ pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
     Some(HealthSpec { path: path?, ..spec })
 }
 
-/// The checks as the report of a reload shows them. The path's query may be a secret.
-pub(super) fn shown(health: &HealthSpec) -> String {
-    let HealthSpec { path, interval, timeout, unhealthy_after, healthy_after } = health;
-    let (path, interval, timeout) =
-        (path.path(), duration_text(*interval), duration_text(*timeout));
-    format!(
-        "{path}, interval {interval}, timeout {timeout}, unhealthy_after {unhealthy_after}, \
-         healthy_after {healthy_after}"
-    )
+/// The query may be a secret.
+fn without_query(path: &str) -> String {
+    path.split('?').next().unwrap_or_default().to_owned()
 }

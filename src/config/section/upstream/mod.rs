@@ -12,8 +12,7 @@ use super::values::{Named, all, named, once};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span};
 use crate::config::setting::{
-    PlainValue, Settings, Spelled as _, at, compared, fields, listed, one_word, parsed, plain,
-    read, spellings, word, words,
+    PlainValue, Settings, at, fields, one_word, parsed, plain, read, spellings, words,
 };
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -27,12 +26,10 @@ pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SET
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
-        "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`")
-        .shown(|servers, _| listed(servers.iter().map(server_text))),
-    &compared(at!(balance), Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
-        "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`")
-        .shown(|balance, _| balance_text(balance)),
+    &field("servers", Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
+        "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`"),
+    &field("balance", Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
+        "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`"),
     &field("hash_key", Kind::KEY_SOURCES, Words("none"),
         "beside `balance = \"hash\"`: parts of the request as in a limit's `key`; requests with equal parts go to the same server"),
     &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
@@ -45,15 +42,14 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "for a request that waits because of `max_requests`; 503"),
     &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
-    &word(at!(on_abort), Value("\"close\""),
+    &plain(at!(on_abort), Kind::Word(spellings::<OnAbort>), Value("\"close\""),
         "a request whose client has left ends; or `\"finish\"`: it goes on to its end and holds its places until then, for APIs that go on working when their caller hangs up"),
     &parsed(at!(health), Kind::Table(&HEALTH), Words("none"),
         "a request that each server is asked now and then; a server that fails is set aside",
-        |item, _| health(item).map(Some))
-        .shown(|health, _| health.as_ref().map_or("none".to_owned(), health::shown)),
+        |item, _| health(item).map(Some)),
     &plain(at!(respect_retry_after), Kind::Flag, Value("false"),
         "a server that answers 429 or 503 with `retry-after` gets no requests for that time, at most a minute; where all have, clients get 503"),
-    &compared(at!(tls), Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
+    &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and what they are shown"),
 ];
 
@@ -182,25 +178,6 @@ fn warn_unused(section: &Section<'_>, field: &str, without: &str) {
     if let Some(item) = section.item(field) {
         let title = format!("`{field}` changes nothing without `{without}`");
         section.cx.warning(&item.span, title, "add that, or remove this");
-    }
-}
-
-/// How a reload shows `balance` and `hash_key`.
-fn balance_text(balance: &Balance) -> String {
-    match balance {
-        Balance::LeastRequests => BalanceWord::LeastRequests.spelling().to_owned(),
-        Balance::RoundRobin => BalanceWord::RoundRobin.spelling().to_owned(),
-        Balance::Hash(key) => {
-            format!("{} by {}", BalanceWord::Hash.spelling(), listed(key.sources.iter()))
-        }
-    }
-}
-
-fn server_text(server: &UpstreamServer) -> String {
-    let UpstreamServer { address, weight } = server;
-    match weight {
-        1 => address.url.clone(),
-        weight => format!("{} (weight {weight})", address.url),
     }
 }
 

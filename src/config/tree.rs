@@ -1,0 +1,466 @@
+//! The settings that a file puts in force, as a tree: the file's values, the defaults of what the file leaves
+//! out, and what may be shown of each. The admin endpoint shows this tree, and a reload compares two of them.
+
+use std::borrow::Cow;
+use std::ptr;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use toml::de::{DeTable, DeValue};
+
+use super::Overrides;
+use super::reader::{duration, duration_text, environment, size, size_text};
+use super::section::limit::algorithm::has_field;
+use super::section::limit::{CANDIDATE, LIMIT, OVERRIDE};
+use super::section::server::SERVER;
+use super::section::upstream::UPSTREAM;
+use super::section::{REJECT, ROOT};
+use super::shape::{Fallback, Field, Kind, Mask, Shape};
+
+/// Stands for a secret.
+pub(super) const MASKED: &str = "********";
+
+/// The text of a file that was loaded, with what the command line put in place of its settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileText {
+    pub(super) text: Arc<str>,
+    pub(super) overrides: Overrides,
+}
+
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Tree {
+    /// The file has no value, and there is no fixed default.
+    None,
+    Value(Scalar),
+    List(Vec<Self>),
+    Table(Vec<Entry>),
+}
+
+/// A number, a flag or a text.
+#[derive(Clone, Debug)]
+pub(super) struct Scalar {
+    /// The value itself, which may be a secret. Two spellings of one duration or size are the same here.
+    pub(super) plain: String,
+    /// What may be shown of the value.
+    shown: Json,
+    /// Whether a part of the value came from the environment.
+    pub(super) is_foreign: bool,
+}
+
+/// A field of a table, with its value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) name: Cow<'static, str>,
+    /// Whether the file has the field. Otherwise the value is the default.
+    pub(super) is_written: bool,
+    /// Whether only a restart applies a change of the field.
+    pub(super) restart: bool,
+    pub(super) value: Tree,
+}
+
+impl FileText {
+    /// The settings of the file, which has been loaded before. `env` returns the value of an environment
+    /// variable.
+    pub(super) fn tree(&self, env: &dyn Fn(&str) -> Option<String>) -> Tree {
+        let Ok(file) = DeTable::parse(&self.text) else { return Tree::None };
+        let file = file.get_ref();
+        let reject = file.get("reject").and_then(|reject| reject.get_ref().as_table());
+        let walk = Walk { env, reject, overrides: &self.overrides };
+        let place = Place { mask: Mask::Open, restart: false, algorithm: "" };
+        walk.table(&ROOT, Some(file), place)
+    }
+}
+
+impl Tree {
+    /// The fields of a table. Empty for any other value.
+    pub(super) fn entries(&self) -> &[Entry] {
+        if let Self::Table(entries) = self { entries } else { &[] }
+    }
+
+    /// The value of a field of a table.
+    pub(super) fn get(&self, name: &str) -> &Self {
+        let entry = self.entries().iter().find(|entry| entry.name == name);
+        entry.map_or(&Self::None, |entry| &entry.value)
+    }
+
+    /// The items of a list. Empty for any other value.
+    pub(super) fn items(&self) -> &[Self] {
+        if let Self::List(items) = self { items } else { &[] }
+    }
+
+    /// The value as JSON, with secrets masked.
+    pub(super) fn json(&self) -> Json {
+        match self {
+            Self::None => Json::Null,
+            Self::Value(scalar) => scalar.shown.clone(),
+            Self::List(items) => items.iter().map(Self::json).collect(),
+            Self::Table(entries) => {
+                entries.iter().map(|entry| (entry.name.to_string(), entry.value.json())).collect()
+            }
+        }
+    }
+
+    /// The value in a line of text, with secrets masked. Of a table only what the file has.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::None => "none".to_owned(),
+            Self::Value(Scalar { shown: Json::String(text), .. }) => text.clone(),
+            Self::Value(scalar) => scalar.plain.clone(),
+            Self::List(items) => {
+                format!("[{}]", items.iter().map(Self::text).collect::<Vec<_>>().join(", "))
+            }
+            Self::Table(_) => format!("{{ {} }}", self.written()),
+        }
+    }
+
+    /// The fields of a table that the file has, with their values.
+    pub(super) fn written(&self) -> String {
+        let written = self.entries().iter().filter(|entry| entry.is_written);
+        let written = written.map(|entry| format!("{} {}", entry.name, entry.value.text()));
+        written.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The values of a list of texts. Two lists that differ have other values here.
+    pub(super) fn plain(&self) -> Vec<&str> {
+        let plain = self.items().iter().map(|item| match item {
+            Self::Value(value) => &*value.plain,
+            _ => "",
+        });
+        plain.collect()
+    }
+}
+
+/// Values are the same where the file means the same, whatever of it may be shown.
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        self.plain == other.plain
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.value) == (&other.name, &other.value)
+    }
+}
+
+/// Copies the setting at this path, such as `server.listen`, from other settings. Where one of the two has no
+/// such table, copies the table.
+pub(super) fn keep(settings: &mut Json, other: &Json, path: &str) {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    match (settings.pointer_mut(&pointer), other.pointer(&pointer), path.rsplit_once('.')) {
+        (Some(place), Some(value), _) => *place = value.clone(),
+        (_, _, Some((table, _))) => keep(settings, other, table),
+        _ => {}
+    }
+}
+
+/// What the tables around a value say about it.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    mask: Mask,
+    restart: bool,
+    /// The algorithm of the limit. Empty where the limit names none.
+    algorithm: &'p str,
+}
+
+struct Walk<'w> {
+    env: &'w dyn Fn(&str) -> Option<String>,
+    /// The file's `[reject]`.
+    reject: Option<&'w DeTable<'w>>,
+    overrides: &'w Overrides,
+}
+
+impl Walk<'_> {
+    /// A table with all its fields.
+    fn table(&self, shape: &'static Shape, table: Option<&DeTable<'_>>, place: Place<'_>) -> Tree {
+        let written = |name: &str| table.and_then(|table| Some(table.get(name)?.get_ref()));
+        let algorithm = match written("algorithm").and_then(DeValue::as_str) {
+            Some(algorithm) if ptr::eq(shape, &LIMIT) => algorithm,
+            _ => place.algorithm,
+        };
+        let of_limit = [&LIMIT, &OVERRIDE, &CANDIDATE].iter().any(|it| ptr::eq(shape, *it));
+        let applies = |field: &&Field| {
+            !of_limit || has_field(algorithm, field.name, written(field.name).is_some())
+        };
+        let entry = |field: &'static Field| {
+            let mask = if matches!(place.mask, Mask::Open) { field.mask } else { place.mask };
+            let restart = place.restart || field.restart;
+            let value = self.field(shape, field, table, Place { mask, restart, algorithm });
+            let is_written = written(field.name).is_some();
+            Entry { name: field.name.into(), is_written, restart, value }
+        };
+        Tree::Table((shape.fields)().into_iter().filter(applies).map(entry).collect())
+    }
+
+    /// The value of a field: that of the command line, of the file's `table`, or the default.
+    fn field(
+        &self,
+        shape: &'static Shape,
+        field: &'static Field,
+        table: Option<&DeTable<'_>>,
+        place: Place<'_>,
+    ) -> Tree {
+        if let Some(text) = self.replaced(shape, field) {
+            return Tree::List(vec![scalar(text.to_owned())]);
+        }
+        // What a limit's own `reject` leaves out is as in the file's.
+        let reject = self.reject.filter(|_| ptr::eq(shape, &REJECT));
+        let written = table.and_then(|table| table.get(field.name));
+        match (written.or_else(|| reject?.get(field.name)), field.default, &field.kind) {
+            (Some(value), _, kind) => self.value(kind, value.get_ref(), place),
+            (None, Fallback::Value(value), kind) => DeValue::parse(value)
+                .map_or(Tree::None, |value| self.value(kind, value.get_ref(), place)),
+            (None, Fallback::Table, Kind::Table(shape)) => self.table(shape, None, place),
+            (None, Fallback::Count(_), _) => self.count(table, place.mask).unwrap_or(Tree::None),
+            (None, _, Kind::Named(_)) => Tree::Table(Vec::new()),
+            (None, _, Kind::List(Kind::Table(_))) => Tree::List(Vec::new()),
+            (None, ..) => Tree::None,
+        }
+    }
+
+    /// What the command line puts in place of this field.
+    fn replaced(&self, shape: &'static Shape, field: &Field) -> Option<&str> {
+        let Overrides { listen, upstream, .. } = self.overrides;
+        match field.name {
+            "listen" if ptr::eq(shape, &SERVER) => listen.as_deref(),
+            "servers" if ptr::eq(shape, &UPSTREAM) => upstream.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The count of the table's `rate`. `None` where all passes, or nothing.
+    fn count(&self, table: Option<&DeTable<'_>>, mask: Mask) -> Option<Tree> {
+        let Tree::Value(rate) =
+            self.text(&Kind::Rate, table?.get("rate")?.get_ref().as_str()?, mask)
+        else {
+            return None;
+        };
+        let count: u64 = rate.plain.split('/').next()?.parse().ok()?;
+        let shown = if rate.is_foreign { MASKED.into() } else { count.into() };
+        let value = Scalar { plain: count.to_string(), shown, ..rate };
+        (count > 0).then_some(Tree::Value(value))
+    }
+
+    fn value(&self, kind: &Kind, value: &DeValue<'_>, place: Place<'_>) -> Tree {
+        let list = find(kind, &|kind| matches!(kind, Kind::List(_)));
+        match value {
+            DeValue::Array(items) => {
+                let kind = if let Some(Kind::List(kind)) = list { kind } else { &Kind::Text };
+                Tree::List(items.iter().map(|it| self.value(kind, it.get_ref(), place)).collect())
+            }
+            DeValue::Table(table) => match find(kind, &is_of_tables) {
+                Some(Kind::Table(shape)) => self.table(shape, Some(table), place),
+                Some(Kind::Named(shape)) => named(table, |value| match value {
+                    DeValue::Table(table) => self.table(shape, Some(table), place),
+                    _ => Tree::None,
+                }),
+                _ => named(table, |value| self.value(&Kind::Text, value, place)),
+            },
+            // One value stands for a list of one.
+            value if list.is_some() => Tree::List(vec![self.value(&Kind::Text, value, place)]),
+            DeValue::String(text) => self.text(kind, text, place.mask),
+            DeValue::Integer(number) => {
+                scalar(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or_default())
+            }
+            DeValue::Float(number) => scalar(number.as_str().parse::<f64>().unwrap_or_default()),
+            DeValue::Boolean(flag) => scalar(*flag),
+            DeValue::Datetime(time) => scalar(time.to_string()),
+        }
+    }
+
+    /// A text with its variables replaced. What came from the environment is a secret.
+    fn text(&self, kind: &Kind, text: &str, mask: Mask) -> Tree {
+        let Ok(replaced) = environment::replace(text, self.env) else {
+            let shown = MASKED.into();
+            return Tree::Value(Scalar { plain: text.to_owned(), shown, is_foreign: true });
+        };
+        let (text, is_foreign) = (replaced.text, replaced.foreign);
+        let shown = match mask {
+            Mask::Open if !is_foreign => text.clone(),
+            Mask::Shown(show) if !is_foreign => show(&text),
+            _ => MASKED.to_owned(),
+        };
+        let plain = match kind {
+            Kind::Duration(_) => duration(&text).ok().map(duration_text),
+            Kind::Size(..) => size(&text).map(size_text),
+            _ => None,
+        };
+        Tree::Value(Scalar { plain: plain.unwrap_or(text), shown: shown.into(), is_foreign })
+    }
+}
+
+/// A value that is no secret.
+fn scalar<T: ToString + Into<Json>>(value: T) -> Tree {
+    Tree::Value(Scalar { plain: value.to_string(), shown: value.into(), is_foreign: false })
+}
+
+/// A table of any names.
+fn named(table: &DeTable<'_>, read: impl Fn(&DeValue<'_>) -> Tree) -> Tree {
+    let entries = table.iter().map(|(name, value)| Entry {
+        name: name.get_ref().to_string().into(),
+        is_written: true,
+        restart: false,
+        value: read(value.get_ref()),
+    });
+    Tree::Table(entries.collect())
+}
+
+fn is_of_tables(kind: &Kind) -> bool {
+    matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TextTable)
+}
+
+/// This kind, or the first of its alternatives, that fits.
+fn find<'k>(kind: &'k Kind, fits: &dyn Fn(&Kind) -> bool) -> Option<&'k Kind> {
+    match kind {
+        Kind::Either(kinds) => kinds.iter().find_map(|kind| find(kind, fits)),
+        kind => fits(kind).then_some(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        (name == "SECRET").then(|| "from-the-environment".to_owned())
+    }
+
+    fn settings(text: &str) -> Json {
+        FileText { text: text.into(), overrides: Overrides::default() }.tree(&env).json()
+    }
+
+    const FILE: &str = r#"
+[server]
+listen = ["127.0.0.1:1", "127.0.0.1:2"]
+workers = 2
+[server.tls]
+listen = "127.0.0.1:3"
+certificates = [{ cert = "c.pem", key = "${SECRET}" }]
+[upstreams.api]
+servers = ["http://10.0.0.1", { url = "http://10.0.0.2" }]
+[limits.a]
+key = ["ip"]
+rate = "9/s"
+cost = { header = "x-cost", max = 5 }
+exempt = { ip = ["10.0.0.0/8"], header = { x-internal = "hunter2" } }
+overrides = [{ key = ["hunter3"], rate = "99/s" }]
+[limits.slots]
+algorithm = "concurrency"
+limit = 4
+reject = { jitter = "5%" }
+[limits.leaky]
+key = []
+rate = "7/m"
+algorithm = "leaky-bucket"
+[[routes]]
+path = "/{*rest}"
+upstream = "api"
+limits = ["a"]
+headers = { x-plan = "hunter7" }
+request_headers = { set = { authorization = "Bearer hunter4" } }
+response_headers = { set = { cache-control = "no-store" } }
+[reject]
+status = 503
+[store]
+url = "redis://user:hunter5@10.0.0.3:6379/1"
+prefix = "$${a}${SECRET:-b}"
+[admin]
+listen = "127.0.0.1:4"
+token = "hunter6"
+"#;
+
+    #[test]
+    fn what_the_file_says_and_the_defaults_of_the_rest() {
+        let settings = settings(FILE);
+        for (path, value) in [
+            ("/server/listen", json!(["127.0.0.1:1", "127.0.0.1:2"])),
+            ("/server/workers", json!(2)),
+            ("/server/header_timeout", json!("10s")),
+            ("/server/max_body_size", json!(null)),
+            ("/server/tls/certificates/0", json!({ "cert": "c.pem", "key": MASKED })),
+            ("/upstreams/api/servers/0", json!("http://10.0.0.1")),
+            ("/upstreams/api/servers/1/url", json!("http://10.0.0.2")),
+            ("/upstreams/api/retries", json!(1)),
+            ("/limits/a/rate", json!("9/s")),
+            ("/limits/a/cost/max", json!(5)),
+            ("/limits/a/algorithm", json!("token-bucket")),
+            ("/limits/a/exempt/ip", json!(["10.0.0.0/8"])),
+            ("/limits/a/exempt/header/x-internal", json!(MASKED)),
+            ("/limits/a/overrides/0/key", json!([MASKED])),
+            ("/limits/a/overrides/0/rate", json!("99/s")),
+            ("/limits/a/burst", json!(9)),
+            ("/limits/a/wait", json!("0s")),
+            ("/limits/a/overrides/0/burst", json!(99)),
+            ("/limits/slots/limit", json!(4)),
+            ("/limits/slots/reject/status", json!(503)),
+            ("/limits/slots/reject/jitter", json!("5%")),
+            ("/limits/leaky/queue", json!(7)),
+            ("/routes/0/path", json!("/{*rest}")),
+            ("/routes/0/headers/x-plan", json!(MASKED)),
+            ("/routes/0/request_headers/set/authorization", json!(MASKED)),
+            ("/routes/0/response_headers/set/cache-control", json!("no-store")),
+            ("/store/url", json!("redis://********@10.0.0.3:6379/1")),
+            ("/store/prefix", json!(MASKED)),
+            ("/reject/status", json!(503)),
+            ("/trace/sample", json!(0.01)),
+            ("/log/keys", json!("hashed")),
+            ("/admin/token", json!(MASKED)),
+        ] {
+            assert_eq!(settings.pointer(path), Some(&value), "{path} in {settings:#}");
+        }
+        assert_eq!(settings.pointer("/limits/slots/rate"), None, "slots have no rate");
+        let wait = settings.pointer("/limits/leaky/wait");
+        assert_eq!(wait, None, "a leaky bucket holds as long as its queue needs");
+        assert_eq!(settings.pointer("/limits/a/lease"), None, "and only they have a lease");
+        let text = settings.to_string();
+        assert!(!text.contains("hunter") && !text.contains("from-the-environment"), "{text}");
+    }
+
+    /// All fields of a table and of the tables in it.
+    fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
+        fn shapes(kind: &'static Kind) -> Vec<&'static Shape> {
+            match kind {
+                Kind::Table(shape) | Kind::Named(shape) => vec![shape],
+                Kind::List(kind) => shapes(kind),
+                Kind::Either(kinds) => kinds.iter().flat_map(shapes).collect(),
+                _ => Vec::new(),
+            }
+        }
+        let inner =
+            |field: &'static Field| shapes(&field.kind).into_iter().flat_map(fields_of_tables);
+        let fields = (shape.fields)();
+        fields.iter().copied().chain(fields.iter().copied().flat_map(inner)).collect()
+    }
+
+    /// A secret in any text of the file is masked, if it came from the environment.
+    #[test]
+    fn a_variable_is_masked_wherever_it_stands() {
+        for field in fields_of_tables(&ROOT) {
+            let overrides = &Overrides::default();
+            let walk = Walk { env: &env, reject: None, overrides };
+            let place = Place { mask: field.mask, restart: false, algorithm: "" };
+            let secret = DeValue::parse("\"x${SECRET}y\"").unwrap();
+            let list = DeValue::parse("[{ a = \"${SECRET}\" }, [\"${SECRET}\"]]").unwrap();
+            for value in [secret, list] {
+                let shown = walk.value(&field.kind, value.get_ref(), place).json().to_string();
+                assert!(!shown.contains("environment"), "{}: {shown}", field.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_a_restart_changes_stays_as_it_was() {
+        let mut now = settings(&FILE.replace("10.0.0.3", "10.0.0.4"));
+        keep(&mut now, &settings(FILE), "store.url");
+        assert_eq!(now["store"]["url"], "redis://********@10.0.0.3:6379/1");
+        keep(&mut now, &json!({}), "no.such");
+        assert_eq!(now.get("no"), None);
+        let mut listener =
+            json!({ "server": { "tls": { "listen": "127.0.0.1:1", "certificates": [] } } });
+        keep(&mut listener, &json!({ "server": { "tls": null } }), "server.tls.listen");
+        assert_eq!(listener["server"]["tls"], json!(null), "the start had no such listener");
+    }
+}
