@@ -13,6 +13,7 @@ mod known;
 mod layers;
 mod outage;
 mod overrides;
+mod paths;
 mod redis_store;
 mod redisson;
 mod replay;
