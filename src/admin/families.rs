@@ -227,11 +227,12 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::admin::testing::{self, plan};
+    use crate::admin::testing;
     use crate::limit::name::Name;
     use crate::limit::time::Timestamp;
     use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure, WorkerMetrics};
     use crate::observe::throttled::{Shown, ThrottleEvent};
+    use crate::plan::testing::{limit, plan};
 
     const FILE: &str = r#"
 [upstreams.api]
@@ -381,12 +382,7 @@ limits = ["per-client", "off", "slots"]
             ("rate = \"0/s\"", Some(0.0), Some(0.0)),
             (MONTHLY, Some(1.0), Some(2_592_000.0)),
         ] {
-            let text = format!(
-                "[limits.a]\n{lines}\n[[routes]]\npath = \"/\"\n\
-                 respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
-            );
-            let limit = &plan(&text).limits[0];
-            let figures = limit.figures.at(november);
+            let figures = limit(lines).figures.at(november);
             assert_eq!(super::rate(figures), rate, "{lines}");
             if let Some(burst) = burst {
                 assert_eq!(super::burst(figures), Some(burst), "{lines}");

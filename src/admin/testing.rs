@@ -6,14 +6,10 @@ use tokio::sync::watch;
 
 use super::Admin;
 use crate::clock::Clock;
-use crate::config::{Overrides, parse};
 use crate::plan::Plan;
+use crate::plan::testing::plan;
 use crate::upstream::health::UpstreamState;
 use crate::worker::{Process, Published};
-
-pub(super) fn plan(text: &str) -> Plan {
-    parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan
-}
 
 /// A process with two workers.
 pub(super) fn process(plan: Plan) -> (Process, Published) {

@@ -15,6 +15,8 @@ mod redis;
 pub mod response;
 mod route;
 mod test_case;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tls;
 mod trace;
 mod upstream;

@@ -229,16 +229,16 @@ mod tests {
     use super::super::protocol::GrpcKind;
     use super::super::response::close;
     use super::*;
-    use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
+    use crate::plan::testing::plan;
     use crate::plan::{AnswerHeaders, LimitSpec};
 
     /// Two limits, and the file's answer.
     fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
-        let text = "[upstreams.api]\nservers = [\"http://a\"]\n\
-                    [limits.a]\nrate = \"10/h\"\n[limits.b]\nrate = \"20/h\"\n\
-                    [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\", \"b\"]\n";
-        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        let plan = plan(
+            "[limits.a]\nrate = \"10/h\"\n[limits.b]\nrate = \"20/h\"\n\
+             [[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"a\", \"b\"]\n",
+        );
         (plan.limits.clone(), plan.reject.clone())
     }
 

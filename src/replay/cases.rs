@@ -209,7 +209,7 @@ fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
+    use crate::plan::testing::plan;
 
     const LIMITS: &str = "\
         [upstreams.api]\nservers = [\"http://a\"]\n\
@@ -232,9 +232,7 @@ mod tests {
 
     /// What differs in each test, by the tests' order.
     fn differences(tests: &str) -> Vec<Vec<String>> {
-        let text = format!("{LIMITS}{}{tests}", routes());
-        let loaded = parse("proxy.toml", &text, &|_| None, &Overrides::default());
-        let plan = loaded.unwrap_or_else(|problems| panic!("{problems:?}")).plan;
+        let plan = plan(&format!("{LIMITS}{}{tests}", routes()));
         let results = run(&plan);
         let texts = |it: &CaseResult<'_>| it.differences.iter().map(ToString::to_string).collect();
         results.iter().map(texts).collect()

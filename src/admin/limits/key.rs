@@ -132,20 +132,16 @@ fn normal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
+    use crate::plan::testing::limit;
 
     fn read(
         key: &str,
         asked: &str,
         display: KeyDisplay,
     ) -> Result<(String, Option<String>), String> {
-        let text = format!(
-            "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nkey = {key}\nrate = \"1/s\"\n\
-             [[routes]]\npath = \"/{{id}}\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
-        );
-        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let limit = limit(&format!("key = {key}\nrate = \"1/s\""));
         let (path, query) = asked.split_once('?').map_or((asked, None), |(a, b)| (a, Some(b)));
-        AskedKey::read(&plan.limits[0], path, is_plain(query), display, false)
+        AskedKey::read(&limit, path, is_plain(query), display, false)
             .map(|key| (key.text, key.plain.map(|plain| plain.to_string())))
             .map_err(|ApiProblem(status, detail)| {
                 assert_eq!(status.as_u16(), 422);

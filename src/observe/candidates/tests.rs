@@ -4,21 +4,11 @@ use super::super::candidate_log::CandidateLog;
 use super::super::metrics::Metrics;
 use super::super::testing;
 use super::*;
-use crate::config::{Overrides, parse};
 use crate::plan::Plan;
+use crate::plan::testing::plan_with as plan;
 
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000 + millis * 1_000).unwrap()
-}
-
-/// A plan whose limit `client` has these lines.
-fn plan(lines: &str) -> Plan {
-    let text = format!(
-        "[log]\nsummary_interval = \"10s\"\n[upstreams.api]\nservers = [\"http://a\"]\n\
-         [limits.client]\nkey = [\"ip\"]\n{lines}\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"client\"]\n"
-    );
-    parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
 }
 
 const LINES: &str = "rate = \"100/s\"\ncandidate = { rate = \"50/s\", burst = 60 }";
@@ -138,7 +128,7 @@ fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force(
     });
     let expected = json!({
         "level": "INFO", "target": "tidegate::throttle", "message": "candidate",
-        "limit": "client", "candidate": "50/s, burst 60", "requests": 3,
+        "limit": "a", "candidate": "50/s, burst 60", "requests": 3,
         "rejected": 2, "rejected_percent": 66.667, "keys": 3, "keys_rejected": 2,
         "limit_rejected": 1, "limit_rejected_percent": 33.333, "limit_keys_rejected": 1,
         "since_ms": 20_000,

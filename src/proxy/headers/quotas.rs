@@ -228,8 +228,8 @@ fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
     use crate::plan::AnswerHeaders;
+    use crate::plan::testing::plan;
 
     /// Cached fields must not be used for other figures of the limit, or for another limit.
     #[test]
@@ -238,11 +238,10 @@ mod tests {
         let names: Vec<_> = (0..=PLACES).map(|n| format!("limit{n}")).collect();
         let limits = names.iter().map(|name| format!("[limits.{name}]\nrate = \"10/h\"\n"));
         let text = format!(
-            "[upstreams.api]\nservers = [\"http://a\"]\n{}\
-             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = {names:?}\n",
+            "{}[[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = {names:?}\n",
             limits.collect::<String>()
         );
-        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let plan = plan(&text);
         let spoken = AnswerSpec {
             headers: AnswerHeaders { x_ratelimit: true, ..plan.reject.headers },
             ..AnswerSpec::clone(&plan.reject)
@@ -284,7 +283,7 @@ mod tests {
     fn beside(api: &[(&'static str, &'static str)], reset: Option<u64>) -> Vec<String> {
         let text = "[limits.ours]\nrate = \"10/h\"\n[reject]\nheaders = [\"x-ratelimit\", \"ratelimit\"]\n\
                     [[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"ours\"]\n";
-        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        let plan = plan(text);
         let (limit, outcome) = (&plan.limits[0], Outcome::Allow);
         let quota =
             Quota { limit, burst: 10, window: Some(60), reset, unit: None, remaining: 7, outcome };

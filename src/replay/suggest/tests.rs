@@ -4,9 +4,9 @@ use hashbrown::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{self, Overrides};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
+use crate::plan::testing::plan;
 use crate::replay::Replay;
 use crate::replay::log::{Logged, LoggedHeaders};
 
@@ -52,8 +52,7 @@ fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
 
 /// For each limit the keys that it has seen, and those that it rejects.
 fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, HashSet<Key>)> {
-    let parsed = config::parse("proxy.toml", file, &|_| None, &Overrides::default());
-    let plan = parsed.unwrap_or_else(|problems| panic!("{file}\n{problems}")).plan;
+    let plan = plan(file);
     let mut replay = Replay::new([&plan], &[]);
     records.iter().for_each(|record| replay.request(record));
     let limits = &replay.sides[0].tally.limits;

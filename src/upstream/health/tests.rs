@@ -5,8 +5,8 @@ use http::uri::PathAndQuery;
 use tokio::time::advance;
 
 use super::*;
-use crate::config::{Overrides, parse};
 use crate::observe::testing;
+use crate::plan::testing::plan;
 
 const TIME_LIMIT: Duration = Duration::from_secs(4);
 
@@ -16,8 +16,7 @@ fn spec(more: &str) -> UpstreamSpec {
         "[upstreams.api]\nservers = [\"http://a:1\", \"http://b:1\"]\n{more}\n\
          [[routes]]\npath = \"/\"\nupstream = \"api\"\n",
     );
-    let plan = parse("a.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
-    plan.upstreams[0].clone()
+    plan(&text).upstreams[0].clone()
 }
 
 fn state() -> UpstreamState {

@@ -1,6 +1,7 @@
 use super::*;
-use crate::config::{Overrides, candidate_fields, parse};
+use crate::config::candidate_fields;
 use crate::plan::LimitSpec;
+use crate::plan::testing::plan;
 
 fn promote(text: &str) -> String {
     promoted(text, "a", &candidate_fields()).unwrap()
@@ -122,8 +123,7 @@ fn where_there_is_nothing_to_promote_there_is_no_text() {
 /// The limit `a` of a file that has these lines.
 fn limit(lines: &str) -> LimitSpec {
     let text = format!("{lines}\n[[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = [\"a\"]\n");
-    let loaded = parse("proxy.toml", &text, &|_| None, &Overrides::default());
-    let plan = loaded.unwrap_or_else(|problems| panic!("{text}\n{problems:?}")).plan;
+    let plan = plan(&text);
     plan.limits.iter().find(|limit| limit.name.as_str() == "a").map(|it| (**it).clone()).unwrap()
 }
 
