@@ -9,6 +9,7 @@
 //! - [`upstream`]: the API behind: connections, balancing, retries.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
+//! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding; [`text`]:
 //!   characters that mislead a reader, and blanks.
@@ -74,4 +75,5 @@ mod text;
 pub mod throttle;
 pub mod tls;
 pub mod upstream;
+mod wire;
 pub mod worker;

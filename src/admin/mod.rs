@@ -4,18 +4,18 @@
 mod access;
 mod answer;
 mod connections;
-mod families;
 mod history;
 mod limits;
 mod marks;
+mod metrics;
 mod page;
 mod process;
+mod prometheus;
 mod pulse;
 mod status;
 mod stream;
 #[cfg(test)]
 mod testing;
-mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,9 +31,9 @@ use tokio::sync::watch;
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
 use self::connections::AdminConnections;
 pub(crate) use self::connections::listen;
-use self::families::Scrape;
 use self::limits::LimitPath;
 use self::marks::Marks;
+use self::metrics::Scrape;
 use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
@@ -175,7 +175,7 @@ impl Admin {
     }
 
     fn metrics(&self) -> AdminResponse {
-        let page = families::page(&Scrape {
+        let page = metrics::page(&Scrape {
             total: self.process.metrics.total(),
             store: self.process.store.counters(),
             servers: self.process.store.cluster_servers(),
@@ -185,7 +185,7 @@ impl Admin {
             process: &self.process,
             published: &self.plan.borrow().clone(),
         });
-        answer(StatusCode::OK, HeaderValue::from_static(text::CONTENT_TYPE), page.into())
+        answer(StatusCode::OK, HeaderValue::from_static(prometheus::CONTENT_TYPE), page.into())
     }
 }
 

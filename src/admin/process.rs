@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::text::Page;
+use super::prometheus::Page;
 
 /// Clock ticks a second in `/proc`: the same on every Linux (`man 5 proc`, USER_HZ).
 const TICKS: f64 = 100.0;

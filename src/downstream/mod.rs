@@ -42,8 +42,8 @@ use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
 use crate::tls::server::Certificates;
-use crate::upstream::overhead::Overhead;
 use crate::upstream::trailers::TOO_LONG;
+use crate::wire::overhead::Overhead;
 
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);

@@ -20,8 +20,8 @@ use super::tls::ClientTransport;
 use super::watch::LINGER;
 use crate::observe::metrics::WorkerMetrics;
 use crate::proxy::client::{ClientConnection, Socket};
-use crate::upstream::budget::spend_on;
-use crate::upstream::write::poll_write_pieces;
+use crate::wire::budget::spend_on;
+use crate::wire::write::poll_write_pieces;
 
 /// The longest linger of an HTTP/2 connection. Each time its client sends something, the connection lingers
 /// for [`LINGER`] more.

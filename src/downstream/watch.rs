@@ -280,8 +280,8 @@ mod tests {
     use crate::proxy::Peer;
     use crate::proxy::client::{Phase, Socket};
     use crate::request::client::PeerAddress;
-    use crate::upstream::overhead::Overhead;
     use crate::upstream::times::testing::{IDLE, times_with};
+    use crate::wire::overhead::Overhead;
 
     /// A connection that spends the runtime's budget once, and then waits to be ended.
     #[derive(Default)]

@@ -17,7 +17,7 @@ use super::Exchange;
 use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
 use super::headers::answer::Framing;
-use super::headers::forwarded::{Origin, write_forwarded};
+use super::headers::x_forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, authenticates_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::refusal::Refusal;

@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::event_timeout::EventTimeout;
-use super::overhead::Overhead;
 use super::times::ClientTimes;
+use crate::wire::overhead::Overhead;
 
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.

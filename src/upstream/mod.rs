@@ -7,7 +7,6 @@
 
 pub(crate) mod balance;
 pub(crate) mod body;
-pub(crate) mod budget;
 mod connect;
 mod connection;
 mod deadline;
@@ -16,7 +15,6 @@ pub(crate) mod event_timeout;
 pub(crate) mod executor;
 pub mod health;
 mod kept_head;
-pub(crate) mod overhead;
 mod pool;
 mod queue;
 mod retry;
@@ -25,7 +23,6 @@ mod stream;
 pub(crate) mod times;
 pub(crate) mod trailers;
 mod wanted;
-pub(crate) mod write;
 
 use std::fmt;
 use std::io;

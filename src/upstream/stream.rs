@@ -12,8 +12,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::budget::spend_on;
-use super::write::poll_write_pieces;
+use crate::wire::budget::spend_on;
+use crate::wire::write::poll_write_pieces;
 
 /// The most bytes that are read before a response's head is complete. Interim responses (RFC 9110, 15.2)
 /// count too, since a server could send them without end.

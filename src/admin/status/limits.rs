@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Listed, Scene, listed, millis, rounded};
-use crate::admin::families;
+use crate::admin::metrics;
 use crate::limit::Mode;
 use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
@@ -53,7 +53,7 @@ impl Scene<'_> {
             OnStoreError::Allow => "allow",
             OnStoreError::Reject => "reject",
         };
-        let per_second = families::rate(algorithm).filter(|it| it.is_finite());
+        let per_second = metrics::rate(algorithm).filter(|it| it.is_finite());
         let mut limit = self.admin.limit(spec);
         limit["rate_per_second"] = per_second.into();
         limit["mode"] = mode.into();

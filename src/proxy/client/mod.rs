@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
-use super::headers::forwarded::Peer;
+use super::headers::x_forwarded::Peer;
 use crate::throttle::Permit;
-use crate::upstream::overhead::Overhead;
 use crate::upstream::{ConnectionLease, PrivateConnections};
+use crate::wire::overhead::Overhead;
 
 /// The server's side of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]

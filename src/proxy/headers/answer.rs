@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use smallvec::SmallVec;
 
-use super::forwarded::is_claim;
+use super::x_forwarded::is_claim;
 use super::{Seen, hop, invalid_name, listed};
 
 /// How clearly an answer says where its body ends.

@@ -8,7 +8,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
-use super::forwarded::{is_address, is_claim};
+use super::x_forwarded::{is_address, is_claim};
 use super::{Seen, listed, tokens};
 use crate::plan::{Plan, ServerSpec};
 use crate::request::name::are_alike;

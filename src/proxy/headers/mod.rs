@@ -3,9 +3,9 @@
 //! fields. This file has the rest, and [`Seen`], which tells which fields a message has.
 
 pub(super) mod answer;
-pub(super) mod forwarded;
 pub(super) mod hop;
 pub(super) mod quotas;
+pub(super) mod x_forwarded;
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap,
@@ -78,7 +78,7 @@ impl Seen {
             AUTHORIZATION | WWW_AUTHENTICATE => Self::AUTH,
             PROXY_AUTHENTICATE => Self(Self::AUTH.0 | Self::HOP.0),
             _ if hop::is_hop_by_hop(name) => Self::HOP,
-            _ if forwarded::is_claim(name) => Self::CLAIM,
+            _ if x_forwarded::is_claim(name) => Self::CLAIM,
             _ if grpc::is_timeout(name) => Self::GRPC_TIMEOUT,
             _ => Self(0),
         }
@@ -112,8 +112,8 @@ pub(super) fn strip_unforwarded(
     hop::remove_named(headers, seen, |name| hop::is_end_to_end(name, server));
     let trust = &server.trust;
     match client.peer_trusted {
-        true => forwarded::remove_twins(headers, seen, trust),
-        false => forwarded::remove_claims(headers, seen, trust),
+        true => x_forwarded::remove_twins(headers, seen, trust),
+        false => x_forwarded::remove_claims(headers, seen, trust),
     }
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

@@ -4,7 +4,8 @@
 //! for the address on its left. A stranger can only write to the left of the first trusted proxy's text.
 //! Nothing there may change how the rest is read.
 
-mod forwarded;
+mod rfc7239;
+mod x_forwarded_for;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -94,8 +95,10 @@ impl Trust {
             return Client { address: peer, via: Vec::new(), peer_trusted: false };
         }
         match &self.header {
-            ClientHeader::XForwardedFor => self.follow(peer, nearest_first(headers)),
-            ClientHeader::Forwarded => self.follow(peer, forwarded::nearest_first(headers)),
+            ClientHeader::XForwardedFor => {
+                self.follow(peer, x_forwarded_for::nearest_first(headers))
+            }
+            ClientHeader::Forwarded => self.follow(peer, rfc7239::nearest_first(headers)),
             ClientHeader::Single(name) => self.follow(peer, single(headers, name).into_iter()),
         }
     }
@@ -128,13 +131,6 @@ impl Trust {
         via.reverse();
         Client { address, via, peer_trusted: true }
     }
-}
-
-/// The addresses in `x-forwarded-for`, `None` for each unreadable element. An empty element is unreadable
-/// too: a proxy that did not know its client may have written it.
-fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
-    let lines = headers.get_all("x-forwarded-for").iter().rev();
-    lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',').map(address))
 }
 
 /// The address in a header that must come once. Of two such headers neither can be trusted.

@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 15] = [
     &["request"],
     &["clock"],
     &["limit", "tls"],
-    &["file", "percent", "text"],
+    &["file", "percent", "text", "wire"],
 ];
 
 /// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.

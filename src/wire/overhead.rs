@@ -63,7 +63,7 @@ impl Overhead {
     }
 
     /// All bytes that have come from the client.
-    pub(super) fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.read.get()
     }
 

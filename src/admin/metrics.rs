@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::process;
-use super::text::Page;
+use super::prometheus::Page;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::Rate;
