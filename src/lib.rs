@@ -5,6 +5,7 @@
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
+//! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
 //! - [`upstream`]: the API behind: connections, balancing, retries.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
@@ -66,6 +67,7 @@ pub mod observe;
 mod percent;
 pub mod plan;
 pub mod proxy;
+pub mod redis;
 pub mod reload;
 pub mod replay;
 pub mod request;

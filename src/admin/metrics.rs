@@ -14,7 +14,8 @@ use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::Rate;
 use crate::limit::time::Now;
 use crate::observe::metrics::{DECISIONS, Total};
-use crate::store::{ClusterServer, Counters};
+use crate::redis::ClusterServer;
+use crate::store::Counters;
 use crate::upstream::health::ServerState;
 use crate::worker::{Process, Published};
 

@@ -1,5 +1,5 @@
-//! Makes a connection to Redis: finds the server that decides, encrypts, and logs in. `redis::connection` calls
-//! this file for requests, `topology` for questions about slots, and `redisson::command` for operators.
+//! Makes a connection to Redis: finds the server that decides, encrypts, and logs in. `connection` calls this file
+//! for requests, `topology` for questions about hash slots, and the store for an operator's commands.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::error::CallError;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
-use crate::store::StoreError;
 use crate::tls::client::{self, ClientTlsSpec};
 
 /// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
@@ -25,7 +25,7 @@ const QUEUE: usize = 4_096;
 const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes connections to one Redis.
-pub(in crate::store) struct RedisConnector {
+pub(crate) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
     /// The sentinel that is asked first next time. Each search begins with another sentinel, because one that is
@@ -34,15 +34,15 @@ pub(in crate::store) struct RedisConnector {
 }
 
 /// A connection that is logged in.
-pub(in crate::store) struct OpenConnection {
-    pub(in crate::store) connection: MultiplexedConnection,
+pub(crate) struct OpenConnection {
+    pub(crate) connection: MultiplexedConnection,
     /// The task that reads and writes. It ends when the server closes the connection, also where nobody asks.
-    pub(in crate::store) driver: JoinHandle<()>,
+    pub(crate) driver: JoinHandle<()>,
 }
 
 impl RedisConnector {
     /// Makes the configuration for TLS. Further servers of a cluster share it: see [`RedisConnector::to`].
-    pub(in crate::store) fn new(location: &RedisLocation) -> Self {
+    pub(crate) fn new(location: &RedisLocation) -> Self {
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = location.tls.as_ref().and_then(|spec| {
             let config = client::config(spec, &[]).ok()?;
@@ -52,31 +52,28 @@ impl RedisConnector {
     }
 
     /// A connector for another server of the same cluster.
-    pub(in crate::store) fn to(&self, location: &RedisLocation) -> Self {
+    pub(crate) fn to(&self, location: &RedisLocation) -> Self {
         let (location, tls) = (location.clone(), self.tls.clone());
         Self { location, tls, sentinel: AtomicUsize::new(0) }
     }
 
     /// The server that decides now.
-    pub(in crate::store) async fn find(&self) -> Result<Endpoint, StoreError> {
+    pub(crate) async fn find(&self) -> Result<Endpoint, CallError> {
         match &self.location.topology {
             RedisTopology::Server(endpoint) => Ok(endpoint.clone()),
             RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await,
             // Each server of a cluster has a connector of its own, which does not come here.
-            RedisTopology::Cluster(_) => Err(StoreError::NotConnected),
+            RedisTopology::Cluster(_) => Err(CallError::NotConnected),
         }
     }
 
     /// Whether the server that decides may become another one.
-    pub(in crate::store) fn may_move(&self) -> bool {
+    pub(crate) fn may_move(&self) -> bool {
         matches!(self.location.topology, RedisTopology::Sentinel { .. })
     }
 
     /// Connects to the server that was found, and logs in. The caller bounds the time.
-    pub(in crate::store) async fn connect(
-        &self,
-        server: &Endpoint,
-    ) -> Result<OpenConnection, StoreError> {
+    pub(crate) async fn connect(&self, server: &Endpoint) -> Result<OpenConnection, CallError> {
         let OpenConnection { mut connection, driver } = self.open(server).await?;
         self.log_in(&mut connection).await?;
         if self.location.database != 0 {
@@ -86,7 +83,7 @@ impl RedisConnector {
             let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await?;
             // For some seconds after a failover a sentinel may name a server that is a replica now.
             if !matches!(role.first(), Some(redis::Value::BulkString(role)) if role == b"master") {
-                return Err(StoreError::NotMaster(server.clone()));
+                return Err(CallError::NotMaster(server.clone()));
             }
         }
         // Only `CLIENT LIST` shows this name. A user who may not set it is no problem.
@@ -97,16 +94,16 @@ impl RedisConnector {
     }
 
     /// Asks one sentinel after the other.
-    async fn master(&self, sentinels: &[Endpoint], name: &str) -> Result<Endpoint, StoreError> {
+    async fn master(&self, sentinels: &[Endpoint], name: &str) -> Result<Endpoint, CallError> {
         let first = self.sentinel.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
-        let mut failure = StoreError::NotConnected;
+        let mut failure = CallError::NotConnected;
         for place in (0..sentinels.len()).map(|n| (first + n) % sentinels.len()) {
             match timeout(SENTINEL_PATIENCE, self.ask(&sentinels[place], name)).await {
                 Ok(Ok(Some(server))) => return Ok(server),
                 // Another sentinel may know the name.
-                Ok(Ok(None)) => failure = StoreError::UnknownMaster(name.to_owned()),
-                Ok(Err(error)) => failure = StoreError::Redis(error),
-                Err(_) => failure = StoreError::TimedOut,
+                Ok(Ok(None)) => failure = CallError::UnknownMaster(name.to_owned()),
+                Ok(Err(error)) => failure = CallError::Redis(error),
+                Err(_) => failure = CallError::TimedOut,
             }
         }
         Err(failure)

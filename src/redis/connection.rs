@@ -17,12 +17,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{probe, run};
+use super::connect::{OpenConnection, RedisConnector};
+use super::error::CallError;
+use super::hash_slot::HashSlot;
+use super::health::jitter;
+use super::nodes::{RedisNode, RedisNodes};
+use super::program::Program;
 use crate::plan::Endpoint;
-use crate::store::nodes::{
-    HashSlot, OpenConnection, RedisConnector, RedisNode, RedisNodes, jitter,
-};
-use crate::store::{ProcessStore, StoreError};
 
 /// The time to connect and to log in. It may be long: few requests wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,18 +45,16 @@ const MASTER_CHECK: Duration = Duration::from_secs(1);
 /// is lost.
 const SECOND_SENTINEL: Duration = Duration::from_millis(100);
 
-/// The number of names that are tried for a probe's key. A server that has more than a few slots has at least
-/// one of these names in its slots.
-const MOST_NAMES: u32 = 10_000;
+/// The number of keys that are tried for a probe. A server that has more than a few hash slots has at least one of
+/// these keys in them.
+const MOST_KEYS: u32 = 10_000;
 
 /// The server to connect to.
 pub(super) struct RedisServer {
     pub(super) connector: RedisConnector,
     pub(super) node: Arc<RedisNode>,
     pub(super) nodes: Arc<RedisNodes>,
-    /// `store.prefix`.
-    pub(super) prefix: String,
-    pub(super) shared: Arc<ProcessStore>,
+    pub(super) program: Arc<Program>,
     /// The connections that the worker has made to any server.
     pub(super) made: Arc<watch::Sender<u64>>,
 }
@@ -66,6 +65,7 @@ pub(super) struct RedisConnection {
     /// The number of the present connection among all connections of the worker. 0 before the first one.
     number: Arc<AtomicU64>,
     node: Arc<RedisNode>,
+    program: Arc<Program>,
     is_in_cluster: bool,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -101,12 +101,13 @@ impl RedisConnection {
     /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
-        let node = Arc::clone(&server.node);
+        let (node, program) = (Arc::clone(&server.node), Arc::clone(&server.program));
         let is_in_cluster = server.nodes.is_cluster;
         let number = Arc::new(AtomicU64::new(0));
         let present = Arc::clone(&number);
         let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
-        Self { link, number, node, is_in_cluster, _keeper: AbortOnDropHandle::new(keeper) }
+        let _keeper = AbortOnDropHandle::new(keeper);
+        Self { link, number, node, program, is_in_cluster, _keeper }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -114,33 +115,33 @@ impl RedisConnection {
     }
 
     /// Sends one call and reads its answer by the deadline, which also bounds the wait for a connection. An
-    /// answer that `read` does not understand is a failure. `asking` is for a slot that moves to this server.
+    /// answer that `read` does not understand is a failure. `asking` is for a hash slot that moves to this server.
     pub(super) async fn call<T>(
         &self,
         call: &Cmd,
         asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, CallError> {
         let health = &self.node.health;
-        let phase = health.begin().ok_or(StoreError::Away)?;
+        let phase = health.begin().ok_or(CallError::Away)?;
         let began = Instant::now();
         if began >= deadline {
             // The time ran out before this call. That says nothing about this server.
-            return Err(StoreError::TimedOut);
+            return Err(CallError::TimedOut);
         }
         let result = timeout_at(deadline, async {
             let live = self.live().await?;
-            live.call(call, asking, read).await
+            live.call(&self.program, call, asking, read).await
         })
         .await
         .unwrap_or_else(|_| {
             if let Link::Ready(live) = &*self.link.borrow() {
                 live.failures.failed();
             }
-            Err(StoreError::TimedOut)
+            Err(CallError::TimedOut)
         });
-        if self.is_in_cluster && !matches!(result, Err(StoreError::NotConnected)) {
+        if self.is_in_cluster && !matches!(result, Err(CallError::NotConnected)) {
             health.counts.seconds.observe(began.elapsed());
         }
         match &result {
@@ -148,7 +149,7 @@ impl RedisConnection {
             Err(error) if !(self.is_in_cluster && error.is_redirection()) => {
                 health.counts.failed(error);
                 // The failed attempt to connect was counted when it failed.
-                if !matches!(error, StoreError::NotConnected) {
+                if !matches!(error, CallError::NotConnected) {
                     health.failed(phase, error);
                 }
             }
@@ -165,19 +166,19 @@ impl RedisConnection {
         asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, CallError> {
         let calling = async {
             // An answer does not put off the probe, which tells whether Redis can decide.
             let unnoted = Live { failures: Arc::default(), ..self.live().await? };
-            unnoted.call(call, asking, read).await
+            unnoted.call(&self.program, call, asking, read).await
         };
-        timeout_at(deadline, calling).await.map_err(|_| StoreError::TimedOut)?
+        timeout_at(deadline, calling).await.map_err(|_| CallError::TimedOut)?
     }
 
-    async fn live(&self) -> Result<Live, StoreError> {
+    async fn live(&self) -> Result<Live, CallError> {
         let known = |link: &Link| match link {
             Link::Ready(live) => Some(Ok(live.clone())),
-            Link::Broken => Some(Err(StoreError::NotConnected)),
+            Link::Broken => Some(Err(CallError::NotConnected)),
             Link::Connecting => None,
         };
         if let Some(link) = known(&self.link.borrow()) {
@@ -185,35 +186,36 @@ impl RedisConnection {
         }
         let mut link = self.link.clone();
         let link = link.wait_for(|link| known(link).is_some()).await;
-        link.ok().and_then(|link| known(&link)).unwrap_or(Err(StoreError::NotConnected))
+        link.ok().and_then(|link| known(&link)).unwrap_or(Err(CallError::NotConnected))
     }
 }
 
 impl Live {
     async fn call<T>(
         mut self,
+        program: &Program,
         call: &Cmd,
         asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<T, StoreError> {
-        match run(&mut self.connection, call, asking).await {
+    ) -> Result<T, CallError> {
+        match program.run(&mut self.connection, call, asking).await {
             Ok(value) => match read(value) {
                 Some(answer) => {
                     self.failures.healed();
                     Ok(answer)
                 }
-                None => Err(StoreError::Nonsense),
+                None => Err(CallError::Nonsense),
             },
             Err(error) => {
                 if error.is_unrecoverable_error() && self.failures.closed.swap(true, Relaxed) {
                     // All calls under way fail with the connection. Together they count as one failure.
-                    return Err(StoreError::NotConnected);
+                    return Err(CallError::NotConnected);
                 }
                 // A server that refuses writes was demoted: its name or its sentinels may lead elsewhere now.
                 if self.failures.closed.load(Relaxed) || error.code() == Some("READONLY") {
                     self.failures.broken.notify_one();
                 }
-                let error = StoreError::Redis(error);
+                let error = CallError::Redis(error);
                 if error.is_of_one_key() {
                     self.failures.refused_key.store(true, Relaxed);
                 }
@@ -244,15 +246,15 @@ impl RedisServer {
         let mut pause = FIRST_PAUSE;
         let mut phase = None;
         loop {
-            let turn = health.turn().await;
-            if phase.replace(turn.phase) != Some(turn.phase) {
+            let permit = health.permit_to_try().await;
+            if phase.replace(permit.phase) != Some(permit.phase) {
                 link.send_replace(Link::Connecting);
                 pause = FIRST_PAUSE;
             }
             match self.connect().await {
                 Ok((live, driver, server)) => {
                     let began = Instant::now();
-                    turn.succeeded();
+                    permit.succeeded();
                     if self.connector.may_move() {
                         health.connected_to(&server);
                     }
@@ -271,8 +273,8 @@ impl RedisServer {
                 Err(error) => {
                     link.send_replace(Link::Broken);
                     health.counts.failed(&error);
-                    let is_probe = turn.is_probe;
-                    turn.failed(&error);
+                    let is_probe = permit.is_probe;
+                    permit.failed(&error);
                     if is_probe {
                         continue;
                     }
@@ -284,53 +286,53 @@ impl RedisServer {
     }
 
     /// Makes a connection and tries it with a probe.
-    async fn connect(&self) -> Result<(Live, JoinHandle<()>, Endpoint), StoreError> {
+    async fn connect(&self) -> Result<(Live, JoinHandle<()>, Endpoint), CallError> {
         let server = self.connector.find().await?;
         let connecting = timeout(CONNECT_TIMEOUT, self.connector.connect(&server)).await;
         let OpenConnection { connection, driver } =
-            connecting.map_err(|_| StoreError::TimedOut)??;
+            connecting.map_err(|_| CallError::TimedOut)??;
         let live = Live { connection, failures: Arc::default() };
         match self.probe(&live).await {
             Ok(()) => Ok((live, driver, server)),
-            Err(error @ StoreError::Redis(_)) => {
+            Err(error @ CallError::Redis(_)) => {
                 let version = timeout(CONNECT_TIMEOUT, too_old(live.connection)).await;
-                Err(version.ok().flatten().map_or(error, StoreError::TooOld))
+                Err(version.ok().flatten().map_or(error, CallError::TooOld))
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn probe(&self, live: &Live) -> Result<(), StoreError> {
-        let Some(probe) = probe(&self.probe_name()) else { return Ok(()) };
+    async fn probe(&self, live: &Live) -> Result<(), CallError> {
+        let program = &self.program;
+        let Some(probe) = (program.probe)(&self.probe_key()) else { return Ok(()) };
+        let read = |answer| (program.is_decision)(&answer).then_some(());
         // A server that answers later than a request would wait cannot serve requests yet.
-        let command = probe.command();
-        let call = live.clone().call(&command, false, |answer| probe.read(&answer).map(|_| ()));
-        match timeout(self.shared.timeout(), call).await {
-            // The server works, and has other slots than before.
+        let call = live.clone().call(program, &probe, false, read);
+        match timeout(self.nodes.timeout(), call).await {
+            // The server works, and has other hash slots than before.
             Ok(Err(error)) if self.nodes.is_cluster && error.is_redirection() => {
                 self.nodes.has_changed();
                 Ok(())
             }
             Ok(result) => result,
-            Err(_) => Err(StoreError::TimedOut),
+            Err(_) => Err(CallError::TimedOut),
         }
     }
 
-    /// The name of a probe's key. The key lies in one of this server's slots.
-    fn probe_name(&self) -> String {
-        // No limit's key looks like this, because a limit's name is never empty.
-        let plain = format!("{}::probe", self.prefix);
+    /// The key of a probe, which lies in one of this server's hash slots.
+    fn probe_key(&self) -> String {
+        let plain = self.program.probe_key.clone();
         if !self.nodes.is_cluster {
             return plain;
         }
         let map = self.nodes.map();
-        let is_here = |name: &String| {
-            let owner = map.owner(HashSlot::of(name.as_bytes()));
+        let is_here = |key: &String| {
+            let owner = map.owner(HashSlot::of(key.as_bytes()));
             owner.is_some_and(|owner| owner.id == self.node.id)
         };
-        let mut names = (0..MOST_NAMES).map(|number| format!("{plain}:{number}"));
-        // A server without slots answers that another one has them.
-        names.find(is_here).unwrap_or(plain)
+        let mut keys = (0..MOST_KEYS).map(|number| format!("{plain}:{number}"));
+        // A server without hash slots answers that another one has them.
+        keys.find(is_here).unwrap_or(plain)
     }
 
     /// Returns when the connection is no longer to be used.

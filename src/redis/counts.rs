@@ -4,42 +4,42 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
+use super::error::CallError;
 use crate::observe::metrics::SharedHistogram;
-use crate::store::StoreError;
 
 /// The calls of all workers to one server.
 #[derive(Default)]
-pub(in crate::store) struct CallCounts {
-    pub(in crate::store) seconds: SharedHistogram,
+pub(crate) struct CallCounts {
+    pub(crate) seconds: SharedHistogram,
     errors: Mutex<ErrorCounts>,
 }
 
 #[derive(Default)]
 struct ErrorCounts {
     by_kind: BTreeMap<&'static str, u64>,
-    /// The last error for which Redis did not decide, until a log line names it.
-    last: Option<StoreError>,
+    /// The last error that says something about the server, until a log line names it.
+    last: Option<CallError>,
 }
 
 impl CallCounts {
     /// Counts a call that failed, or an attempt to connect.
-    pub(in crate::store) fn failed(&self, error: &StoreError) {
+    pub(crate) fn failed(&self, error: &CallError) {
         let Some(kind) = error.kind() else { return };
         let mut errors = self.errors.lock();
         *errors.by_kind.entry(kind).or_default() += 1;
-        // These are told of their limit, and say nothing about other requests.
-        if !matches!(error, StoreError::WrongType | StoreError::Unset | StoreError::Older) {
+        // The caller logs these, and they say nothing about other calls.
+        if !matches!(error, CallError::UnusableKey(_)) {
             errors.last = Some(error.clone());
         }
     }
 
     /// The last error since this was called before.
-    pub(super) fn take_last(&self) -> Option<StoreError> {
+    pub(super) fn take_last(&self) -> Option<CallError> {
         self.errors.lock().last.take()
     }
 
     /// Failed calls since the start, by the error's kind.
-    pub(in crate::store) fn errors(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn errors(&self) -> Vec<(&'static str, u64)> {
         self.errors.lock().by_kind.iter().map(|(kind, count)| (*kind, *count)).collect()
     }
 }

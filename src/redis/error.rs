@@ -1,26 +1,17 @@
-//! Why Redis did not decide, and what that says about its server.
+//! Why a call to Redis failed, what that says about the server, and what the operator can do.
 
-mod advice;
-mod words;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::words::{self, CLUSTER, IN_CLUSTER, refusal};
 use crate::plan::Endpoint;
 
-pub(super) use self::words::refusal;
-
-/// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
-/// goes back. Tokens of a call that Redis did not answer in time may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store is out of reach, and a limit rejects requests then")]
-pub struct Unavailable {
-    /// The index of that limit's claim among the claims that were given to [`Store::take`](super::Store::take).
-    pub by: usize,
-}
-
-/// Why Redis did not decide.
+/// Why a call to Redis failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum CallError {
     /// Redis counts as away. After several failures in a row it is not asked until a probe succeeds.
     #[error("it is out of reach")]
     Away,
@@ -39,7 +30,7 @@ pub enum StoreError {
     /// The server that the sentinels named is a replica.
     #[error("{0} is no master yet, or no longer")]
     NotMaster(Endpoint),
-    /// This number of the cluster's slots have no server.
+    /// This number of the cluster's hash slots have no server.
     #[error("{0} of the cluster's slots have no server")]
     NoServer(usize),
     /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
@@ -54,74 +45,93 @@ pub enum StoreError {
     /// Redis sent an answer that does not fit the question.
     #[error("an answer that is no decision")]
     Nonsense,
-    /// The key holds a value of another type than the bucket's.
-    #[error("the key holds a value of another type")]
-    WrongType,
-    /// Neither Redis nor `proxy.toml` has figures for the Redisson limiter.
-    #[error("the limiter has no figures")]
-    Unset,
-    /// A Redisson before 3.17 uses the limiter's keys, in a form that newer ones cannot use.
-    #[error("a Redisson before 3.17 uses the limiter")]
-    Older,
+    /// The value of the call's key cannot be used, such as one of another type. The caller says what is wrong with it.
+    #[error("{0}")]
+    UnusableKey(&'static str),
 }
 
-impl StoreError {
-    /// Whether the server works and refuses this key alone: the user has no right to the key or to what its
-    /// algorithm does, the keys of one call lie in different slots, the value has another type, the limiter has no
-    /// figures, or an older Redisson uses it. Other keys still work.
-    pub(super) fn is_of_one_key(&self) -> bool {
+impl CallError {
+    /// Whether the server works and refuses this key alone: the user has no right to the key or to a command of its
+    /// script, the keys of one call lie in different hash slots, or the value cannot be used. Other keys still work.
+    pub(crate) fn is_of_one_key(&self) -> bool {
         let Self::Redis(error) = self else {
-            return matches!(self, Self::WrongType | Self::Unset | Self::Older);
+            return matches!(self, Self::UnusableKey(_));
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
-            _ if self.is_of_one_slot() => true,
+            _ if self.is_of_one_hash_slot() => true,
             // NOPERM is also the answer where the user may not run a script. Then no key works.
             _ => words::is_no_right_to_key(error) || words::is_no_right_in_script(error),
         }
     }
 
-    /// Whether the server works, but the slot of this key has no server or moves.
-    pub(super) fn is_of_one_slot(&self) -> bool {
+    /// Whether the server works, but the hash slot of this key has no server or moves.
+    pub(crate) fn is_of_one_hash_slot(&self) -> bool {
         let Self::Redis(error) = self else { return false };
         let says = |words| error.detail().is_some_and(|detail| detail.contains(words));
         match error.code() {
             Some("CLUSTERDOWN") => says("slot not served"),
-            // While a slot moves, a script cannot write to a key that it has just emptied.
+            // While a hash slot moves, a script cannot write to a key that it has just emptied.
             Some("ERR") => says("non local key"),
             _ => false,
         }
     }
 
     /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
-    pub(super) fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Redis(error) => refusal(error).is_some() && !self.is_of_one_key(),
             _ => matches!(self, Self::TooOld(_) | Self::NoServer(_)),
         }
     }
 
-    /// Whether the server works, but another server has the slot or some of the keys in it.
-    pub(super) fn is_redirection(&self) -> bool {
+    /// Whether the server works, but another server has the hash slot or some of the keys in it.
+    pub(crate) fn is_redirection(&self) -> bool {
         use ServerErrorKind::{Ask, Moved, TryAgain};
         let Self::Redis(error) = self else { return false };
         matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
     }
 
-    /// Whether the user lacks a right that some algorithms need. The call has changed no bucket but lists.
-    pub(super) fn is_of_one_algorithm(&self) -> bool {
+    /// Whether the user may run scripts, but not all commands of this one. Other scripts, or other parts of this one,
+    /// may work.
+    pub(crate) fn is_no_right_in_script(&self) -> bool {
         matches!(self, Self::Redis(error) if words::is_no_right_in_script(error))
     }
 
-    /// Whether a call with one key may work: a slot moves, and one server has some of the call's keys and another one
-    /// has the others; or the user may not do what the algorithm of one of them needs.
-    pub(super) fn is_of_several_keys(&self) -> bool {
+    /// Whether a call with one of the keys may work: a hash slot moves, and one server has some of the call's keys and
+    /// another server has the others; or the user may not run a command that one of them needs.
+    pub(crate) fn is_of_several_keys(&self) -> bool {
         let Self::Redis(error) = self else { return false };
-        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) || self.is_of_one_algorithm()
+        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) || self.is_no_right_in_script()
+    }
+
+    /// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
+    pub(crate) fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::TimedOut => Some(
+                "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
+            ),
+            Self::Redis(error) if error.code() == Some("MOVED") => Some(IN_CLUSTER),
+            // The library writes before it reads, so the reason that Redis gives at once is lost.
+            Self::Redis(error) if is_cut_off(error) => Some(
+                "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
+                 above maxclients none at all",
+            ),
+            Self::Redis(error) => refusal(error)?.1,
+            Self::ClusterDown(_) => Some(CLUSTER),
+            Self::NoAddress(_) => {
+                Some("wait until that one has joined, or set its cluster-announce-ip")
+            }
+            Self::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
+            Self::UnknownMaster(_) => {
+                Some("compare the name in store.url with the answer to SENTINEL MASTERS")
+            }
+            _ => None,
+        }
     }
 
     /// The label of this error in metrics. `None` where Redis was not asked at all.
-    pub(super) fn kind(&self) -> Option<&'static str> {
+    pub(crate) fn kind(&self) -> Option<&'static str> {
         Some(match self {
             Self::Away => return None,
             Self::NotConnected => "connection",
@@ -136,9 +146,142 @@ impl StoreError {
             Self::NoServer(_) | Self::ClusterDown(_) | Self::NoAddress(_) => "cluster",
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",
-            Self::WrongType => "type",
-            Self::Unset => "unset",
-            Self::Older => "older",
+            Self::UnusableKey(_) => "type",
         })
+    }
+}
+
+type SharedCause = Arc<dyn Error + Send + Sync>;
+
+/// Whether the server closed the connection.
+fn is_cut_off(error: &RedisError) -> bool {
+    // The error's source is the library's shared pointer to the cause, and not the cause itself.
+    let source = error.source().and_then(|source| source.downcast_ref::<SharedCause>());
+    let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
+    matches!(
+        cause.map(io::Error::kind),
+        Some(
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::UnexpectedEof
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    fn error(line: &str) -> CallError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let Value::ServerError(error) = value else { panic!("{value:?}") };
+        CallError::Redis(RedisError::from(error))
+    }
+
+    #[test]
+    fn what_redis_says_is_told_in_its_words_and_with_what_to_do() {
+        for (line, told, advised) in [
+            ("NOAUTH Authentication required.", "NOAUTH Authentication required.", "password"),
+            ("WRONGPASS invalid password", "WRONGPASS invalid password", "the user `default`"),
+            (
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+                "remove it from store.url",
+            ),
+            (
+                "ERR This instance has cluster support disabled",
+                "ERR This instance has cluster support disabled",
+                "write redis:// in store.url",
+            ),
+            (
+                "ERR SELECT is not allowed in cluster mode",
+                "ERR SELECT is not allowed in cluster mode",
+                "redis-cluster://",
+            ),
+            ("ERR DB index is out of range", "ERR DB index is out of range", "`databases`"),
+            (
+                "ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-ADDR-BY-NAME' 'm' ",
+                "ERR unknown command 'SENTINEL'",
+                "no sentinel",
+            ),
+            (
+                "ERR unknown command `EVALSHA`, with args beginning with: `72aa`, `1`, ",
+                "ERR unknown command `EVALSHA`",
+                "redis-sentinel://",
+            ),
+            // Where AUTH has another name, an argument is the password.
+            (
+                "ERR unknown command 'AUTH', with args beginning with: 'hunter2' ",
+                "ERR unknown command 'AUTH'",
+                "",
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 72aa, on \
+                 @user_script:958.",
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "maxmemory",
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: 72aa, on \
+                 @user_script:958.",
+                "READONLY You can't write against a read only replica.",
+                "primary",
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL.",
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL.",
+                "SCRIPT KILL",
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                "NOREPLICAS Not enough good replicas to write.",
+                "min-replicas-to-write",
+            ),
+            (
+                "ERR The user executing the script can't run this command script: 72aa, on @user_script:958.",
+                "ERR The user executing the script can't run this command",
+                "allow this user the commands",
+            ),
+            // Redis 7.2 and later, and Valkey. They were cut off at the first "script:".
+            (
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command script: 72aa, on \
+                 @user_script:958.",
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: 72aa, on @user_script:958.",
+                "ERR ACL failure in script: No permissions to access a key",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: User a has no permissions to access the 'a script: b' key script: 72aa, \
+                 on @user_script:958.",
+                "ERR ACL failure in script: User a has no permissions to access the 'a script: b' key",
+                "allow this user the commands",
+            ),
+            (
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
+                "ERR ACL failure in script: User a has no permissions to run the 'zadd' command",
+                "allow this user the commands",
+            ),
+            ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),
+            ("ODD something", "ODD something", ""),
+        ] {
+            let error = error(line);
+            assert_eq!(error.to_string(), told);
+            assert!(error.help().unwrap_or_default().contains(advised), "{line}");
+            assert_eq!(error.help().is_none(), advised.is_empty(), "{line}");
+        }
+        for (kind, advised) in
+            [(io::ErrorKind::ConnectionReset, true), (io::ErrorKind::ConnectionRefused, false)]
+        {
+            let error = CallError::Redis(RedisError::from(io::Error::from(kind)));
+            assert_eq!(error.help().is_some_and(|help| help.contains("protected mode")), advised);
+        }
     }
 }

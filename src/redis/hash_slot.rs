@@ -1,26 +1,26 @@
-//! The hash slot of a key in a Redis cluster, and which server has which slot.
+//! The hash slot of a key in a Redis cluster, and which server has which hash slot.
 //!
 //! The source is the Redis cluster specification, sections "Key distribution model" and "Hash tags".
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
+use super::error::CallError;
 use crate::plan::Endpoint;
-use crate::store::StoreError;
 
 /// The number of hash slots of every cluster.
-pub(in crate::store) const SLOTS: u16 = 16_384;
+pub(crate) const HASH_SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The hash slot of a key. Without a cluster all keys are in slot 0.
+/// The hash slot of a key. Without a cluster all keys are in hash slot 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::store) struct HashSlot(pub(in crate::store) u16);
+pub(crate) struct HashSlot(pub(crate) u16);
 
 impl HashSlot {
-    /// The slot of this key in a cluster.
-    pub(in crate::store) fn of(key: &[u8]) -> Self {
-        Self(CRC.checksum(hash_tag(key)) % SLOTS)
+    /// The hash slot of this key in a cluster.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self(CRC.checksum(hash_tag(key)) % HASH_SLOTS)
     }
 }
 
@@ -35,19 +35,19 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 }
 
 /// Slots from the first number to the second, and the master that has them.
-pub(in crate::store) type SlotRange = (u16, u16, Endpoint);
+pub(crate) type HashSlotRange = (u16, u16, Endpoint);
 
 /// Reads the answer to `CLUSTER SLOTS`, which `asked` gave.
 ///
 /// # Errors
 /// Where it is no such answer, or names a server without its address.
-pub(in crate::store) fn read_slots(
+pub(crate) fn read_hash_slots(
     answer: &Value,
     asked: &Endpoint,
-) -> Result<Vec<SlotRange>, StoreError> {
-    let Value::Array(ranges) = answer else { return Err(StoreError::Nonsense) };
+) -> Result<Vec<HashSlotRange>, CallError> {
+    let Value::Array(ranges) = answer else { return Err(CallError::Nonsense) };
     let read = |range| {
-        let (first, last, host, port) = read_range(range).ok_or(StoreError::Nonsense)?;
+        let (first, last, host, port) = read_range(range).ok_or(CallError::Nonsense)?;
         let server = match host {
             // A server that does not know its own address yet is the one that was asked. Of another server with
             // this answer, nobody knows the address: it is just joining.
@@ -55,13 +55,13 @@ pub(in crate::store) fn read_slots(
             // The other servers are reached in the same way as the one that was asked.
             host => reached(host.unwrap_or_default(), port, asked),
         };
-        let server = server.ok_or_else(|| StoreError::NoAddress(asked.clone()))?;
+        let server = server.ok_or_else(|| CallError::NoAddress(asked.clone()))?;
         Ok((first, last, server))
     };
     ranges.iter().map(read).collect()
 }
 
-/// The slots, and the host and port of the server that has them. The host is `None` where the cluster does not say it.
+/// The hash slots, and the host and port of the server that has them. The host is `None` where the cluster does not say it.
 fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
@@ -74,12 +74,12 @@ fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
         Value::Nil => None,
         _ => return None,
     };
-    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
+    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < HASH_SLOTS);
     Some((slot(first)?, slot(last)?, host, u16::try_from(*port).ok()?))
 }
 
 /// Reads the address in a redirection, such as `10.0.0.4:6379`, which `asked` gave.
-pub(in crate::store) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
+pub(crate) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
     reached(host, port.parse().ok()?, asked)
 }
@@ -108,7 +108,7 @@ mod tests {
         Endpoint::Tcp { host: host.into(), port }
     }
 
-    /// The slots are what `CLUSTER KEYSLOT` answers.
+    /// The hash slots are what `CLUSTER KEYSLOT` answers.
     #[test]
     fn the_slot_of_a_key() {
         for (key, slot) in [
@@ -148,7 +148,7 @@ mod tests {
         let (int, text) = (Value::Int, |text: &str| Value::BulkString(text.into()));
         let node = |host: Value| Value::Array(vec![host, int(7_000), text("id")]);
         let range = |first, last, host| Value::Array(vec![int(first), int(last), node(host)]);
-        let read = |ranges: Vec<Value>| read_slots(&Value::Array(ranges), &at("a", 1));
+        let read = |ranges: Vec<Value>| read_hash_slots(&Value::Array(ranges), &at("a", 1));
         assert_eq!(
             read(vec![range(0, 99, text("b")), range(100, 16_383, Value::Nil)]).unwrap(),
             [(0, 99, at("b", 7_000)), (100, 16_383, at("a", 7_000))]
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(read(vec![]).unwrap(), []);
         for wrong in [range(0, 16_384, text("b")), range(-1, 5, text("b")), Value::Nil] {
             let read = read(vec![wrong.clone()]);
-            assert!(matches!(read, Err(StoreError::Nonsense)), "{wrong:?}");
+            assert!(matches!(read, Err(CallError::Nonsense)), "{wrong:?}");
         }
-        assert!(matches!(read_slots(&Value::Okay, &at("a", 1)), Err(StoreError::Nonsense)));
+        assert!(matches!(read_hash_slots(&Value::Okay, &at("a", 1)), Err(CallError::Nonsense)));
     }
 
     /// A server that is just joining was taken for one at the host of the server that named it.
@@ -180,10 +180,10 @@ mod tests {
                 Value::Array(vec![Value::Int(0), Value::Int(16_383), master])
             };
             let answer = Value::Array(vec![range(host.clone(), port)]);
-            let read = read_slots(&answer, &asked);
+            let read = read_hash_slots(&answer, &asked);
             match expected {
                 Some(server) => assert_eq!(read.unwrap(), [(0, 16_383, server)], "{host:?}:{port}"),
-                None => assert!(matches!(read, Err(StoreError::NoAddress(_))), "{host:?}:{port}"),
+                None => assert!(matches!(read, Err(CallError::NoAddress(_))), "{host:?}:{port}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Failures of background calls: those that announce this process, and those that read overrides.
+//! Which failures of a call that is made again and again in the background are logged.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ const SILENCE: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The failures of one such call.
-pub(super) struct Setbacks {
-    told: Seldom<()>,
+pub(crate) struct LastingFailures {
+    lines: Seldom<()>,
     since: Option<Instant>,
 }
 
-impl Setbacks {
-    pub(super) fn new() -> Self {
-        Self { told: Seldom::new(SILENCE), since: None }
+impl LastingFailures {
+    pub(crate) fn new() -> Self {
+        Self { lines: Seldom::new(SILENCE), since: None }
     }
 
     /// The call succeeded.
-    pub(super) fn ended(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.since = None;
     }
 
     /// The call failed at `now`. `is_up` says whether its server decides for requests. Returns whether the
     /// failure is to be logged.
-    pub(super) fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
+    pub(crate) fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
         if !is_up {
             self.since = None;
             return false;
         }
         let since = *self.since.get_or_insert(now);
-        now.duration_since(since) >= PATIENCE && self.told.is_due(())
+        now.duration_since(since) >= PATIENCE && self.lines.is_due(())
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_what_lasts_while_the_server_decides_is_news() {
-        let (mut setbacks, begin) = (Setbacks::new(), Instant::now());
+        let (mut failures, begin) = (LastingFailures::new(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         for (seconds, is_up, is_news) in [
             (0, true, false),
@@ -58,7 +58,7 @@ mod tests {
             (7, true, true),
             (8, true, false),
         ] {
-            assert_eq!(setbacks.is_news(is_up, after(seconds)), is_news, "{seconds}");
+            assert_eq!(failures.is_news(is_up, after(seconds)), is_news, "{seconds}");
         }
     }
 }

@@ -1,60 +1,53 @@
-//! The servers that hold buckets, and which of them has which `slot`, for all workers of a process.
+//! The servers, and which of them has which hash slot, for all workers of a process.
 //!
-//! Without a cluster one server has the one slot that there is. In a cluster `topology` asks for the slots'
-//! owners and writes them here. Between two such answers a server's redirection corrects a single slot.
-//! `redis::router` asks here for the server of a key, and `order` asks whether that server decides. `health`
-//! has the state of each server, and `counts` its calls for metrics. `connect` finds a server and logs in.
-
-mod connect;
-mod counts;
-mod health;
-mod slot;
-mod topology;
+//! Without a cluster one server has the one hash slot that there is. In a cluster `topology` asks for the hash slots'
+//! owners and writes them here. Between two such answers a server's redirection corrects a single hash slot. `router`
+//! asks here for the server of a key. `health` has the state of each server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub(super) use self::connect::{OpenConnection, RedisConnector};
-pub(super) use self::health::{RedisHealth, jitter};
-pub(super) use self::slot::{HashSlot, read_address};
-use self::slot::{SLOTS, SlotRange};
-pub(super) use self::topology::{keep_map, server_of};
+use super::connect::RedisConnector;
+use super::hash_slot::{HASH_SLOTS, HashSlot, HashSlotRange};
+use super::health::RedisHealth;
 use crate::observe::metrics::Histogram;
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 
-/// The time between two log lines about slots that moved: a resharding moves slots for minutes.
+/// The time between two log lines about hash slots that moved: a resharding moves hash slots for minutes.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
-pub(super) struct RedisNodes {
-    pub(super) location: RedisLocation,
+pub(crate) struct RedisNodes {
+    pub(crate) location: RedisLocation,
     /// What the connectors of all servers are made of.
-    pub(super) connector: RedisConnector,
-    /// The one server's health. In a cluster: whether its slots have servers.
-    pub(super) health: Arc<RedisHealth>,
-    map: watch::Sender<SlotMap>,
-    pub(super) is_cluster: bool,
+    pub(crate) connector: RedisConnector,
+    /// The one server's health. In a cluster: whether its hash slots have servers.
+    pub(crate) health: Arc<RedisHealth>,
+    map: watch::Sender<HashSlotMap>,
+    pub(crate) is_cluster: bool,
+    /// The most microseconds for one call.
+    timeout: AtomicU64,
     /// Whether the map is known to be out of date.
     is_stale: AtomicBool,
-    /// How many slots moved and were not logged yet, by the old and the new server.
-    untold: Mutex<BTreeMap<(String, String), usize>>,
+    /// How many hash slots moved since the last log line, by the old and the new server.
+    moves: Mutex<BTreeMap<(String, String), usize>>,
     lines: Seldom<()>,
 }
 
 /// One server.
-pub(super) struct RedisNode {
+pub(crate) struct RedisNode {
     /// No other server ever gets the same number.
-    pub(super) id: usize,
-    pub(super) location: RedisLocation,
-    pub(super) health: Arc<RedisHealth>,
+    pub(crate) id: usize,
+    pub(crate) location: RedisLocation,
+    pub(crate) health: Arc<RedisHealth>,
 }
 
 /// A server of a cluster, for metrics.
@@ -72,35 +65,35 @@ pub struct ClusterServer {
     pub(crate) errors: Vec<(&'static str, u64)>,
 }
 
-/// Which server has which slot.
+/// Which server has which hash slot.
 #[derive(Default)]
-pub(super) struct SlotMap {
-    /// The servers that have slots, and those that were named since all slots were read.
+pub(crate) struct HashSlotMap {
+    /// The servers that have hash slots, and those that were named since all hash slots were read.
     nodes: Vec<Arc<RedisNode>>,
     /// How many servers there have been.
     count: usize,
-    /// For each slot its server. Empty until it is known.
+    /// For each hash slot its server. Empty until it is known.
     owners: Vec<Option<Arc<RedisNode>>>,
     /// The servers could not be found, and the search goes on.
     is_missing: bool,
 }
 
-impl SlotMap {
-    /// The server that has a slot. `None` where no server has it, or where that is not known yet.
-    pub(super) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
+impl HashSlotMap {
+    /// The server that has a hash slot. `None` where no server has it, or where that is not known yet.
+    pub(crate) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
         self.owners.get(usize::from(slot.0))?.as_ref()
     }
 
-    /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
-    pub(super) fn is_sought(&self) -> bool {
+    /// Whether the owners of the hash slots are not known yet, and no attempt to find them has failed.
+    pub(crate) fn is_sought(&self) -> bool {
         self.owners.is_empty() && !self.is_missing
     }
 
-    /// The servers that have slots.
-    pub(super) fn owners(&self) -> Vec<Arc<RedisNode>> {
+    /// The servers that have hash slots.
+    pub(crate) fn owners(&self) -> Vec<Arc<RedisNode>> {
         let mut owners: Vec<Arc<RedisNode>> = Vec::new();
         for node in self.owners.iter().flatten() {
-            // Neighbouring slots mostly have the same server, which is then the last one.
+            // Neighbouring hash slots mostly have the same server, which is then the last one.
             if !owners.iter().rev().any(|owner| Arc::ptr_eq(owner, node)) {
                 owners.push(Arc::clone(node));
             }
@@ -111,10 +104,10 @@ impl SlotMap {
 
 impl RedisNodes {
     /// The servers of this location. Each counts as up until calls fail.
-    pub(super) fn new(location: &RedisLocation) -> Self {
+    pub(crate) fn new(location: &RedisLocation) -> Self {
         let health = Arc::new(RedisHealth::new(location.to_string()));
         let is_cluster = matches!(location.topology, RedisTopology::Cluster(_));
-        let mut map = SlotMap::default();
+        let mut map = HashSlotMap::default();
         if !is_cluster {
             let (location, health) = (location.clone(), Arc::clone(&health));
             let node = Arc::new(RedisNode { id: 0, location, health });
@@ -127,22 +120,33 @@ impl RedisNodes {
             health,
             map: watch::Sender::new(map),
             is_cluster,
+            timeout: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
-            untold: Mutex::default(),
+            moves: Mutex::default(),
             lines: Seldom::new(LINE_PAUSE),
         }
     }
 
-    pub(super) fn map(&self) -> watch::Ref<'_, SlotMap> {
+    /// The most time for one call.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        self.timeout.store(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn map(&self) -> watch::Ref<'_, HashSlotMap> {
         self.map.borrow()
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<SlotMap> {
+    pub(crate) fn watch(&self) -> watch::Receiver<HashSlotMap> {
         self.map.subscribe()
     }
 
-    /// Whether the server that has this slot decides.
-    pub(super) fn is_up(&self, slot: HashSlot) -> bool {
+    /// Whether the server that has this hash slot decides.
+    pub(crate) fn is_up(&self, slot: HashSlot) -> bool {
         let map = self.map();
         match map.owner(slot) {
             Some(node) => node.health.is_up(),
@@ -150,33 +154,33 @@ impl RedisNodes {
         }
     }
 
-    /// The health of the server that has this slot.
-    pub(super) fn health_of(&self, slot: HashSlot) -> Arc<RedisHealth> {
+    /// The health of the server that has this hash slot.
+    pub(crate) fn health_of(&self, slot: HashSlot) -> Arc<RedisHealth> {
         Arc::clone(self.map().owner(slot).map_or(&self.health, |node| &node.health))
     }
 
-    /// Whether a server that has slots is away.
-    pub(super) fn is_any_away(&self) -> bool {
+    /// Whether a server that has hash slots is away.
+    pub(crate) fn is_any_away(&self) -> bool {
         self.map().owners().iter().any(|node| !node.health.is_up())
     }
 
-    /// Notes that a server has other slots than the map says.
-    pub(super) fn has_changed(&self) {
+    /// Notes that a server has other hash slots than the map says.
+    pub(crate) fn has_changed(&self) {
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
     /// Whether a server has said since the last question that the map is not right.
-    pub(super) fn was_stale(&self) -> bool {
+    pub(crate) fn was_stale(&self) -> bool {
         self.is_stale.swap(false, Ordering::Relaxed)
     }
 
     /// The servers could not be found.
-    pub(super) fn missing(&self) {
+    pub(crate) fn missing(&self) {
         self.map.send_modify(|map| map.is_missing = true);
     }
 
-    /// A server says that another one has this slot.
-    pub(super) fn moved(&self, slot: HashSlot, to: &Endpoint) {
+    /// A server says that another one has this hash slot.
+    pub(crate) fn moved(&self, slot: HashSlot, to: &Endpoint) {
         self.has_changed();
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
@@ -191,7 +195,7 @@ impl RedisNodes {
     }
 
     /// A server that was named by another one, perhaps for the first time.
-    pub(super) fn named(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
+    pub(crate) fn named(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
         let mut found = None;
         self.map.send_if_modified(|map| {
             found = Some(self.node(map, endpoint));
@@ -200,9 +204,9 @@ impl RedisNodes {
         found
     }
 
-    /// Writes what a server says about all slots. Returns how many slots have no server.
-    pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(SLOTS)];
+    /// Writes what a server says about all hash slots. Returns how many hash slots have no server.
+    pub(crate) fn replace(&self, ranges: &[HashSlotRange]) -> usize {
+        let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(HASH_SLOTS)];
         for (first, last, endpoint) in ranges {
             let node = self.named(endpoint);
             for slot in *first..=*last {
@@ -230,11 +234,11 @@ impl RedisNodes {
         // Other servers have what these servers had: their outage ends.
         gone.iter().for_each(|node| node.health.replaced());
         self.forget_others();
-        self.tell_moves(is_failover);
+        self.log_moves(is_failover);
         uncovered
     }
 
-    /// Forgets servers that have no slots. Their counts of requests without Redis go to the cluster.
+    /// Forgets servers that have no hash slots. Their counts of requests without Redis go to the cluster.
     fn forget_others(&self) {
         self.map.send_if_modified(|map| {
             let owners = map.owners();
@@ -249,7 +253,7 @@ impl RedisNodes {
         });
     }
 
-    fn node(&self, map: &mut SlotMap, endpoint: &Endpoint) -> Arc<RedisNode> {
+    fn node(&self, map: &mut HashSlotMap, endpoint: &Endpoint) -> Arc<RedisNode> {
         let is_it = |node: &&Arc<RedisNode>| {
             node.location.topology == RedisTopology::Server(endpoint.clone())
         };
@@ -266,12 +270,12 @@ impl RedisNodes {
 
     fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
         let from = from.map_or("no server", |node| node.health.server()).to_owned();
-        *self.untold.lock().entry((from, to.health.server().to_owned())).or_default() += 1;
+        *self.moves.lock().entry((from, to.health.server().to_owned())).or_default() += 1;
     }
 
-    /// Logs the slots that moved since the last such line. During a resharding a line comes from time to time.
-    fn tell_moves(&self, is_failover: bool) {
-        let mut moved = self.untold.lock();
+    /// Logs the hash slots that moved since the last such line. During a resharding a line comes from time to time.
+    fn log_moves(&self, is_failover: bool) {
+        let mut moved = self.moves.lock();
         if moved.is_empty() || !self.lines.is_due(()) && !is_failover {
             return;
         }
@@ -286,31 +290,31 @@ impl RedisNodes {
     }
 
     /// Logs requests that were decided without Redis outside an outage.
-    pub(super) fn tell_missed(&self) {
-        self.all().iter().for_each(|health| health.tell_missed());
+    pub(crate) fn log_missed(&self) {
+        self.all().iter().for_each(|health| health.log_missed());
     }
 
     /// Whether all servers answer.
-    pub(super) fn are_up(&self) -> bool {
+    pub(crate) fn are_up(&self) -> bool {
         self.health.is_up() && !self.is_any_away()
     }
 
     /// The requests of all servers on which `on_store_error` decided, and those that it refused.
-    pub(super) fn without(&self) -> (u64, u64) {
+    pub(crate) fn without(&self) -> (u64, u64) {
         let each = self.all().into_iter().map(|health| health.without());
         each.fold((0, 0), |sum, (decided, refused)| (sum.0 + decided, sum.1 + refused))
     }
 
     /// How long all servers have been up, or one of them has been away.
-    pub(super) fn phase_age(&self) -> Duration {
+    pub(crate) fn phase_age(&self) -> Duration {
         let (all, is_up) = (self.all(), self.are_up());
         let of = |up| all.iter().filter(move |it| it.is_up() == up).map(|it| it.phase_age());
         let age = if is_up { of(true).min() } else { of(false).max() };
         age.unwrap_or_default()
     }
 
-    /// The servers of a cluster that have slots. Empty without a cluster.
-    pub(super) fn cluster_servers(&self) -> Vec<ClusterServer> {
+    /// The servers of a cluster that have hash slots. Empty without a cluster.
+    pub(crate) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
         let server = |health: &RedisHealth| ClusterServer {
             name: health.server().to_owned(),
@@ -320,7 +324,7 @@ impl RedisNodes {
             errors: health.counts.errors(),
         };
         let of_owners = owners.iter().map(|node| server(&node.health));
-        // If some slots have no server, the list has one more entry: the whole cluster, as a server that is away.
+        // If some hash slots have no server, the list has one more entry: the whole cluster, as a server that is away.
         let is_whole = !self.is_cluster || self.health.is_up();
         let whole = (!is_whole).then(|| server(&self.health));
         of_owners.chain(whole).collect()
@@ -349,15 +353,15 @@ mod tests {
     fn servers_that_left_are_forgotten_and_what_was_counted_stays() {
         let url: RedisUrl = "redis-cluster://10.0.0.1:1".parse().unwrap();
         let nodes = RedisNodes::new(&url.location);
-        let half = SLOTS / 2;
+        let half = HASH_SLOTS / 2;
         for port in 1..10 {
-            nodes.replace(&[(0, half - 1, at(port)), (half, SLOTS - 1, at(100))]);
+            nodes.replace(&[(0, half - 1, at(port)), (half, HASH_SLOTS - 1, at(100))]);
             nodes.health_of(HashSlot(0)).decided_without();
             nodes.health_of(HashSlot(half)).refused_without();
             nodes.named(&at(200));
             assert_eq!(nodes.without(), (u64::from(port), u64::from(port)));
         }
-        nodes.replace(&[(0, SLOTS - 1, at(100))]);
+        nodes.replace(&[(0, HASH_SLOTS - 1, at(100))]);
         assert_eq!(nodes.without(), (9, 9));
         assert_eq!(nodes.all().len(), 2, "one server, and the cluster as a whole");
         assert_eq!(nodes.map().owner(HashSlot(0)).unwrap().id, nodes.map().owners()[0].id);

@@ -1,8 +1,7 @@
-//! One worker's way to the server that has a key's slot: its connections, and what happens where a server
-//! says that another one has the slot.
+//! One worker's way to the server that has a key's hash slot: its connections, and what happens where a server
+//! says that another one has the hash slot.
 //!
-//! `queue`, `redisson`, `overrides` and `processes` send their calls here. The redirections
-//! follow the Redis cluster specification, section "MOVED Redirection" and the sections after it.
+//! All calls of a worker go through here. The redirections follow the Redis cluster specification, section "MOVED Redirection" and the sections after it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,11 +15,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{RedisConnection, RedisServer};
+use super::error::CallError;
+use super::hash_slot::{HashSlot, read_address};
+use super::nodes::{RedisNode, RedisNodes};
+use super::program::Program;
 use crate::plan::RedisTopology;
-use crate::store::nodes::{HashSlot, RedisNode, RedisNodes, read_address};
-use crate::store::{ProcessStore, StoreError};
 
-/// The most redirections of one call. Servers that disagree about a slot send a call to and fro.
+/// The most redirections of one call. Servers that disagree about a hash slot send a call to and fro.
 const MOST_REDIRECTIONS: usize = 5;
 
 /// The pause before a call follows one more redirection than usual.
@@ -36,10 +37,9 @@ enum CallKind {
 }
 
 /// One worker's connections.
-pub(super) struct Router {
-    pub(super) nodes: Arc<RedisNodes>,
-    prefix: String,
-    shared: Arc<ProcessStore>,
+pub(crate) struct Router {
+    pub(crate) nodes: Arc<RedisNodes>,
+    program: Arc<Program>,
     /// By [`RedisNode::id`].
     connections: Mutex<HashMap<usize, Arc<RedisConnection>>>,
     /// The number of connections that were made so far.
@@ -48,18 +48,14 @@ pub(super) struct Router {
 
 impl Router {
     /// Begins to connect. Must be called within the worker's runtime.
-    pub(super) fn new(
-        nodes: Arc<RedisNodes>,
-        prefix: &str,
-        shared: Arc<ProcessStore>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(nodes: Arc<RedisNodes>, program: Program) -> Arc<Self> {
         let (connections, made) = (Mutex::default(), Arc::new(watch::Sender::new(0)));
-        let router = Arc::new(Self { nodes, prefix: prefix.to_owned(), shared, connections, made });
+        let router = Arc::new(Self { nodes, program: Arc::new(program), connections, made });
         router.connect();
         router
     }
 
-    /// Connects to the servers that have slots, and drops the connections to all others.
+    /// Connects to the servers that have hash slots, and drops the connections to all others.
     fn connect(&self) {
         let owners = self.nodes.map().owners();
         for node in &owners {
@@ -70,7 +66,7 @@ impl Router {
     }
 
     /// Connects to the servers of a cluster as they come and go.
-    pub(super) fn keep_connected(self: &Arc<Self>) -> Option<AbortOnDropHandle<()>> {
+    pub(crate) fn keep_connected(self: &Arc<Self>) -> Option<AbortOnDropHandle<()>> {
         let router = Arc::downgrade(self);
         let mut map = self.nodes.watch();
         let keeping = async move {
@@ -82,12 +78,12 @@ impl Router {
         self.nodes.is_cluster.then(|| AbortOnDropHandle::new(tokio::spawn(keeping)))
     }
 
-    pub(super) fn slot(&self, key: &[u8]) -> HashSlot {
+    pub(crate) fn hash_slot(&self, key: &[u8]) -> HashSlot {
         if self.nodes.is_cluster { HashSlot::of(key) } else { HashSlot::default() }
     }
 
-    /// Waits until each server that has slots counts as away.
-    pub(super) async fn gone(&self) {
+    /// Waits until each server that has hash slots counts as away.
+    async fn gone(&self) {
         let mut map = self.nodes.watch();
         // An error means that the servers will never be known.
         let owners = map.wait_for(|map| !map.is_sought()).await.map(|map| map.owners());
@@ -96,8 +92,18 @@ impl Router {
         }
     }
 
-    /// The number of the connection to the server that has this slot. `None` where that server is away.
-    pub(super) fn connection_number(&self, slot: HashSlot) -> Option<u64> {
+    /// Waits until there is a connection, or until it is known that the servers are away.
+    pub(crate) async fn connected(&self) {
+        let mut made = self.connects();
+        tokio::select! {
+            // An error means that no connection will be made any more.
+            _ = made.wait_for(|made| *made > 0) => {}
+            () = self.gone() => {}
+        }
+    }
+
+    /// The number of the connection to the server that has this hash slot. `None` where that server is away.
+    pub(crate) fn connection_number(&self, slot: HashSlot) -> Option<u64> {
         let map = self.nodes.map();
         let Some(node) = map.owner(slot) else { return map.is_sought().then_some(0) };
         let connections = self.connections.lock();
@@ -106,32 +112,36 @@ impl Router {
     }
 
     /// Tells of each connection that is made from now on.
-    pub(super) fn connects(&self) -> watch::Receiver<u64> {
+    pub(crate) fn connects(&self) -> watch::Receiver<u64> {
         self.made.subscribe()
     }
 
-    /// Sends one call to the server that has this slot and reads its answer by the deadline, which also bounds
+    /// Sends one call to the server that has this hash slot and reads its answer by the deadline, which also bounds
     /// the wait for a connection. An answer that `read` does not understand is a failure.
-    pub(super) async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         slot: HashSlot,
         call: &Cmd,
         read: impl FnMut(Value) -> Option<T>,
         deadline: Instant,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, CallError> {
         self.send(CallKind::Awaited, slot, call, read, deadline).await
     }
 
     /// Like [`Router::call`], for a call that no request waits for: its failure says nothing about whether
     /// Redis can decide.
-    pub(super) async fn try_call<T>(
+    pub(crate) async fn try_call<T>(
         &self,
         slot: HashSlot,
         call: &Cmd,
         read: impl FnMut(Value) -> Option<T>,
-    ) -> Result<T, StoreError> {
-        let deadline = Instant::now() + self.shared.timeout();
-        self.send(CallKind::Tried, slot, call, read, deadline).await
+    ) -> Result<T, CallError> {
+        self.send(CallKind::Tried, slot, call, read, self.deadline()).await
+    }
+
+    /// The time by which a call that begins now must be answered.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.nodes.timeout()
     }
 
     async fn send<T>(
@@ -141,7 +151,7 @@ impl Router {
         call: &Cmd,
         mut read: impl FnMut(Value) -> Option<T>,
         deadline: Instant,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, CallError> {
         let mut node = self.owner(slot, deadline).await?;
         let mut asking = false;
         for redirection in 1.. {
@@ -150,7 +160,7 @@ impl Router {
                 CallKind::Awaited => connection.call(call, asking, &mut read, deadline).await,
                 CallKind::Tried => connection.try_call(call, asking, &mut read, deadline).await,
             };
-            let Err(StoreError::Redis(error)) = &result else { return result };
+            let Err(CallError::Redis(error)) = &result else { return result };
             let moved = match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => true,
                 ErrorKind::Server(ServerErrorKind::Ask) => false,
@@ -164,34 +174,34 @@ impl Router {
             }
             if redirection > MOST_REDIRECTIONS || Instant::now() >= deadline {
                 if kind == CallKind::Awaited {
-                    node.health.counts.failed(&StoreError::Redis(error.clone()));
+                    node.health.counts.failed(&CallError::Redis(error.clone()));
                 }
                 return result;
             }
             asking = !moved;
-            // A slot that has moved is noted, one that is about to move is not.
+            // A hash slot that has moved is noted, one that is about to move is not.
             if moved {
                 self.nodes.moved(slot, &named);
             }
-            node = self.nodes.named(&named).ok_or(StoreError::NotConnected)?;
+            node = self.nodes.named(&named).ok_or(CallError::NotConnected)?;
         }
-        Err(StoreError::NotConnected)
+        Err(CallError::NotConnected)
     }
 
-    /// Counts an error of a key in this slot.
-    pub(super) fn count_error(&self, slot: HashSlot, error: &StoreError) {
+    /// Counts an error of a key in this hash slot.
+    pub(crate) fn count_error(&self, slot: HashSlot, error: &CallError) {
         self.nodes.health_of(slot).counts.failed(error);
     }
 
     /// Waits until the servers are known.
-    async fn owner(&self, slot: HashSlot, deadline: Instant) -> Result<Arc<RedisNode>, StoreError> {
+    async fn owner(&self, slot: HashSlot, deadline: Instant) -> Result<Arc<RedisNode>, CallError> {
         if let Some(node) = self.nodes.map().owner(slot) {
             return Ok(Arc::clone(node));
         }
         let mut map = self.nodes.watch();
         let known = timeout_at(deadline, map.wait_for(|map| !map.is_sought())).await;
-        let map = known.map_err(|_| StoreError::TimedOut)?.map_err(|_| StoreError::NotConnected)?;
-        map.owner(slot).cloned().ok_or(StoreError::NotConnected)
+        let map = known.map_err(|_| CallError::TimedOut)?.map_err(|_| CallError::NotConnected)?;
+        map.owner(slot).cloned().ok_or(CallError::NotConnected)
     }
 
     fn connection(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
@@ -204,8 +214,7 @@ impl Router {
             connector: self.nodes.connector.to(&node.location),
             node: Arc::clone(node),
             nodes: Arc::clone(&self.nodes),
-            prefix: self.prefix.clone(),
-            shared: Arc::clone(&self.shared),
+            program: Arc::clone(&self.program),
             made: Arc::clone(&self.made),
         }))
     }
@@ -214,39 +223,33 @@ impl Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{KeyDisplay, RedisUrl, StoreLocation, StoreSpec};
-    use crate::store::Store;
+    use crate::plan::RedisUrl;
+
+    /// A router to where nothing listens.
+    fn away() -> Arc<Router> {
+        let location = "redis://127.0.0.1:1".parse::<RedisUrl>().unwrap().location;
+        let nodes = Arc::new(RedisNodes::new(&location));
+        nodes.set_timeout(Duration::from_millis(50));
+        let (probe_key, is_decision) = ("probe".into(), |_: &Value| true);
+        Router::new(nodes, Program { scripts: Vec::new(), probe_key, probe: |_| None, is_decision })
+    }
 
     /// A regression: only calls were counted, and nothing is called before there is a connection.
     #[tokio::test(start_paused = true)]
     async fn attempts_to_connect_that_fail_are_counted_by_their_reason() {
-        let location = "redis://127.0.0.1:1".parse::<RedisUrl>().unwrap().location;
-        let location = StoreLocation::Redis(Box::new(location));
-        let spec = StoreSpec { location, ..StoreSpec::default() };
-        let shared = ProcessStore::new(&spec);
-        let _store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        while shared.counters().redis_up == Some(true) {
-            sleep(Duration::from_millis(10)).await;
-        }
-        let errors = shared.errors();
+        let router = away();
+        router.gone().await;
+        let errors = router.nodes.health.counts.errors();
         assert!(matches!(errors[..], [("connection", 3..)]), "{errors:?}");
     }
 
     /// A regression: an operator's question about a bucket waited for a connection for two seconds.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_connection_to_a_redis_that_is_known_to_be_away() {
-        // Nothing listens there.
-        let location = "redis://127.0.0.1:1".parse::<RedisUrl>().unwrap().location;
-        let location = StoreLocation::Redis(Box::new(location));
-        let timeout = Duration::from_millis(50);
-        let spec = StoreSpec { location, timeout, max_keys: 10, ..StoreSpec::default() };
-        let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        while shared.counters().redis_up == Some(true) {
-            sleep(Duration::from_millis(10)).await;
-        }
+        let router = away();
+        router.gone().await;
         let began = Instant::now();
-        store.connected(Duration::from_secs(86_400)).await;
+        router.connected().await;
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
 }

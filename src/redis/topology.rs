@@ -1,4 +1,4 @@
-//! Asks a cluster's servers which of them has which slot. One worker of the process does this, and writes
+//! Asks a cluster's servers which of them has which hash slot. One worker of the process does this, and writes
 //! the answers into `nodes`.
 //!
 //! Each question goes over a connection of its own, which ends with the answer. The cluster client of
@@ -10,11 +10,11 @@ use std::time::Duration;
 use redis::{Value, cmd};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::RedisNodes;
 use super::connect::RedisConnector;
-use super::slot::{HashSlot, SlotRange, read_slots};
+use super::error::CallError;
+use super::hash_slot::{HashSlot, HashSlotRange, read_hash_slots};
+use super::nodes::RedisNodes;
 use crate::plan::{Endpoint, RedisLocation};
-use crate::store::StoreError;
 
 /// The time between two questions while all is well.
 const REGULAR: Duration = Duration::from_secs(10);
@@ -28,22 +28,22 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The time that one server has to connect and to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Keeps the map of the slots right for as long as the worker runs.
-pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
+/// Keeps the map of the hash slots right for as long as the worker runs.
+pub(crate) async fn keep_map(nodes: Arc<RedisNodes>) {
     loop {
-        let turn = nodes.health.turn().await;
+        let permit = nodes.health.permit_to_try().await;
         let is_known = !nodes.map().owners().is_empty();
         match ask_any(&nodes).await {
             Ok(ranges) => match nodes.replace(&ranges) {
-                0 => turn.succeeded(),
-                slots => turn.failed(&StoreError::NoServer(slots)),
+                0 => permit.succeeded(),
+                slots => permit.failed(&CallError::NoServer(slots)),
             },
             // The map that is known stays in force. The servers' own health tells what is wrong with them.
-            Err(_) if is_known => drop(turn),
+            Err(_) if is_known => drop(permit),
             Err(error) => {
                 nodes.missing();
                 nodes.health.counts.failed(&error);
-                turn.failed(&error);
+                permit.failed(&error);
             }
         }
         let due = Instant::now() + if nodes.map().owners().is_empty() { FIRST } else { REGULAR };
@@ -57,16 +57,16 @@ pub(in crate::store) async fn keep_map(nodes: Arc<RedisNodes>) {
     }
 }
 
-/// Asks one server after the other: first those that have slots and decide, then the other servers that have
-/// slots, then those that `proxy.toml` names. The answer of a server whose cluster does not work does not
+/// Asks one server after the other: first those that have hash slots and decide, then the other servers that have
+/// hash slots, then those that `proxy.toml` names. The answer of a server whose cluster does not work does not
 /// count: it may be cut off from the others.
-async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
+async fn ask_any(nodes: &RedisNodes) -> Result<Vec<HashSlotRange>, CallError> {
     let mut owners = nodes.map().owners();
     fastrand::shuffle(&mut owners);
     owners.sort_by_key(|node| !node.health.is_up());
     let named = nodes.location.topology.servers().iter();
     let named = named.map(|server| nodes.location.of_server(server.clone()));
-    let mut failure = StoreError::NotConnected;
+    let mut failure = CallError::NotConnected;
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
         match ask(&nodes.connector.to(&location)).await {
             Ok(ranges) => return Ok(ranges),
@@ -76,31 +76,28 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     Err(failure)
 }
 
-async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
+async fn ask(connector: &RedisConnector) -> Result<Vec<HashSlotRange>, CallError> {
     let asking = async {
         let endpoint = connector.find().await?;
         let mut connection = connector.connect(&endpoint).await?.connection;
         let info: String = cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
         if !info.contains("cluster_state:ok") {
-            return Err(StoreError::ClusterDown(endpoint));
+            return Err(CallError::ClusterDown(endpoint));
         }
         let slots: Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-        read_slots(&slots, &endpoint)
+        read_hash_slots(&slots, &endpoint)
     };
-    timeout(PATIENCE, asking).await.map_err(|_| StoreError::TimedOut)?
+    timeout(PATIENCE, asking).await.map_err(|_| CallError::TimedOut)?
 }
 
-/// The server that has this key's slot now. For an operator's command, which has no map.
-pub(in crate::store) async fn server_of(
-    servers: &RedisLocation,
-    key: &[u8],
-) -> Result<Endpoint, StoreError> {
+/// The server that has this key's hash slot now. For an operator's command, which has no map.
+pub(crate) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, CallError> {
     let HashSlot(slot) = HashSlot::of(key);
-    let (connector, mut failure) = (RedisConnector::new(servers), StoreError::NoServer(1));
+    let (connector, mut failure) = (RedisConnector::new(servers), CallError::NoServer(1));
     for server in servers.topology.servers() {
         match ask(&connector.to(&servers.of_server(server.clone()))).await {
             Ok(ranges) => {
-                let has_it = |(first, last, _): &&SlotRange| (*first..=*last).contains(&slot);
+                let has_it = |(first, last, _): &&HashSlotRange| (*first..=*last).contains(&slot);
                 if let Some((_, _, server)) = ranges.iter().find(has_it) {
                     return Ok(server.clone());
                 }

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::name::BucketKey;
-use super::nodes::HashSlot;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -21,6 +20,7 @@ use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::Timestamp;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, LimitSpec};
+use crate::redis::HashSlot;
 
 /// A question about one bucket.
 #[derive(Clone, Copy, Debug)]
@@ -265,6 +265,15 @@ pub fn verdict<'c, 'p: 'c>(claims: impl IntoIterator<Item = &'c Claim<'p>>) -> V
     let claims = claims.into_iter().enumerate();
     let enforcing = claims.filter(|(_, claim)| claim.ask.mode == Mode::Enforce);
     Verdict::over(enforcing.filter_map(|(place, claim)| Some((place, claim.decision?.outcome))))
+}
+
+/// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
+/// goes back. Tokens of a call that Redis did not answer in time may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store is out of reach, and a limit rejects requests then")]
+pub struct Unavailable {
+    /// The index of that limit's claim among the claims that were given to [`Store::take`].
+    pub by: usize,
 }
 
 /// What one limit gave a request: tokens, a slot, or permits of a Redisson limiter. Dropped, it goes back.

@@ -8,8 +8,8 @@
 //! is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
 //! set since the start.
 //!
-//! `nodes` knows the Redis servers and whether they decide, and `name` the names of the keys there. `error` says why
-//! Redis did not decide. `notices` tells the operator what is odd in Redis.
+//! `name` has the names of the keys in Redis. `notices` tells the operator what is odd there. The connections are those
+//! of [`crate::redis`].
 //!
 //! All workers of a process share one [`ProcessStore`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
@@ -17,11 +17,9 @@
 mod carry_over;
 mod claim;
 mod current_limits;
-mod error;
 mod known;
 mod memory;
 mod name;
-mod nodes;
 mod notices;
 mod order;
 mod process;
@@ -39,13 +37,11 @@ use tokio::time::timeout;
 
 use self::claim::BucketReceipt;
 pub(crate) use self::claim::Grant;
-pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
-pub use self::error::{StoreError, Unavailable};
+pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, Unavailable, verdict};
 use self::known::KnownRefusals;
 use self::memory::ReceiptUse;
 pub use self::name::BucketKey;
 pub(crate) use self::name::{BucketName, kept, stored_text};
-pub(crate) use self::nodes::ClusterServer;
 pub use self::process::{Counters, ProcessStore};
 use self::redis::Redis;
 pub(crate) use self::redis::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
@@ -59,6 +55,7 @@ use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
 use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreSpec};
+use crate::redis::CallError;
 
 /// This many calls of [`ProcessStore::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
@@ -146,7 +143,7 @@ impl Store {
     ///
     /// # Errors
     /// Where Redis does not decide.
-    pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
+    pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
         match self.redis_of(ask) {
             None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
@@ -225,7 +222,7 @@ impl Store {
         entry: RunningOverride,
         lasts: Option<Duration>,
         wall: Timestamp,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, CallError> {
         match &self.redis {
             Some(redis) => redis.set_override(&entry, lasts).await,
             None => {
@@ -239,7 +236,7 @@ impl Store {
     ///
     /// # Errors
     /// Where Redis does not answer.
-    pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
         match &self.redis {
             Some(redis) => redis.end_override(limit, key).await,
             None => Ok(self.shared.running.end_here(limit, key)),
@@ -251,7 +248,7 @@ impl Store {
     pub(crate) async fn connected(&self, max_wait: Duration) {
         if let Some(redis) = &self.redis {
             // Without a connection the next question says what is wrong.
-            let _ = timeout(max_wait, redis.connected()).await;
+            let _ = timeout(max_wait, redis.router.connected()).await;
         }
     }
 
@@ -278,7 +275,7 @@ impl Store {
     ///
     /// # Errors
     /// Where Redis does not answer. The bucket may be reset all the same if it did not answer in time.
-    pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+    pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         let redis = self.redis_of(ask);
         if let Some(redis) = redis {
             redis.forget(ask).await?;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::StoreError;
 use crate::limit::name::Name;
 use crate::observe::seldom::Seldom;
 use crate::plan::LimitSpec;
+use crate::redis::CallError;
 
 /// A warning about a limit is not repeated for this time.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -116,7 +116,7 @@ impl Notices {
     }
 
     /// Redis refuses the limit's key, or what its algorithm does, but works for others.
-    pub(super) fn refused(&self, limit: &LimitSpec, error: &StoreError) {
+    pub(super) fn refused(&self, limit: &LimitSpec, error: &CallError) {
         if self.is_news(limit, NoticeKind::Refused) {
             tracing::warn!(
                 limit = %limit.name,

@@ -21,16 +21,16 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use super::claim::{Claim, Moment, Party, verdict};
+use super::claim::{Claim, Moment, Party, Unavailable, verdict};
 use super::known::{Asker, RefusalLookup};
 use super::memory::ReceiptUse;
-use super::nodes::HashSlot;
 use super::redis::{Redis, Verb, is_limiter};
-use super::{Store, StoreError, Unavailable, carry_over, noting};
+use super::{Store, carry_over, noting};
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::Outcome;
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
+use crate::redis::{CallError, HashSlot};
 
 /// Decides over the claims where that needs no question to Redis, and then returns `None`.
 pub(super) fn take_here<'q>(
@@ -62,7 +62,7 @@ pub(super) async fn take(
     mut moment: Moment,
     mut lookup: RefusalLookup<'_>,
 ) -> Result<(), Unavailable> {
-    let deadline = Instant::now() + store.shared.timeout();
+    let deadline = redis.router.deadline();
     let mut has_waited = false;
     let asker = loop {
         match lookup {
@@ -185,9 +185,7 @@ impl RedisRequest<'_> {
             let answer = match has_waited {
                 // The call itself has the same deadline.
                 false => asking.await,
-                true => {
-                    timeout_at(self.deadline, asking).await.unwrap_or(Err(StoreError::TimedOut))
-                }
+                true => timeout_at(self.deadline, asking).await.unwrap_or(Err(CallError::TimedOut)),
             };
             if !is_last {
                 // The client may leave before the other calls are answered.

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::current_limits::CurrentLimits;
 use super::memory::{Memory, OverCount};
-use super::nodes::{ClusterServer, RedisNodes};
 use super::notices::Notices;
 use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
 use crate::observe::repeated::UnsettledCosts;
-use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, StoreLocation, StoreSpec};
+use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, OnStoreError, StoreLocation, StoreSpec};
+use crate::redis::{ClusterServer, RedisNodes};
 
 /// A process that died counts for this long in Redis, and as long again in each process.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
@@ -28,7 +28,6 @@ pub struct ProcessStore {
     pub(super) wall: Wall,
     /// The servers that hold buckets. `None` where buckets live in the process.
     pub(super) redis: Option<Arc<RedisNodes>>,
-    timeout: AtomicU64,
     /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
     pub(super) notices: Notices,
@@ -85,7 +84,6 @@ impl ProcessStore {
             memory: Memory::new(spec.max_keys),
             wall,
             redis,
-            timeout: AtomicU64::new(0),
             client_id: client_id(),
             notices: Notices::default(),
             unsettled: UnsettledCosts::default(),
@@ -103,8 +101,9 @@ impl ProcessStore {
     /// Takes over the settings that may change while the process runs: `timeout` and `max_keys`.
     pub(crate) fn adjust(&self, spec: &StoreSpec) {
         self.memory.set_max_keys(spec.max_keys);
-        let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
-        self.timeout.store(micros, Ordering::Relaxed);
+        if let Some(redis) = &self.redis {
+            redis.set_timeout(spec.timeout);
+        }
     }
 
     /// Takes over the limits of the start or of a reload. Requests that began before are settled by these limits'
@@ -113,7 +112,7 @@ impl ProcessStore {
         self.current_limits.put(limits);
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
-            redis.health.adjust(limits);
+            redis.health.set_meanwhile(without_redis(limits));
         }
     }
 
@@ -148,7 +147,7 @@ impl ProcessStore {
         self.memory.sweep(self.wall.both(now));
         self.running.end_expired();
         if let Some(redis) = &self.redis {
-            redis.tell_missed();
+            redis.log_missed();
         }
     }
 
@@ -209,10 +208,22 @@ impl ProcessStore {
             *highest_at = now;
         }
     }
+}
 
-    pub(super) fn timeout(&self) -> Duration {
-        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
-    }
+/// What limits do without Redis, such as `local: a, b; reject: c`.
+fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
+    let all = [
+        ("local", OnStoreError::Local),
+        ("allow", OnStoreError::Allow),
+        ("reject", OnStoreError::Reject),
+    ];
+    let groups = all.iter().filter_map(|(word, way)| {
+        let these =
+            limits.iter().filter(|it| it.scope == Scope::Cluster && it.on_store_error == *way);
+        let names: Vec<_> = these.map(|limit| limit.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+    });
+    groups.collect::<Vec<_>>().join("; ")
 }
 
 /// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).

@@ -13,8 +13,9 @@ use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::events;
 use crate::plan::{Figures, LimitSpec, OnStoreError};
+use crate::redis::CallError;
 use crate::request::overrides::KeyOverrides;
-use crate::store::{BucketAsk, BucketKey, StoreError};
+use crate::store::{BucketAsk, BucketKey};
 
 impl Admin {
     /// What a bucket has left, by which figures, and when it is full again.
@@ -34,7 +35,7 @@ impl Admin {
             Some(algorithm) => {
                 let mut ask = ask(spec, bucket, *algorithm);
                 let decision = match self.look(&ask, false).await {
-                    Err(StoreError::Away | StoreError::NotConnected | StoreError::TimedOut)
+                    Err(CallError::Away | CallError::NotConnected | CallError::TimedOut)
                         if spec.on_store_error == OnStoreError::Local =>
                     {
                         is_here = true;
@@ -98,14 +99,14 @@ impl Admin {
     }
 
     /// Asks a bucket, or with `is_here` the one of this process that decides while Redis is away.
-    async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, StoreError> {
+    async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, CallError> {
         let (store, now) = (self.store().await, self.process.clock.now());
         if is_here { Ok(store.peek_here(ask, now)) } else { store.peek(ask, now).await }
     }
 
     /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and
     /// no time can be named.
-    async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, StoreError> {
+    async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, CallError> {
         let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
             // No request takes more. A log with more permits is empty after its interval at the latest.

@@ -19,7 +19,8 @@ use super::answer::{AdminResponse, json as answer_json, only, problem};
 use crate::limit::{Mode, Scope};
 use crate::observe::events::date_and_time;
 use crate::plan::{KeyDisplay, LimitSpec, Plan};
-use crate::store::{ListedOverride, StoreError};
+use crate::redis::CallError;
+use crate::store::ListedOverride;
 
 /// What a path below `/api/limits` names. The parts are percent-encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +56,19 @@ impl ApiProblem {
     }
 }
 
-impl From<StoreError> for ApiProblem {
-    fn from(error: StoreError) -> Self {
+impl From<CallError> for ApiProblem {
+    fn from(error: CallError) -> Self {
         let status = match error {
-            StoreError::WrongType | StoreError::Unset | StoreError::Older => StatusCode::CONFLICT,
+            CallError::UnusableKey(_) => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let is_lost = match &error {
-            StoreError::TimedOut => true,
-            StoreError::Redis(error) => error.code().is_none(),
+            CallError::TimedOut => true,
+            CallError::Redis(error) => error.code().is_none(),
             _ => false,
         };
         let detail = match error {
-            StoreError::Away | StoreError::NotConnected => {
+            CallError::Away | CallError::NotConnected => {
                 "Redis is out of reach, so nothing was done: ask again when it is back".to_owned()
             }
             _ if is_lost => format!(

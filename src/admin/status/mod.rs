@@ -16,7 +16,7 @@ use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DECISIONS, DecisionCounts, Histogram, Reading};
-use crate::store::ClusterServer;
+use crate::redis::ClusterServer;
 use crate::worker::Process;
 
 /// The most entries of a list that grows with the file. The busiest ones are listed.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Scene, latency, millis};
 use crate::observe::metrics::Histogram;
 use crate::plan::StoreLocation;
-use crate::store::ClusterServer;
+use crate::redis::ClusterServer;
 
 impl Scene<'_> {
     pub(super) fn store(&self) -> Value {

@@ -1,5 +1,5 @@
-//! Whether Redis can decide, as one state for all workers of a process. `connection` reports here, and
-//! `order` asks here.
+//! Whether a server can decide, as one state for all workers of a process. `connection` reports here, and the store
+//! asks here before it makes a call.
 //!
 //! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one
 //! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each
@@ -14,9 +14,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::counts::CallCounts;
-use crate::limit::Scope;
-use crate::plan::{Endpoint, LimitSpec, OnStoreError};
-use crate::store::StoreError;
+use super::error::CallError;
+use crate::plan::Endpoint;
 
 /// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
 const FAILURES: u32 = 3;
@@ -27,7 +26,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// An outage that lasts is logged again after this time.
 const STILL_AWAY: Duration = Duration::from_secs(300);
 
-/// Requests can be decided without Redis outside an outage, too. At most one log line in this time says so.
+/// Requests can be decided without the server outside an outage, too. At most one log line in this time says so.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// What an operator is told where there is no advice.
@@ -37,21 +36,21 @@ const MISSED: &str =
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
 /// earlier phase says nothing about the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct HealthPhase {
+pub(crate) struct HealthPhase {
     up: bool,
     number: u64,
     since: Instant,
 }
 
 /// What all workers know about the server.
-pub(in crate::store) struct RedisHealth {
+pub(crate) struct RedisHealth {
     server: String,
-    pub(in crate::store) counts: CallCounts,
+    pub(crate) counts: CallCounts,
     phase: watch::Sender<HealthPhase>,
     /// Redis has decided something since the start.
     was_up: AtomicBool,
-    /// What each limit does without Redis, as log lines show it.
-    without_it: Arc<Mutex<String>>,
+    /// What requests get without the server, as log lines show it.
+    meanwhile: Arc<Mutex<String>>,
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
@@ -59,7 +58,7 @@ pub(in crate::store) struct RedisHealth {
     master: Mutex<Option<Endpoint>>,
 }
 
-/// Counts of requests on which Redis should have decided and did not.
+/// Counts of requests on which the server should have decided and did not.
 #[derive(Default)]
 struct Without {
     decided: AtomicU64,
@@ -69,7 +68,7 @@ struct Without {
 #[derive(Default)]
 struct Away {
     /// The reasons that were logged, and the time of the last line.
-    told: Vec<Option<&'static str>>,
+    reasons: Vec<Option<&'static str>>,
     last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
@@ -83,13 +82,13 @@ struct Away {
 
 impl RedisHealth {
     /// A server that counts as up until calls fail.
-    pub(in crate::store) fn new(server: String) -> Self {
+    pub(crate) fn new(server: String) -> Self {
         Self {
             server,
             counts: CallCounts::default(),
             phase: watch::Sender::new(HealthPhase { up: true, number: 0, since: Instant::now() }),
             was_up: AtomicBool::new(false),
-            without_it: Arc::default(),
+            meanwhile: Arc::default(),
             failures: AtomicU32::new(0),
             away: Mutex::default(),
             without: Without::default(),
@@ -97,57 +96,57 @@ impl RedisHealth {
         }
     }
 
-    /// Another server of the same cluster, with the same limits.
-    pub(in crate::store) fn like(other: &Self, server: String) -> Self {
-        Self { without_it: Arc::clone(&other.without_it), ..Self::new(server) }
+    /// Another server of the same cluster.
+    pub(crate) fn like(other: &Self, server: String) -> Self {
+        Self { meanwhile: Arc::clone(&other.meanwhile), ..Self::new(server) }
     }
 
-    /// Counts a request on which `on_store_error` decided in place of Redis.
-    pub(in crate::store) fn decided_without(&self) {
+    /// Counts a request that went on without the server.
+    pub(crate) fn decided_without(&self) {
         self.without.decided.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was refused because a limit has `on_store_error = "reject"`.
-    pub(in crate::store) fn refused_without(&self) {
+    /// Counts a request that was refused because the server did not decide.
+    pub(crate) fn refused_without(&self) {
         self.without.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many requests of both kinds there were since the start: decided, refused.
-    pub(in crate::store) fn without(&self) -> (u64, u64) {
+    pub(crate) fn without(&self) -> (u64, u64) {
         let Without { decided, refused } = &self.without;
         (decided.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
     }
 
-    pub(in crate::store) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.phase.borrow().up
     }
 
     /// The URL of the store, or the address of a cluster's server.
-    pub(in crate::store) fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.server
     }
 
     /// How long the server has been up, or away.
-    pub(in crate::store) fn phase_age(&self) -> Duration {
+    pub(crate) fn phase_age(&self) -> Duration {
         self.phase.borrow().since.elapsed()
     }
 
     /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
-    pub(in crate::store) fn begin(&self) -> Option<HealthPhase> {
+    pub(crate) fn begin(&self) -> Option<HealthPhase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
-    /// Notes what limits do without Redis, for the log lines of an outage.
-    pub(in crate::store) fn adjust(&self, limits: &[Arc<LimitSpec>]) {
-        *self.without_it.lock() = without_redis(limits);
+    /// Notes what requests get without the server, for the log lines of an outage.
+    pub(crate) fn set_meanwhile(&self, meanwhile: String) {
+        *self.meanwhile.lock() = meanwhile;
     }
 
-    pub(in crate::store) fn meanwhile(&self) -> String {
-        self.without_it.lock().clone()
+    pub(crate) fn meanwhile(&self) -> String {
+        self.meanwhile.lock().clone()
     }
 
     /// Redis decided on a call that began in this phase.
-    pub(in crate::store) fn succeeded(&self, phase: HealthPhase) {
+    pub(crate) fn succeeded(&self, phase: HealthPhase) {
         if !self.was_up.load(Ordering::Relaxed) {
             self.was_up.store(true, Ordering::Relaxed);
         }
@@ -157,23 +156,23 @@ impl RedisHealth {
     }
 
     /// Redis did not decide on a call that began in this phase.
-    pub(in crate::store) fn failed(&self, phase: HealthPhase, error: &StoreError) {
+    pub(crate) fn failed(&self, phase: HealthPhase, error: &CallError) {
         if !error.is_of_one_key() {
             self.count_failure(phase, error, error.is_refusal());
         }
     }
 
-    /// Redis did not decide on a probe that began in this phase. The probe's key is our own, beside the keys of all
-    /// limits: a user who has no right to it has no right to any of them.
-    pub(in crate::store) fn probe_failed(&self, phase: HealthPhase, error: &StoreError) {
-        // Without its slot a probe says nothing about the others.
-        if !error.is_of_one_slot() {
+    /// Redis did not decide on a probe that began in this phase. The probe's key stands for all keys of the caller: a user
+    /// who has no right to it has no right to any of them.
+    pub(crate) fn probe_failed(&self, phase: HealthPhase, error: &CallError) {
+        // Without its hash slot a probe says nothing about the others.
+        if !error.is_of_one_hash_slot() {
             self.count_failure(phase, error, error.is_refusal() || error.is_of_one_key());
         }
     }
 
     /// Counts a failure. A refusal ends the phase at once.
-    fn count_failure(&self, phase: HealthPhase, error: &StoreError, is_refusal: bool) {
+    fn count_failure(&self, phase: HealthPhase, error: &CallError, is_refusal: bool) {
         if *self.phase.borrow() != phase {
             return;
         }
@@ -186,7 +185,7 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        away.told = vec![error.kind()];
+        away.reasons = vec![error.kind()];
         away.last_line = Some(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
@@ -197,15 +196,15 @@ impl RedisHealth {
 
     /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
     /// first out of reach, and then refuses the old password.
-    fn still_away(&self, error: &StoreError) {
+    fn still_away(&self, error: &CallError) {
         let mut away = self.away.lock();
-        let is_new = !away.told.contains(&error.kind());
+        let is_new = !away.reasons.contains(&error.kind());
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
         if self.is_up() || !is_new && !is_due {
             return;
         }
         away.last_line = Some(Instant::now());
-        away.told.extend(is_new.then(|| error.kind()));
+        away.reasons.extend(is_new.then(|| error.kind()));
         drop(away);
         let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();
@@ -213,7 +212,7 @@ impl RedisHealth {
     }
 
     /// Waits until Redis is up, or until this caller may send a probe.
-    pub(in crate::store) async fn turn(&self) -> TryPermit<'_> {
+    pub(crate) async fn permit_to_try(&self) -> TryPermit<'_> {
         let mut phase = self.phase.subscribe();
         loop {
             let now = *phase.borrow_and_update();
@@ -235,13 +234,13 @@ impl RedisHealth {
     }
 
     /// Waits until Redis counts as away.
-    pub(in crate::store) async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         let mut phase = self.phase.subscribe();
         let _ = phase.wait_for(|phase| !phase.up).await;
     }
 
-    /// Other servers have taken over the slots of this server. If this server was away, its outage is over.
-    pub(in crate::store) fn replaced(&self) {
+    /// Other servers have taken over the hash slots of this server. If this server was away, its outage is over.
+    pub(crate) fn replaced(&self) {
         let phase = *self.phase.borrow();
         if !phase.up {
             self.recovered(phase);
@@ -250,7 +249,7 @@ impl RedisHealth {
 
     /// Notes that a connection behind sentinels was made to this server. A change of the server is logged
     /// once for all workers, because no other line may tell of a planned failover.
-    pub(in crate::store) fn connected_to(&self, master: &Endpoint) {
+    pub(crate) fn connected_to(&self, master: &Endpoint) {
         let before = self.master.lock().replace(master.clone());
         if let Some(before) = before.filter(|before| before != master) {
             let (from, to) = (before.to_string(), master.to_string());
@@ -263,7 +262,7 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        let (decided, refused) = self.untold(&mut away);
+        let (decided, refused) = self.not_logged(&mut away);
         drop(away);
         // The errors of the outage are no reason for what is missed after it.
         drop(self.counts.take_last());
@@ -277,36 +276,36 @@ impl RedisHealth {
     }
 
     /// Takes over the counts of [`Without`] of a server that has left.
-    pub(in crate::store) fn inherit(&self, other: &Self) {
-        let ((decided, refused), told) = (other.without(), other.away.lock().counted);
+    pub(crate) fn inherit(&self, other: &Self) {
+        let ((decided, refused), logged) = (other.without(), other.away.lock().counted);
         let mut away = self.away.lock();
         self.without.decided.fetch_add(decided, Ordering::Relaxed);
         self.without.refused.fetch_add(refused, Ordering::Relaxed);
-        away.counted = (away.counted.0 + told.0, away.counted.1 + told.1);
+        away.counted = (away.counted.0 + logged.0, away.counted.1 + logged.1);
     }
 
-    /// Logs how many requests were decided without Redis outside an outage: Redis was too slow at times, or
+    /// Logs how many requests were decided without the server outside an outage: it was too slow at times, or
     /// away too shortly to be noticed. To be called about once a second. The line comes a second late, because an
     /// outage may be beginning: its own lines tell of these requests.
-    pub(in crate::store) fn tell_missed(&self) {
+    pub(crate) fn log_missed(&self) {
         let mut away = self.away.lock();
         let seen = std::mem::replace(&mut away.seen, self.without());
         let is_news = seen.0 > away.counted.0 || seen.1 > away.counted.1;
-        let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
-        if !self.is_up() || told_lately || !is_news {
+        let is_too_soon = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
+        if !self.is_up() || is_too_soon || !is_news {
             return;
         }
         away.missed = Some(Instant::now());
-        let (decided, refused) = self.untold(&mut away);
+        let (decided, refused) = self.not_logged(&mut away);
         drop(away);
         let last = self.counts.take_last();
-        let help = last.as_ref().and_then(StoreError::help).unwrap_or(MISSED);
+        let help = last.as_ref().and_then(CallError::help).unwrap_or(MISSED);
         let error = last.as_ref().map(tracing::field::display);
         tracing::warn!(server = self.server, decided, refused, error, help, "store missed");
     }
 
     /// The counts that no log line has reported yet: decided, refused.
-    fn untold(&self, away: &mut Away) -> (u64, u64) {
+    fn not_logged(&self, away: &mut Away) -> (u64, u64) {
         let (decided, refused) = self.without();
         let before = std::mem::replace(&mut away.counted, (decided, refused));
         (decided - before.0, refused - before.1)
@@ -328,17 +327,17 @@ impl RedisHealth {
 
 /// The right to try Redis. While Redis is up, many callers have it. While Redis is away, only one has it,
 /// and the right passes to the next caller when this is dropped.
-pub(in crate::store) struct TryPermit<'h> {
+pub(crate) struct TryPermit<'h> {
     health: &'h RedisHealth,
     /// The phase in which the right was given.
-    pub(in crate::store) phase: HealthPhase,
-    /// Whether Redis counts as away. Then [`RedisHealth::turn`] itself pauses before the next probe.
-    pub(in crate::store) is_probe: bool,
+    pub(crate) phase: HealthPhase,
+    /// Whether Redis counts as away. Then [`RedisHealth::permit_to_try`] itself pauses before the next probe.
+    pub(crate) is_probe: bool,
 }
 
 impl TryPermit<'_> {
     /// Redis decided.
-    pub(in crate::store) fn succeeded(self) {
+    pub(crate) fn succeeded(self) {
         if self.is_probe {
             self.health.recovered(self.phase);
         } else {
@@ -347,7 +346,7 @@ impl TryPermit<'_> {
     }
 
     /// Redis could not be reached, or did not decide on a probe.
-    pub(in crate::store) fn failed(self, error: &StoreError) {
+    pub(crate) fn failed(self, error: &CallError) {
         if self.is_probe {
             self.health.still_away(error);
         } else {
@@ -366,28 +365,12 @@ impl Drop for TryPermit<'_> {
     }
 }
 
-/// What limits do without Redis, such as `local: a, b; reject: c`.
-fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
-    let all = [
-        ("local", OnStoreError::Local),
-        ("allow", OnStoreError::Allow),
-        ("reject", OnStoreError::Reject),
-    ];
-    let groups = all.iter().filter_map(|(word, way)| {
-        let these =
-            limits.iter().filter(|it| it.scope == Scope::Cluster && it.on_store_error == *way);
-        let names: Vec<_> = these.map(|limit| limit.name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
-    });
-    groups.collect::<Vec<_>>().join("; ")
-}
-
 fn next_probe() -> Instant {
     Instant::now() + PROBE_PAUSE + jitter(PROBE_PAUSE)
 }
 
 /// A random time below `most`, so that the workers of many processes do not send their probes at once.
-pub(in crate::store) fn jitter(most: Duration) -> Duration {
+pub(crate) fn jitter(most: Duration) -> Duration {
     most.mul_f64(fastrand::f64())
 }
 

@@ -3,7 +3,7 @@ use super::*;
 fn fail(health: &RedisHealth, times: u32) {
     for _ in 0..times {
         if let Some(phase) = health.begin() {
-            health.failed(phase, &StoreError::TimedOut);
+            health.failed(phase, &CallError::TimedOut);
         }
     }
 }
@@ -25,12 +25,12 @@ async fn only_failures_in_a_row_count() {
 async fn one_at_a_time_looks_whether_it_is_back() {
     let health = RedisHealth::new("here".into());
     fail(&health, FAILURES);
-    let first = health.turn().await;
-    let second = tokio::time::timeout(Duration::from_secs(60), health.turn()).await;
+    let first = health.permit_to_try().await;
+    let second = tokio::time::timeout(Duration::from_secs(60), health.permit_to_try()).await;
     assert!(second.is_err(), "two probes at once");
-    first.failed(&StoreError::TimedOut);
+    first.failed(&CallError::TimedOut);
     assert!(!health.is_up());
-    let third = tokio::time::timeout(Duration::from_secs(2), health.turn()).await;
+    let third = tokio::time::timeout(Duration::from_secs(2), health.permit_to_try()).await;
     third.expect("no further probe").succeeded();
     assert!(health.is_up());
 }
@@ -39,8 +39,8 @@ async fn one_at_a_time_looks_whether_it_is_back() {
 async fn a_probe_that_is_given_up_makes_way() {
     let health = RedisHealth::new("here".into());
     fail(&health, FAILURES);
-    drop(health.turn().await);
-    assert!(tokio::time::timeout(Duration::from_secs(2), health.turn()).await.is_ok());
+    drop(health.permit_to_try().await);
+    assert!(tokio::time::timeout(Duration::from_secs(2), health.permit_to_try()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,9 +48,9 @@ async fn what_began_before_an_outage_says_nothing_after_it() {
     let health = RedisHealth::new("here".into());
     let before = health.begin().unwrap();
     fail(&health, FAILURES);
-    health.turn().await.succeeded();
+    health.permit_to_try().await.succeeded();
     for _ in 0..10 {
-        health.failed(before, &StoreError::TimedOut);
+        health.failed(before, &CallError::TimedOut);
     }
     assert!(health.is_up());
 }
@@ -67,23 +67,23 @@ async fn requests_that_redis_missed_are_told_of_once() {
         crate::observe::testing::lines(tell).into_iter().map(line).collect()
     };
     let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
-    assert_eq!(told(&|| health.tell_missed()), []);
+    assert_eq!(told(&|| health.log_missed()), []);
     health.decided_without();
-    assert_eq!(told(&|| health.tell_missed()), [], "an outage may be beginning");
-    assert_eq!(told(&|| health.tell_missed()), missed(1, 0));
+    assert_eq!(told(&|| health.log_missed()), [], "an outage may be beginning");
+    assert_eq!(told(&|| health.log_missed()), missed(1, 0));
     health.decided_without();
     health.refused_without();
-    assert_eq!(told(&|| health.tell_missed()), [], "too early");
+    assert_eq!(told(&|| health.log_missed()), [], "too early");
     tokio::time::advance(MISSED_PAUSE).await;
-    assert_eq!(told(&|| health.tell_missed()), missed(1, 1));
+    assert_eq!(told(&|| health.log_missed()), missed(1, 1));
     fail(&health, FAILURES);
     health.refused_without();
     tokio::time::advance(MISSED_PAUSE).await;
-    assert_eq!(told(&|| health.tell_missed()), [], "its end will tell");
-    let turn = health.turn().await;
+    assert_eq!(told(&|| health.log_missed()), [], "its end will tell");
+    let turn = health.permit_to_try().await;
     let back = told(&|| health.recovered(turn.phase));
     assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
-    assert_eq!(told(&|| health.tell_missed()), []);
+    assert_eq!(told(&|| health.log_missed()), []);
 }
 
 /// A regression: the line said that Redis was too slow, whatever the reason was.
@@ -92,19 +92,19 @@ async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
     let health = RedisHealth::new("here".into());
     let told = || {
         health.decided_without();
-        health.tell_missed();
-        crate::observe::testing::lines(|| health.tell_missed()).remove(0)
+        health.log_missed();
+        crate::observe::testing::lines(|| health.log_missed()).remove(0)
     };
-    health.counts.failed(&StoreError::TimedOut);
+    health.counts.failed(&CallError::TimedOut);
     health.counts.failed(&refusal("ODD something"));
-    health.counts.failed(&StoreError::WrongType);
+    health.counts.failed(&CallError::UnusableKey(""));
     assert_eq!(told()["error"], "ODD something");
     tokio::time::advance(MISSED_PAUSE).await;
     let line = told();
     assert!(line.get("error").is_none(), "told before: {line}");
     fail(&health, FAILURES);
-    health.counts.failed(&StoreError::NotConnected);
-    health.turn().await.succeeded();
+    health.counts.failed(&CallError::NotConnected);
+    health.permit_to_try().await.succeeded();
     tokio::time::advance(MISSED_PAUSE).await;
     assert!(told().get("error").is_none(), "of the outage");
     assert!(line["help"].as_str().unwrap().contains("tidegate_store_duration_seconds"), "{line}");
@@ -113,27 +113,27 @@ async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
 #[tokio::test(start_paused = true)]
 async fn each_reason_of_an_outage_is_told_once() {
     let health = RedisHealth::new("here".into());
-    let told = |error: &StoreError| {
+    let told = |error: &CallError| {
         let lines = crate::observe::testing::lines(|| health.still_away(error));
         lines.into_iter().map(|line| line["error"].as_str().unwrap().to_owned()).next()
     };
     for _ in 0..2 {
         fail(&health, FAILURES);
-        assert_eq!(told(&StoreError::TimedOut), None, "told when it went");
-        let other = StoreError::Nonsense;
+        assert_eq!(told(&CallError::TimedOut), None, "told when it went");
+        let other = CallError::Nonsense;
         assert_eq!(told(&other), Some(other.to_string()));
-        assert_eq!([told(&other), told(&StoreError::TimedOut)], [None, None]);
+        assert_eq!([told(&other), told(&CallError::TimedOut)], [None, None]);
         tokio::time::advance(STILL_AWAY).await;
         assert_eq!([told(&other).is_some(), told(&other).is_some()], [true, false], "again");
-        health.turn().await.succeeded();
+        health.permit_to_try().await.succeeded();
         assert_eq!(told(&other), None, "it is back");
     }
 }
 
-fn refusal(line: &str) -> StoreError {
+fn refusal(line: &str) -> CallError {
     let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
     let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
-    StoreError::Redis(redis::RedisError::from(error))
+    CallError::Redis(redis::RedisError::from(error))
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,9 +181,9 @@ async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
         lines.into_iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     };
     fail(&health, FAILURES);
-    assert_eq!(told(health.turn().await), ["store connected"]);
+    assert_eq!(told(health.permit_to_try().await), ["store connected"]);
     fail(&health, FAILURES);
-    assert_eq!(told(health.turn().await), ["store recovered"]);
+    assert_eq!(told(health.permit_to_try().await), ["store recovered"]);
 }
 
 /// A regression: each process believed that Redis decides, and was alone with its own buckets.

@@ -17,10 +17,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Holder, Verb};
 use super::queue::{Lost, Teller};
-use super::router::Router;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
-use crate::store::{ProcessStore, StoreError};
+use crate::redis::{CallError, Router};
 
 /// A lease is renewed after a third of its length, and after [`LONGEST`] at the latest.
 const RENEWALS: u32 = 3;
@@ -48,7 +47,6 @@ struct SlotTable {
     sooner: Notify,
     teller: Teller,
     router: Arc<Router>,
-    shared: Arc<ProcessStore>,
 }
 
 #[derive(Default)]
@@ -72,12 +70,12 @@ struct LeasedSlot {
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(teller: Teller, router: Arc<Router>, shared: Arc<ProcessStore>) -> Self {
+    pub(super) fn keep(teller: Teller, router: Arc<Router>) -> Self {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let (sooner, connects) = (Notify::new(), router.connects());
-        let table = Arc::new(SlotTable { worker, slots, sooner, teller, router, shared });
+        let table = Arc::new(SlotTable { worker, slots, sooner, teller, router });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
@@ -135,8 +133,8 @@ impl SlotTable {
 
     fn tell(&self, request: u64, verb: Verb, name: &[u8], ask: &Ask, lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
-        let deadline = Instant::now() + self.shared.timeout();
-        self.teller.tell(self.router.slot(name), deadline, lost, |call| {
+        let deadline = self.router.deadline();
+        self.teller.tell(self.router.hash_slot(name), deadline, lost, |call| {
             call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
         });
     }
@@ -145,7 +143,7 @@ impl SlotTable {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
         // A key of another type holds no slot.
         let lost: Lost = Box::new(move |error| match error {
-            StoreError::WrongType => {}
+            CallError::UnusableKey(_) => {}
             _ => table.was_not_heard(request, slot),
         });
         self.tell(request, Verb::Release, &name, &ask, Some(lost));
@@ -188,7 +186,7 @@ impl SlotTable {
         drop(slots);
         for (request, slot) in again {
             // While Redis is away, nothing is sent.
-            match self.router.nodes.is_up(self.router.slot(&slot.name)) {
+            match self.router.nodes.is_up(self.router.hash_slot(&slot.name)) {
                 true => self.give_back(request, slot),
                 false => self.was_not_heard(request, slot),
             }

@@ -2,30 +2,25 @@
 //! this file, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, `router` finds the server in `nodes`, and `connection` sends the call. In a
-//! cluster a call has the keys of one slot. `pending` is a question whose client may leave before the answer.
+//! `call` packs them and reads the answer, and [`crate::redis`] sends the call. In a
+//! cluster a call has the keys of one hash slot. `pending` is a question whose client may leave before the answer.
 //! `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
-//! `overrides` reads and sets the overrides of operators. `setbacks` decides which failures of `processes` and
-//! `overrides` are logged.
+//! `overrides` reads and sets the overrides of operators.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod call;
-mod connection;
 mod leases;
 mod overrides;
 mod pending;
 mod processes;
 mod queue;
 mod redisson;
-mod router;
-mod setbacks;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -34,16 +29,15 @@ use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
-use self::router::Router;
 use super::claim::{BucketAsk, BucketReceipt, Claim, Moment, Party, RedisPlace, Source};
 use super::memory::ReceiptUse;
 use super::name::BucketName;
-use super::nodes::{HashSlot, RedisNodes, keep_map};
-use super::{ProcessStore, Store, StoreError};
+use super::{ProcessStore, Store};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
+use crate::redis::{CallError, HashSlot, Program, RedisNodes, Router, keep_map};
 
 pub(super) use self::call::Verb;
 use self::redisson::new_id;
@@ -51,9 +45,12 @@ pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
 };
 
+/// A key's value has another type than the limit's bucket.
+const OTHER_TYPE: CallError = CallError::UnusableKey("the key holds a value of another type");
+
 /// One worker's access to Redis.
 pub(super) struct Redis {
-    router: Arc<Router>,
+    pub(super) router: Arc<Router>,
     pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
     /// `Some` in one worker of the process.
@@ -66,7 +63,7 @@ pub(super) struct Redis {
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(nodes: &Arc<RedisNodes>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
-        let router = Router::new(Arc::clone(nodes), prefix, Arc::clone(&shared));
+        let router = Router::new(Arc::clone(nodes), program(prefix));
         let queue = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
         let mut announcement = None;
@@ -82,20 +79,10 @@ impl Redis {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let leases = Leases::keep(queue.teller(), Arc::clone(&router), Arc::clone(&shared));
+        let leases = Leases::keep(queue.teller(), Arc::clone(&router));
         let prefix = prefix.to_owned();
         let announcement = Mutex::new(announcement);
         Self { router, queue, _tasks: tasks, announcement, leases, prefix, shared }
-    }
-
-    /// Waits until there is a connection, or until it is known that Redis is away.
-    pub(super) async fn connected(&self) {
-        let mut connects = self.router.connects();
-        tokio::select! {
-            // An error means that no connection will be made any more.
-            _ = connects.wait_for(|made| *made > 0) => {}
-            () = self.router.gone() => {}
-        }
     }
 
     /// The process ends: it no longer counts among those that share Redis.
@@ -125,8 +112,8 @@ impl Redis {
     fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
         match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
             (false, _) => HashSlot::default(),
-            (true, false) => self.router.slot(&self.name(ask)),
-            (true, true) => self.router.slot(&redisson::limiter(ask)),
+            (true, false) => self.router.hash_slot(&self.name(ask)),
+            (true, true) => self.router.hash_slot(&redisson::limiter(ask)),
         }
     }
 
@@ -139,7 +126,7 @@ impl Redis {
         noting: ReceiptUse,
         store: &Arc<Store>,
         moment: Moment,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), CallError> {
         let holds = |claim: &Claim<'_>| matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
         for claim in claims.iter_mut().filter(|claim| verb == Verb::Take && holds(claim)) {
             let slot = self.leases.name(&claim.ask, self.name(&claim.question()));
@@ -147,7 +134,7 @@ impl Redis {
         }
         let slot = claims.first().map(|claim| claim.place.slot).unwrap_or_default();
         let request = Request { asks: claims.len(), receipts: noting == ReceiptUse::Needed };
-        let mut awaited = self.queue.begin(slot, request, self.deadline(), |call| {
+        let mut awaited = self.queue.begin(slot, request, self.router.deadline(), |call| {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
                 let holder = claim.slot().map(|slot| self.leases.holder(slot));
@@ -159,7 +146,7 @@ impl Redis {
             _ => awaited.answer().await,
         };
         if let (Err(error), [claim]) = (&answer, &*claims)
-            && error.is_of_one_algorithm()
+            && error.is_no_right_in_script()
         {
             self.shared.notices.refused(claim.spec, error);
         }
@@ -171,7 +158,7 @@ impl Redis {
         for (claim, (one, took)) in claims.iter_mut().zip(reply.into_iter().zip(took)) {
             if one.decision.is_none() {
                 self.tell_other_type(&claim.question());
-                self.router.count_error(claim.place.slot, &StoreError::WrongType);
+                self.router.count_error(claim.place.slot, &OTHER_TYPE);
                 claim.party = Party::WrongType;
             }
             claim.decision = one.decision;
@@ -191,18 +178,18 @@ impl Redis {
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.
-    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
+    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, CallError> {
         if is_limiter(&ask.ask) {
-            let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.deadline()).await;
+            let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.router.deadline()).await;
             return asked.map(|(decision, _)| decision);
         }
         let one = Request { asks: 1, receipts: false };
-        let mut awaited = self.queue.begin(self.slot(ask), one, self.deadline(), |call| {
+        let mut awaited = self.queue.begin(self.slot(ask), one, self.router.deadline(), |call| {
             call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
         });
         let reply = awaited.answer().await?;
-        let only = reply.first().ok_or(StoreError::Nonsense)?;
-        only.decision.ok_or(StoreError::WrongType)
+        let only = reply.first().ok_or(CallError::Nonsense)?;
+        only.decision.ok_or(OTHER_TYPE)
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken
@@ -216,7 +203,7 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.settle_limiter(ask, verb, lost);
         }
-        self.queue.teller().tell(self.slot(ask), self.deadline(), Some(lost), |call| {
+        self.queue.teller().tell(self.slot(ask), self.router.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
     }
@@ -227,19 +214,14 @@ impl Redis {
         self.shared.notices.other_type(ask.spec, name);
     }
 
-    pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+    pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         if is_limiter(&ask.ask) {
             return self.forget_limiter(ask).await;
         }
         let mut call = redis::cmd("DEL");
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router.call(self.slot(ask), &call, read, self.deadline()).await
-    }
-
-    /// The time by which a call that begins now must be answered.
-    pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.shared.timeout()
+        self.router.call(self.slot(ask), &call, read, self.router.deadline()).await
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
@@ -259,8 +241,18 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
     matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
-/// A call that only a server which can decide carries out: it reads the clock, runs the script, and writes a
-/// bucket of this name. The bucket expires within a few milliseconds.
+/// The scripts, and a call that only a server which can decide carries out: it reads the clock, runs the script, and
+/// writes a bucket. The bucket expires within a few milliseconds.
+fn program(prefix: &str) -> Program {
+    Program {
+        scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT],
+        // No limit's key looks like this, because a limit's name is never empty.
+        probe_key: format!("{prefix}::probe"),
+        probe: |key| Some(probe(key)?.command()),
+        is_decision: |answer| probe("").is_some_and(|probe| probe.read(answer).is_some()),
+    }
+}
+
 fn probe(name: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
@@ -270,37 +262,4 @@ fn probe(name: &str) -> Option<Call> {
     call.request(Request { asks: 1, receipts: false });
     call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));
     Some(call)
-}
-
-/// Runs a command. Where Redis does not have the scripts, loads them and runs the command again. `asking` is
-/// for a slot that moves to this server.
-async fn run(
-    connection: &mut MultiplexedConnection,
-    call: &Cmd,
-    asking: bool,
-) -> Result<Value, RedisError> {
-    let answer = send(connection, call, asking).await;
-    let lost = ErrorKind::Server(ServerErrorKind::NoScript);
-    if !answer.as_ref().is_err_and(|error| error.kind() == lost) {
-        return answer;
-    }
-    for script in [&*SCRIPT, &*redisson::SCRIPT, &*overrides::SCRIPT] {
-        script.load_async(connection).await?;
-    }
-    send(connection, call, asking).await
-}
-
-async fn send(
-    connection: &mut MultiplexedConnection,
-    call: &Cmd,
-    asking: bool,
-) -> Result<Value, RedisError> {
-    if !asking {
-        return connection.send_packed_command(call).await?.extract_error();
-    }
-    // The server lets the next command of the connection pass.
-    let mut both = redis::pipe();
-    both.cmd("ASKING").add_command(call.clone());
-    let answers = connection.send_packed_commands(&both, 1, 1).await?;
-    answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
 }

@@ -13,13 +13,11 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::Redis;
-use super::router::Router;
-use super::setbacks::Setbacks;
 use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
-use crate::store::error::refusal;
+use crate::redis::{CallError, LastingFailures, Router, refusal};
+use crate::store::ProcessStore;
 use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
-use crate::store::{ProcessStore, StoreError};
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("overrides.lua")));
@@ -47,9 +45,9 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Proc
     let mut generation = redis::cmd("HGET");
     generation.arg(&name).arg("generation");
     let look = command(&name, "look");
-    let slot = router.slot(name.as_bytes());
+    let slot = router.hash_slot(name.as_bytes());
     let mut read_at = Instant::now();
-    let mut setbacks = Setbacks::new();
+    let mut failures = LastingFailures::new();
     loop {
         let reading = async {
             let found = router.try_call(slot, &generation, number).await?;
@@ -66,10 +64,10 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Proc
         };
         // Without an answer what was read last stays in force.
         match reading.await {
-            Ok(()) => setbacks.ended(),
-            Err(StoreError::Redis(error))
+            Ok(()) => failures.end(),
+            Err(CallError::Redis(error))
                 if error.code().is_some()
-                    && setbacks.is_news(router.nodes.is_up(slot), Instant::now()) =>
+                    && failures.is_news(router.nodes.is_up(slot), Instant::now()) =>
             {
                 let help = match error.code() {
                     Some("WRONGTYPE") => OTHER_TYPE,
@@ -90,7 +88,7 @@ impl Redis {
         &self,
         entry: &RunningOverride,
         lasts: Option<Duration>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, CallError> {
         let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
         let mut call = command(&name(&self.prefix), "set");
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
@@ -102,22 +100,22 @@ impl Redis {
         &self,
         limit: &str,
         key: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, CallError> {
         let mut call = command(&name(&self.prefix), "end");
         call.arg(field(limit, key));
         self.change(&call).await
     }
 
     /// Tells all processes that a bucket was reset. In a cluster another server may have the bucket.
-    pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), CallError> {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }
 
     /// Returns whether the script did what it was asked for.
-    async fn change(&self, call: &Cmd) -> Result<bool, StoreError> {
+    async fn change(&self, call: &Cmd) -> Result<bool, CallError> {
         let asked = Instant::now();
-        let slot = self.router.slot(name(&self.prefix).as_bytes());
-        let (read, done) = self.router.call(slot, call, parse, self.deadline()).await?;
+        let slot = self.router.hash_slot(name(&self.prefix).as_bytes());
+        let (read, done) = self.router.call(slot, call, parse, self.router.deadline()).await?;
         self.shared.running.read(read, asked);
         Ok(done)
     }

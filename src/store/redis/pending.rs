@@ -1,16 +1,18 @@
 //! A question to Redis whose client may leave before the answer. `redis` makes one per request that takes.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use super::call::{AskReply, Reply, Verb};
 use super::queue::Awaited;
-use super::{Claim, PerAsk, Redis, StoreError};
+use super::{Claim, PerAsk, Redis};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
+use crate::redis::CallError;
 
 /// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
 /// a task waits for the answer and gives back what was taken.
@@ -28,8 +30,8 @@ impl<'q, 'c, 'p> PendingAsk<'q, 'c, 'p> {
     }
 
     /// Waits for the reply.
-    pub(super) async fn answer(mut self) -> Result<Reply, StoreError> {
-        let Some(awaited) = &mut self.awaited else { return Err(StoreError::Nonsense) };
+    pub(super) async fn answer(mut self) -> Result<Reply, CallError> {
+        let Some(awaited) = &mut self.awaited else { return Err(CallError::Nonsense) };
         let reply = awaited.answer().await;
         self.awaited = None;
         reply
@@ -51,7 +53,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             })
             .collect();
         let slot = self.claims.first().map(|claim| claim.place.slot).unwrap_or_default();
-        let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
+        let (teller, router) = (self.redis.queue.teller(), Arc::clone(&self.redis.router));
         // `Store::settled` waits for this task, too.
         let counted = teller.about_to();
         runtime.spawn(async move {
@@ -67,7 +69,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
-                teller.tell(slot, Instant::now() + timeout, None, |call| {
+                teller.tell(slot, router.deadline(), None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
             }

@@ -13,15 +13,12 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Call, Holder, Request, Verb};
-use super::router::Router;
-use super::setbacks::Setbacks;
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
-use crate::store::error::refusal;
-use crate::store::nodes::HashSlot;
+use crate::redis::{CallError, HashSlot, LastingFailures, Router, refusal};
+use crate::store::ProcessStore;
 use crate::store::process::LEASE;
-use crate::store::{ProcessStore, StoreError};
 
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -66,7 +63,7 @@ impl Announcement {
             }
             call
         };
-        let slot = router.slot(name.as_bytes());
+        let slot = router.hash_slot(name.as_bytes());
         let withdrawal = call(&[(holder, Verb::Release)]).command();
         let announcement = call(&[(holder, Verb::Hold), (None, Verb::Look)]);
         let announcing = announce(Arc::clone(&router), slot, announcement, shared);
@@ -87,29 +84,29 @@ impl Announcement {
 
 async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<ProcessStore>) {
     let command = call.command();
-    let mut setbacks = Setbacks::new();
+    let mut failures = LastingFailures::new();
     loop {
         let answer = router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await;
         let held = answer.and_then(|reply| {
             let decision = reply.first().and_then(|one| one.decision);
-            decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(StoreError::WrongType)
+            decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(super::OTHER_TYPE)
         });
         let now = Instant::now();
         let help = match &held {
             Ok(held) => {
                 shared.count_processes(*held, now);
-                setbacks.ended();
+                failures.end();
                 None
             }
-            Err(StoreError::WrongType) => Some(OTHER_TYPE),
-            Err(StoreError::Redis(refused)) => {
+            Err(CallError::UnusableKey(_)) => Some(OTHER_TYPE),
+            Err(CallError::Redis(refused)) => {
                 refusal(refused).map(|(_, help)| help.unwrap_or(GOES_ON))
             }
             // Without an answer the last count is the best there is.
             Err(_) => None,
         };
         if let (Err(error), Some(help)) = (&held, help)
-            && setbacks.is_news(router.nodes.is_up(slot), now)
+            && failures.is_news(router.nodes.is_up(slot), now)
         {
             tracing::warn!(%error, help, "processes not counted");
         }

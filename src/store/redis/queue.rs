@@ -17,10 +17,9 @@ use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::OTHER_TYPE;
 use super::call::{Call, Reply, Request};
-use super::router::Router;
-use crate::store::StoreError;
-use crate::store::nodes::HashSlot;
+use crate::redis::{CallError, HashSlot, Router};
 
 /// A request looks for a call of its slot among this many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;
@@ -59,7 +58,7 @@ enum Recipient {
 }
 
 /// Called where Redis may not have got the request, or could not carry it out.
-pub(super) type Lost = Box<dyn FnOnce(&StoreError) + Send>;
+pub(super) type Lost = Box<dyn FnOnce(&CallError) + Send>;
 
 impl Recipient {
     fn has_left(&self) -> bool {
@@ -72,7 +71,7 @@ impl Recipient {
             Self::Asker(asker) => drop(asker.send(answer)),
             Self::Nobody { lost: Some(lost), .. } => match answer {
                 Ok(reply) if reply.iter().all(|one| one.decision.is_some()) => {}
-                Ok(_) => lost(&StoreError::WrongType),
+                Ok(_) => lost(&OTHER_TYPE),
                 Err(error) => lost(&error),
             },
             Self::Nobody { lost: None, .. } => {}
@@ -80,7 +79,7 @@ impl Recipient {
     }
 }
 
-pub(super) type ReplyResult = Result<Reply, StoreError>;
+pub(super) type ReplyResult = Result<Reply, CallError>;
 
 impl Queue {
     /// Begins to send over this router's connections.
@@ -128,7 +127,7 @@ impl Awaited {
     /// Waits for the reply. To be called once.
     pub(super) async fn answer(&mut self) -> ReplyResult {
         // A receive error means that the worker ends.
-        (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
+        (&mut self.0).await.unwrap_or(Err(CallError::NotConnected))
     }
 }
 

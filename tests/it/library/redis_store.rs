@@ -9,8 +9,9 @@ use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
+use tidegate::redis::CallError;
 use tidegate::request::key::KeySource;
-use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store, StoreError, Unavailable};
+use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit, no_key};
@@ -206,7 +207,7 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
     assert_eq!(answer, Err(Unavailable { by: 0 }));
 
     let look = bench.store.peek(&ask(&odd, &ip, 2), Timestamp::MAX).await;
-    assert!(matches!(look, Err(StoreError::WrongType)));
+    assert!(matches!(look, Err(CallError::UnusableKey(_))));
     assert_eq!(bench.shared.counters().redis_up, Some(true));
     assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
 }

@@ -12,8 +12,7 @@ use super::{SCRIPT, limiter_keys, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 use crate::plan::{RedisLocation, RedisTopology};
-use crate::store::StoreError;
-use crate::store::nodes::{RedisConnector, server_of};
+use crate::redis::{CallError, RedisConnector, server_of};
 use crate::store::process::client_id;
 
 /// The most time for each step. It is short, because a person waits at a terminal.
@@ -72,7 +71,7 @@ impl LimiterConfig {
 pub(crate) enum LimiterError {
     /// The server or the connection reported an error.
     #[error("redis: {0}")]
-    Redis(StoreError),
+    Redis(CallError),
     /// The limiter has no figures.
     #[error("it is not configured")]
     Unset,
@@ -138,7 +137,7 @@ impl Limiters {
     ///
     /// # Errors
     /// Where the server does not answer within a few seconds.
-    pub(crate) fn connect(location: &RedisLocation, name: &str) -> Result<Self, StoreError> {
+    pub(crate) fn connect(location: &RedisLocation, name: &str) -> Result<Self, CallError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(RedisError::from)?;
         let connecting = async {
@@ -152,7 +151,7 @@ impl Limiters {
             connector.connect(&connector.find().await?).await.map(|open| open.connection)
         };
         let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
-        let connection = connecting.map_err(|_| StoreError::TimedOut)??;
+        let connection = connecting.map_err(|_| CallError::TimedOut)??;
         Ok(Self { runtime, connection, client: client_id() })
     }
 
@@ -162,7 +161,7 @@ impl Limiters {
         asking: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, LimiterError> {
         let answer = runtime.block_on(async { timeout(PATIENCE, asking).await });
-        Ok(answer.map_err(|_| LimiterError::Redis(StoreError::TimedOut))??)
+        Ok(answer.map_err(|_| LimiterError::Redis(CallError::TimedOut))??)
     }
 
     /// The figures of a limiter.

@@ -17,11 +17,12 @@ pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
 pub(crate) use self::names::{limiter_keys, limiter_name};
 use super::call::Verb;
 use super::queue::Lost;
-use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
+use super::{BucketAsk, Claim, Moment, OTHER_TYPE, Party, Redis, Store};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::waiting::MaxWait;
+use crate::redis::CallError;
 use crate::store::claim::{LimiterFigures, Source};
 use crate::store::notices::shown;
 
@@ -43,7 +44,7 @@ impl Redis {
         store: &Arc<Store>,
         moment: Moment,
         deadline: Instant,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), CallError> {
         let id = new_id();
         if verb == Verb::Take {
             claim.hold_from(Source::Limiter(id), store, moment);
@@ -62,7 +63,7 @@ impl Redis {
             }
             Err(error) if error.is_of_one_key() => {
                 claim.party = Party::WrongType;
-                if let StoreError::Redis(_) = error {
+                if let CallError::Redis(_) = error {
                     self.shared.notices.refused(claim.spec, &error);
                     // The script may have taken permits before it failed. They go back.
                     claim.reset();
@@ -72,7 +73,7 @@ impl Redis {
                 Ok(())
             }
             Err(error) => {
-                if let StoreError::Away | StoreError::NotConnected = error {
+                if let CallError::Away | CallError::NotConnected = error {
                     // The call was never sent.
                     claim.hold_nothing();
                 }
@@ -88,17 +89,19 @@ impl Redis {
         verb: Verb,
         id: &[u8; 16],
         deadline: Instant,
-    ) -> Result<(Decision, LimiterHash), StoreError> {
+    ) -> Result<(Decision, LimiterHash), CallError> {
         let (wanted, permits) = wanted(ask, verb);
         let call = self.command(ask, wanted, permits, id, ask.ask.max_wait);
         let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
-            Err(StoreError::Unset) => self.shared.notices.unset(ask.spec),
-            Err(StoreError::Older) => self.shared.notices.older(ask.spec),
-            Err(_) => self.shared.notices.other_type(ask.spec, || shown(ask.spec)),
+            Err(Unusable::Unset) => self.shared.notices.unset(ask.spec),
+            Err(Unusable::Older) => self.shared.notices.older(ask.spec),
+            Err(Unusable::OtherType) => {
+                self.shared.notices.other_type(ask.spec, || shown(ask.spec));
+            }
         }
-        reply
+        reply.map_err(CallError::from)
     }
 
     /// Gives back the permits of this id. If the call fails, they come back when the interval is over.
@@ -125,7 +128,8 @@ impl Redis {
         // Without a runtime the worker has ended, and with it its connection.
         let Ok(runtime) = Handle::try_current() else { return };
         let call = self.command(ask, verb, permits, id, MaxWait::NONE);
-        let (router, slot, deadline) = (Arc::clone(&self.router), self.slot(ask), self.deadline());
+        let (router, slot, deadline) =
+            (Arc::clone(&self.router), self.slot(ask), self.router.deadline());
         let counted = self.queue.teller().about_to();
         let understood = |answer: Value| match &answer {
             Value::Array(numbers) if *numbers == [Value::Int(0)] => Some(Ok(())),
@@ -133,7 +137,8 @@ impl Redis {
         };
         runtime.spawn(async move {
             let answer = router.call(slot, &call, understood, deadline).await;
-            if let (Err(error) | Ok(Err(error)), Some(lost)) = (answer, lost) {
+            let answer = answer.and_then(|read| read.map_err(CallError::from));
+            if let (Err(error), Some(lost)) = (answer, lost) {
                 lost(&error);
             }
             drop(counted);
@@ -141,12 +146,12 @@ impl Redis {
     }
 
     /// Forgets the permits in use of the ask's limiter, but not its figures.
-    pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+    pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         let [_, of_permits @ ..] = limiter_keys(&limiter(ask), &self.shared.client_id);
         let mut call = redis::cmd("DEL");
         call.arg(&of_permits);
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router.call(self.slot(ask), &call, read, self.deadline()).await
+        self.router.call(self.slot(ask), &call, read, self.router.deadline()).await
     }
 
     /// A call of the script. `id` names a new entry, and `max_wait` is how long the request may be held. The file's
@@ -245,8 +250,28 @@ pub(super) struct LimiterHash {
     ends_too_soon: bool,
 }
 
+/// Why the script cannot use the limiter's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unusable {
+    /// Neither Redis nor `proxy.toml` has figures.
+    Unset,
+    OtherType,
+    /// A Redisson before 3.17 uses the keys, in a form that newer ones cannot use.
+    Older,
+}
+
+impl From<Unusable> for CallError {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Unset => Self::UnusableKey("the limiter has no figures"),
+            Unusable::OtherType => OTHER_TYPE,
+            Unusable::Older => Self::UnusableKey("a Redisson before 3.17 uses the limiter"),
+        }
+    }
+}
+
 /// Reads the script's reply. `None` where the answer is no reply of the script.
-fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
+fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), Unusable>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => Some(*number),
@@ -254,9 +279,9 @@ fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     };
     let numbers: Option<Vec<i64>> = values.iter().map(number).collect();
     match numbers?.as_slice() {
-        [1] => Some(Err(StoreError::Unset)),
-        [2] => Some(Err(StoreError::WrongType)),
-        [3] => Some(Err(StoreError::Older)),
+        [1] => Some(Err(Unusable::Unset)),
+        [2] => Some(Err(Unusable::OtherType)),
+        [3] => Some(Err(Unusable::Older)),
         [0, wait, waits, left, rate, interval_ms, kind, keep, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {
