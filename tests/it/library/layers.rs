@@ -27,7 +27,10 @@ const LAYERS: [&[&str]; 16] = [
 /// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.
 const FORBIDDEN: [(&str, &[&str]); 8] = [
     // A log's own time counts, and a replay is no traffic: it is neither logged nor counted.
-    ("replay", &["reload", "admin", "worker", "downstream", "upstream", "observe", "clock"]),
+    (
+        "replay",
+        &["reload", "admin", "worker", "downstream", "upstream", "redis", "observe", "clock"],
+    ),
     ("config", &["redis", "observe", "clock"]),
     ("proxy", &["config", "store", "redis"]),
     ("throttle", &["config", "redis"]),
