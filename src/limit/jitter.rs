@@ -3,7 +3,6 @@
 //! Each key waits a little longer than it must. Its part of the spread is a hash of the limit's name and the
 //! key. The hash has no secret, so that a key has the same part each time and on every proxy.
 
-use std::fmt;
 use std::hash::Hasher;
 use std::time::Duration;
 
@@ -39,13 +38,6 @@ impl RetryJitter {
         // The product cannot overflow: a duration in microseconds is below 2^84, and the half hash below 2^32.
         let more = (most * u128::from(hasher.finish() >> 32)) >> 32;
         wait.saturating_add(Duration::from_micros(u64::try_from(more).unwrap_or(u64::MAX)))
-    }
-}
-
-/// As in the file: `20%`.
-impl fmt::Display for RetryJitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0)
     }
 }
 
@@ -88,7 +80,6 @@ mod tests {
     #[test]
     fn there_is_no_more_than_a_hundred_percent() {
         assert_eq!(RetryJitter::of_percent(101), None);
-        assert_eq!(jitter(100).to_string(), "100%");
         let longest = jitter(100).spread(Duration::MAX, &name("a"), &key("b"));
         assert_eq!(longest, Duration::MAX);
     }

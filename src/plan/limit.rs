@@ -1,6 +1,5 @@
 //! The configuration of a limit: its key, its figures, its cost, and its options.
 
-use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderName;
@@ -100,17 +99,6 @@ impl LimitSpec {
     }
 }
 
-impl CostSpec {
-    /// The tokens of a request that does not tell its cost.
-    pub(crate) fn usual(&self) -> Cost {
-        match self {
-            Self::Fixed(cost)
-            | Self::Header { default: cost, .. }
-            | Self::Response { estimate: cost, .. } => *cost,
-        }
-    }
-}
-
 /// The tokens that a request takes from a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSpec {
@@ -146,32 +134,6 @@ impl CostSpec {
             Self::Fixed(cost)
             | Self::Header { default: cost, .. }
             | Self::Response { estimate: cost, .. } => *cost,
-        }
-    }
-}
-
-/// For example `5`, or `the request's header x-cost (1 without it, at most 100)`.
-impl fmt::Display for CostSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fixed(cost) => write!(f, "{cost}"),
-            Self::Header { name, default, max } => {
-                write!(f, "the request's header {name} ({default} without it, at most ")?;
-                match max {
-                    Some(max) => write!(f, "{max})"),
-                    None => f.write_str("the burst)"),
-                }
-            }
-            Self::Response { source, estimate, max, unknown } => {
-                write!(f, "{source} (estimate {estimate}")?;
-                if let Some(max) = max {
-                    write!(f, ", at most {max}")?;
-                }
-                match unknown {
-                    UnknownUse::Estimate => f.write_str(")"),
-                    UnknownUse::Max => f.write_str(", unknown counts as the most)"),
-                }
-            }
         }
     }
 }

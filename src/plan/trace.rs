@@ -46,12 +46,6 @@ impl SampleShare {
     }
 }
 
-impl fmt::Display for SampleShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -64,7 +64,12 @@ impl Memory {
         let left_out =
             keys.map(|key| self.hash(&limit.spec, &limit.before, key.shown().as_bytes()));
         let left_out = left_out.collect();
-        OverCounter { limit, cost: limit.spec.cost.usual(), left_out, count: OverCount::default() }
+        OverCounter {
+            limit,
+            cost: limit.spec.cost.default_cost(),
+            left_out,
+            count: OverCount::default(),
+        }
     }
 
     fn mark(&self, limit: &LoweredLimit) -> LimitMark {
