@@ -43,18 +43,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::{Overrides, parse};
     use crate::limit::time::Timestamp;
-
-    /// A plan with one limit that has these lines.
-    fn plan(lines: &str) -> Plan {
-        let text = format!(
-            "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\n{lines}\n\
-             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
-        );
-        parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
-    }
+    use crate::plan::testing::plan_with as plan;
 
     #[test]
     fn a_reload_finds_the_limits_that_it_lowers() {

@@ -58,22 +58,13 @@ impl CurrentLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
-
     use crate::limit::algorithm::Algorithm;
     use crate::limit::key::Key;
     use crate::limit::time::Timestamp;
 
     use crate::plan::WantedFigures;
+    use crate::plan::testing::plan_with;
     use crate::store::BucketKey;
-
-    fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
-        let text = format!(
-            "[upstreams.api]\nservers = [\"http://a\"]\n{lines}\n\
-             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
-        );
-        parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan.limits.clone()
-    }
 
     fn algorithm(spec: &LimitSpec) -> Algorithm {
         spec.figures.at(Timestamp::MIN).unwrap()
@@ -89,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_bucket_has_the_figures_of_an_override_that_runs() {
-        let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
+        let spec = &plan_with("key = [\"header:x-user\"]\nrate = \"1/s\"").limits[0];
         let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
         let ask = Ask::for_one(algorithm(spec));
         let current = CurrentLimits::default();
@@ -110,8 +101,8 @@ mod tests {
 
     #[test]
     fn a_bucket_has_the_figures_of_the_last_reload() {
-        const LIMIT: &str = "[limits.a]\nkey = [\"header:x-user\"]\n";
-        let limit = |lines: &str| limits(&format!("{LIMIT}{lines}"));
+        let limits = |lines: &str| plan_with(lines).limits;
+        let limit = |lines: &str| limits(&format!("key = [\"header:x-user\"]\n{lines}"));
         let before = limit("rate = \"1/s\"\ncandidate = { rate = \"2/s\" }");
         let (spec, candidate) = (&before[0], before[0].candidate.as_ref().unwrap());
         let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
@@ -136,7 +127,7 @@ mod tests {
             current.put(&limit(after));
             assert_eq!(asked(&current, spec, &key), expected, "{name}");
         }
-        current.put(&limits("[limits.a]\nkey = [\"header:x-other\"]\nrate = \"3/h\""));
+        current.put(&limits("key = [\"header:x-other\"]\nrate = \"3/h\""));
         assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "another key");
         current.put(&limit("rate = \"3/h\"\ncandidate = { rate = \"5/h\" }"));
         assert_eq!(asked(&current, candidate, &key), "5/h, burst 5, 0 s", "a candidate's");

@@ -191,23 +191,18 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::config::{Overrides, parse};
-
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
 
     use crate::limit::rate::Cost;
     use crate::limit::time::Timestamp;
+    use crate::plan::testing::plan_with;
     use crate::plan::{Figures, KeyDisplay};
     use crate::store::{Claim, Moment, ProcessStore, Store};
 
     /// The grant of 4 tokens by a limit with a burst of 10 and these lines.
     fn held(lines: &str) -> HeldGrant {
-        let text = format!(
-            "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/h\"\n{lines}\n\
-             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
-        );
-        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let plan = plan_with(&format!("rate = \"10/h\"\n{lines}"));
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };

@@ -136,12 +136,11 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::config::{Overrides, parse};
-
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
 
     use crate::limit::time::Timestamp;
+    use crate::plan::testing::plan_with;
     use crate::plan::{Figures, KeyDisplay};
     use crate::store::{BucketAsk, Claim, Moment, ProcessStore, Store};
 
@@ -193,10 +192,7 @@ mod tests {
     /// stepped back, and the bucket gained that time twice.
     #[tokio::test(start_paused = true)]
     async fn who_leaves_after_a_long_time_sets_no_bucket_back() {
-        let text = "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/10s\"\n\
-                    wait = \"1m\"\n\
-                    [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
-        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        let plan = plan_with("rate = \"10/10s\"\nwait = \"1m\"");
         let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
