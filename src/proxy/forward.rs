@@ -32,7 +32,7 @@ use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    Answered, RequestSlot, Sending, ServerFailure, Upstream, UpstreamError, Wanted,
+    Answered, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError, Wanted,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -105,9 +105,11 @@ pub(super) async fn send(
     let asked = details.map(|details| &mut details.server);
     let sent = match (upstream.enter().await, upstream.spec().on_abort) {
         (Err(busy), _) => Err(busy),
-        (Ok(slot), OnAbort::Close) => upstream.send(&mut request, sending, slot, asked).await,
-        (Ok(slot), OnAbort::Finish) => {
-            send_to_end(upstream, &mut request, sending, slot, permit).await?
+        (Ok(request_permit), OnAbort::Close) => {
+            upstream.send(&mut request, sending, request_permit, asked).await
+        }
+        (Ok(request_permit), OnAbort::Finish) => {
+            send_to_end(upstream, &mut request, sending, request_permit, permit).await?
         }
     };
     let answered = match sent {
@@ -181,14 +183,14 @@ async fn send_to_end(
     upstream: &Rc<Upstream>,
     request: &mut Request<RequestBody>,
     sending: Sending,
-    slot: Option<RequestSlot>,
+    request_permit: Option<RequestPermit>,
     permit: &mut Permit,
 ) -> Result<Result<Answered, UpstreamError>, Refusal<'static>> {
     let (upstream, held) = (upstream.clone(), mem::take(permit));
     let mut sent = mem::replace(request, Request::new(RequestBody::empty()));
     let (give, given) = oneshot::channel();
     spawn_local(async move {
-        let answered = upstream.send(&mut sent, sending, slot, None).await;
+        let answered = upstream.send(&mut sent, sending, request_permit, None).await;
         let Err((answered, _, mut held)) = give.send((answered, sent, held)) else { return };
         let Ok(Answered { response, lease }) = answered else { return };
         held.answered(response.status(), response.headers());

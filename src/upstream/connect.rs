@@ -61,15 +61,6 @@ struct Tls {
     spec: Arc<tls::client::ClientTlsSpec>,
 }
 
-/// Where a connection may come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionSource {
-    /// The pool, or a new connection if the pool has none.
-    Pool,
-    /// A new connection in any case.
-    New,
-}
-
 impl Connector {
     pub(super) fn new(spec: &UpstreamSpec) -> Self {
         let mut tcp = HttpConnector::new();
@@ -200,12 +191,12 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
 /// function waits.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
     let (heard, reads) = (Rc::new(Notify::new()), Rc::<Cell<usize>>::default());
-    let (told, counted) = (heard.clone(), reads.clone());
+    let (notified, counted) = (heard.clone(), reads.clone());
     let transport = InspectReader::<_, ReadNotice>::new(
         transport,
         Box::new(move |_| {
             counted.set(counted.get() + 1);
-            told.notify_one();
+            notified.notify_one();
         }),
     );
     let (sender, mut connection) = http2::Builder::new(LocalExecutor)

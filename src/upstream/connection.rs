@@ -1,6 +1,6 @@
 //! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
@@ -19,13 +19,13 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
-use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::error::{ServerFailure, is_http1_required};
+use super::driver::Driver;
+use super::error::ServerFailure;
 use super::executor::LocalExecutor;
 use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::LimitedTrailers;
@@ -84,52 +84,11 @@ pub(super) struct SharedConnection {
     driver: Rc<Driver>,
 }
 
-/// The task that reads and writes a connection. It ends with the connection's last owner.
-#[derive(Debug)]
-pub(super) struct Driver {
-    task: AbortHandle,
-    /// The error that ended the connection, where no request was told of it.
-    fault: Rc<RefCell<Option<hyper::Error>>>,
-    /// An exchange on the connection broke.
-    broken: Cell<bool>,
-}
-
 /// Why no response head has come.
 pub(super) struct NoHead {
     pub(super) failure: ServerFailure,
     /// The request, if no byte of the request was sent.
     pub(super) unsent: Option<Box<Request<RequestBody>>>,
-}
-
-impl Driver {
-    /// Drives a connection in a task of its own.
-    pub(super) fn start(connection: impl Future<Output = hyper::Result<()>> + 'static) -> Self {
-        let fault = Rc::<RefCell<Option<hyper::Error>>>::default();
-        let told = fault.clone();
-        let task = spawn_local(async move {
-            let ended = connection.await;
-            told.replace(ended.err());
-        });
-        Self { task: task.abort_handle(), fault, broken: Cell::default() }
-    }
-
-    /// The reason for a failed request. For a request that was not sent, hyper only says that it was
-    /// cancelled. The error that ended the connection is then the better answer. A demand for HTTP/1.1 in a
-    /// GOAWAY concerns all requests of the connection, also those that only see the connection end.
-    fn explain(&self, error: hyper::Error, heard: bool) -> ServerFailure {
-        let mut fault = self.fault.borrow_mut();
-        if is_http1_required(&error) || fault.as_ref().is_some_and(is_http1_required) {
-            return ServerFailure::Http1Required;
-        }
-        let fault = if error.is_canceled() { fault.take() } else { None };
-        ServerFailure::Exchange { source: fault.unwrap_or(error), heard }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl ExclusiveConnection {
@@ -158,8 +117,8 @@ impl ExclusiveConnection {
     }
 
     /// Whether the connection must not be used again.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.sender.is_closed() || self.watched.is_spoilt()
+    pub(super) fn is_unusable(&self) -> bool {
+        self.sender.is_closed() || self.watched.is_unusable()
     }
 
     /// Whether the connection can take a request now. If not, it is still writing its last request. How
@@ -177,10 +136,10 @@ impl SharedConnection {
         reads: Rc<Cell<usize>>,
     ) -> Self {
         let most = Rc::new(Cell::new(connection.current_max_send_streams()));
-        let told = most.clone();
+        let newest = most.clone();
         let driver = Driver::start(poll_fn(move |cx| {
             let ended = Pin::new(&mut connection).poll(cx);
-            told.set(connection.current_max_send_streams());
+            newest.set(connection.current_max_send_streams());
             ended
         }));
         let (driver, reads_before) = (Rc::new(driver), 0);
@@ -194,7 +153,7 @@ impl SharedConnection {
 
     /// Whether the connection takes no more requests.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed() || self.driver.broken.get()
+        self.sender.is_closed() || self.driver.is_broken.get()
     }
 
     /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
@@ -216,9 +175,9 @@ impl Connection {
     }
 
     /// Whether the connection must not be used again.
-    pub(super) fn is_spoilt(&self) -> bool {
+    pub(super) fn is_unusable(&self) -> bool {
         match self {
-            Self::Http1(connection) => connection.is_spoilt(),
+            Self::Http1(connection) => connection.is_unusable(),
             Self::Http2(connection) => connection.is_closed(),
         }
     }
@@ -250,7 +209,7 @@ impl Connection {
             Self::Http1(connection) => &connection.driver,
             Self::Http2(connection) => &*connection.driver,
         };
-        !driver.broken.replace(true)
+        !driver.is_broken.replace(true)
     }
 
     /// The exchange has come to its end, or as far as it has to.

@@ -267,8 +267,8 @@ mod tests {
         ] {
             let failure = ServerFailure::Connect(code.into());
             assert_eq!(failure.is_this_machines(), is_this_machines, "{code}");
-            let told = UpstreamError::Server { server: "http://a".into(), failure }.to_string();
-            assert_eq!(told.contains("this machine"), is_this_machines, "{told}");
+            let text = UpstreamError::Server { server: "http://a".into(), failure }.to_string();
+            assert_eq!(text.contains("this machine"), is_this_machines, "{text}");
         }
     }
 }

@@ -96,14 +96,14 @@ impl Pool {
         if wanted == Wanted::Http2 {
             return None;
         }
-        let mut place = kept.idle.len();
-        while let Some(last) = place.checked_sub(1) {
-            place = last;
-            let (_, connection) = &kept.idle[place];
+        let mut index = kept.idle.len();
+        while let Some(last) = index.checked_sub(1) {
+            index = last;
+            let (_, connection) = &kept.idle[index];
             let fits = connection.is_ready() && connection.made_for.serves(wanted);
-            if connection.is_spoilt() {
-                kept.idle.remove(place);
-            } else if fits && let Some((_, connection)) = kept.idle.remove(place) {
+            if connection.is_unusable() {
+                kept.idle.remove(index);
+            } else if fits && let Some((_, connection)) = kept.idle.remove(index) {
                 return Some(Connection::Http1(connection));
             }
         }
@@ -154,7 +154,7 @@ impl Pool {
         let mut kept = self.kept.borrow_mut();
         kept.swept = now;
         kept.idle.retain(|(since, connection)| {
-            now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
+            now.duration_since(*since) < LONGEST_IDLE && !connection.is_unusable()
         });
         kept.shared.retain(|(since, _, connection)| {
             now.duration_since(*since) < LONGEST_LIFE && !connection.is_closed()

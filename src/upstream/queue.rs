@@ -24,12 +24,12 @@ struct QueueState {
     most: usize,
     in_flight: usize,
     /// In the order of arrival.
-    waiting: VecDeque<oneshot::Sender<RequestSlot>>,
+    waiting: VecDeque<oneshot::Sender<RequestPermit>>,
 }
 
-/// A place among the requests in flight. Dropping it gives the place to the request that has waited longest.
+/// The right to be one of the requests in flight. Dropping it gives the right to the request that has waited longest.
 #[derive(Debug)]
-pub(crate) struct RequestSlot(Arc<RequestQueue>);
+pub(crate) struct RequestPermit(Arc<RequestQueue>);
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,24 +37,24 @@ pub(crate) enum QueueError {
     /// Too many requests wait already.
     #[error("max_requests are in flight, and {MOST_WAITING} more wait")]
     Full,
-    /// No place became free within `queue_timeout`.
+    /// No request ended within `queue_timeout`.
     #[error("max_requests are in flight, and none of them ended within queue_timeout")]
     Timeout,
 }
 
 impl RequestQueue {
-    /// A place among `most` requests in flight. Waits at most `time_limit` for one.
+    /// A permit for one of `most` requests in flight. Waits at most `time_limit` for it.
     pub(super) async fn enter(
         self: &Arc<Self>,
         most: usize,
         time_limit: Duration,
-    ) -> Result<RequestSlot, QueueError> {
-        let turn = {
+    ) -> Result<RequestPermit, QueueError> {
+        let given = {
             let mut state = self.state.lock();
             state.most = most;
             if state.waiting.is_empty() && state.in_flight < most {
                 state.in_flight += 1;
-                return Ok(RequestSlot(self.clone()));
+                return Ok(RequestPermit(self.clone()));
             }
             if state.waiting.len() >= MOST_WAITING {
                 state.waiting.retain(|waiting| !waiting.is_closed());
@@ -62,28 +62,28 @@ impl RequestQueue {
             if state.waiting.len() >= MOST_WAITING {
                 return Err(QueueError::Full);
             }
-            let (tell, turn) = oneshot::channel();
-            state.waiting.push_back(tell);
-            turn
+            let (give, given) = oneshot::channel();
+            state.waiting.push_back(give);
+            given
         };
         // A reload may have raised the maximum.
         self.advance();
-        match timeout(time_limit, turn).await {
-            Ok(Ok(slot)) => Ok(slot),
+        match timeout(time_limit, given).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(QueueError::Timeout),
         }
     }
 
-    /// Gives free places to the requests that have waited longest.
+    /// Gives permits to the requests that have waited longest, while there are any.
     fn advance(self: &Arc<Self>) {
         while let Some(next) = self.next() {
-            // If the request has left meanwhile, the slot is dropped here, and its place is free again.
-            let _ = next.send(RequestSlot(self.clone()));
+            // If the request has left meanwhile, the permit is dropped here, and the next request gets it.
+            let _ = next.send(RequestPermit(self.clone()));
         }
     }
 
-    /// Takes the place for the next request that waits, if both are there.
-    fn next(&self) -> Option<oneshot::Sender<RequestSlot>> {
+    /// Counts the next request that waits as in flight, if there may be one more.
+    fn next(&self) -> Option<oneshot::Sender<RequestPermit>> {
         let mut state = self.state.lock();
         while state.in_flight < state.most {
             let next = state.waiting.pop_front()?;
@@ -96,7 +96,7 @@ impl RequestQueue {
     }
 }
 
-impl Drop for RequestSlot {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         self.0.state.lock().in_flight -= 1;
         self.0.advance();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_waits_for_its_turn_and_no_longer_than_its_patience() {
+    async fn a_request_waits_for_a_permit_and_no_longer_than_its_patience() {
         let queue = Arc::new(RequestQueue::default());
         let first = queue.enter(1, TIME_LIMIT).await.unwrap();
         let mut second = pin!(queue.enter(1, TIME_LIMIT));
@@ -126,14 +126,16 @@ mod tests {
         assert!(poll(third.as_mut()).is_pending());
         drop(first);
         assert!(poll(third.as_mut()).is_pending(), "the second came first");
-        let Poll::Ready(Ok(slot)) = poll(second.as_mut()) else { panic!("it has its turn") };
+        let Poll::Ready(Ok(permit)) = poll(second.as_mut()) else {
+            panic!("it has waited longest")
+        };
         assert_eq!(third.await.unwrap_err(), QueueError::Timeout);
-        drop(slot);
-        assert!(queue.enter(1, TIME_LIMIT).await.is_ok(), "who left has no place");
+        drop(permit);
+        assert!(queue.enter(1, TIME_LIMIT).await.is_ok(), "who left has no permit");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_gives_its_place_to_the_next() {
+    async fn a_client_that_leaves_gives_its_permit_to_the_next() {
         let queue = Arc::new(RequestQueue::default());
         let first = queue.enter(1, TIME_LIMIT).await.unwrap();
         let mut leaves = Box::pin(queue.enter(1, TIME_LIMIT));
@@ -141,7 +143,7 @@ mod tests {
         assert!(poll(leaves.as_mut()).is_pending());
         assert!(poll(stays.as_mut()).is_pending());
         drop(first);
-        // The first client's turn has come, but the client leaves before its request goes on.
+        // The first client has the permit, but leaves before its request goes on.
         drop(leaves);
         assert!(matches!(poll(stays.as_mut()), Poll::Ready(Ok(_))));
     }

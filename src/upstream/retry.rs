@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
 use http::{Method, StatusCode};
 
-/// A retry costs what this many requests earn. Therefore at most a tenth of the requests are sent again.
+/// A retry costs what 10 requests earn. Therefore at most a tenth of the requests are sent again.
 const RETRY_COST: u32 = 10;
 /// Retries that are free at the start. An upstream with little traffic must have its retries too.
 const FIRST_RETRIES: u32 = 10;

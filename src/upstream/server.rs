@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
 use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
 use super::pool::Pool;
-use super::queue::RequestSlot;
+use super::queue::RequestPermit;
 use super::wanted::Wanted;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
@@ -40,14 +40,14 @@ pub(super) struct Server {
 pub(super) struct InFlight {
     pub(super) server: Rc<Server>,
     pub(super) exchange: ExchangeBegin,
-    /// Its place among `max_requests`.
-    slot: Option<RequestSlot>,
+    /// Where the upstream has `max_requests`.
+    permit: Option<RequestPermit>,
 }
 
 impl InFlight {
-    pub(super) fn at(server: &Rc<Server>, client: ClientId, slot: Option<RequestSlot>) -> Self {
+    pub(super) fn at(server: &Rc<Server>, client: ClientId, permit: Option<RequestPermit>) -> Self {
         let exchange = server.state.begin(client);
-        Self { server: server.clone(), exchange, slot }
+        Self { server: server.clone(), exchange, permit }
     }
 
     /// The answer came to its end.
@@ -55,9 +55,9 @@ impl InFlight {
         self.server.upstream.finished(&self.server.state, self.exchange);
     }
 
-    /// Ends the exchange with this server. The request keeps its slot for another try.
-    pub(super) fn into_slot(mut self) -> Option<RequestSlot> {
-        self.slot.take()
+    /// Ends the exchange with this server. The request keeps its permit for another try.
+    pub(super) fn into_permit(mut self) -> Option<RequestPermit> {
+        self.permit.take()
     }
 }
 
@@ -101,30 +101,30 @@ pub(crate) struct PrivateConnections(RefCell<Vec<(Weak<Server>, Connection)>>);
 impl PrivateConnections {
     /// Takes the connection to one of these servers that was used last. It may still be writing its last
     /// request. To take another one meanwhile would break a handshake, so this waits for at most `patience`.
-    /// Returns the server's place too.
+    /// Returns the server's index too.
     pub(super) async fn take(
         &self,
         servers: &[Rc<Server>],
         patience: Duration,
     ) -> Option<(usize, Connection)> {
         loop {
-            let (place, mut connection) = self.take_last(servers)?;
+            let (index, mut connection) = self.take_last(servers)?;
             if timeout(patience, connection.becomes_ready()).await == Ok(true) {
-                return Some((place, connection));
+                return Some((index, connection));
             }
         }
     }
 
     fn take_last(&self, servers: &[Rc<Server>]) -> Option<(usize, Connection)> {
         let mut kept = self.0.borrow_mut();
-        kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_spoilt());
+        kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_unusable());
         let is_paused =
-            |place: &usize| matches!(servers[*place].state.standing(), Standing::Paused(_));
-        let (at, place) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
-            let place = servers.iter().position(|it| Rc::as_ptr(it) == owner.as_ptr());
-            place.filter(|place| !is_paused(place)).map(|place| (at, place))
+            |index: &usize| matches!(servers[*index].state.standing(), Standing::Paused(_));
+        let (at, index) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
+            let index = servers.iter().position(|it| Rc::as_ptr(it) == owner.as_ptr());
+            index.filter(|index| !is_paused(index)).map(|index| (at, index))
         })?;
-        Some((place, kept.remove(at).1))
+        Some((index, kept.remove(at).1))
     }
 
     fn put(&self, server: &Rc<Server>, connection: Connection) {
@@ -156,7 +156,7 @@ impl ConnectionLease {
     /// Marks an HTTP/1.1 connection: it must not be used for another request.
     pub(crate) fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
-            connection.watched.spoil();
+            connection.watched.end_soon();
         }
     }
 
@@ -168,10 +168,10 @@ impl ConnectionLease {
         }
     }
 
-    /// Notes that the connection carries another protocol from now on. A tunnel may live for hours, so its place among
-    /// `max_requests` goes to the next request.
+    /// Notes that the connection carries another protocol from now on. A tunnel may live for hours, so its permit
+    /// goes to the next request.
     pub(crate) fn switch(&mut self) {
-        self.in_flight.slot = None;
+        self.in_flight.permit = None;
         self.in_flight.finished();
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
@@ -203,7 +203,7 @@ impl ConnectionLease {
     }
 
     /// The response's body has ended. An HTTP/1.1 connection goes back to the pool or to its client, unless it is
-    /// spoilt or the request's body is still on its way.
+    /// unusable or the request's body is still on its way.
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
         self.in_flight.finished();
@@ -211,7 +211,7 @@ impl ConnectionLease {
             return;
         }
         self.connection.finish();
-        if self.connection.is_spoilt() {
+        if self.connection.is_unusable() {
             return;
         }
         match (self.owner, self.connection) {

@@ -35,11 +35,11 @@ pub(super) struct ServerStream {
 #[derive(Debug, Default)]
 pub(super) struct SocketState {
     /// A write has failed: the server takes no more data.
-    deaf: Cell<bool>,
+    write_failed: Cell<bool>,
     /// The connection carries another protocol than HTTP.
     switched: Cell<bool>,
     /// The connection must not be used for another request.
-    spoilt: Cell<bool>,
+    ends_soon: Cell<bool>,
     /// Bytes that were read since the last request was sent.
     read: Cell<usize>,
     /// The head of the response has come.
@@ -82,14 +82,15 @@ impl SocketState {
         self.switched.set(true);
     }
 
-    pub(super) fn spoil(&self) {
-        self.spoilt.set(true);
+    /// The connection must not be used for another request.
+    pub(super) fn end_soon(&self) {
+        self.ends_soon.set(true);
     }
 
     /// Whether the connection must not be used for another request. This is also the case after a failed
     /// write.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.spoilt.get() || self.deaf.get()
+    pub(super) fn is_unusable(&self) -> bool {
+        self.ends_soon.get() || self.write_failed.get()
     }
 }
 
@@ -182,12 +183,12 @@ impl AsyncWrite for ServerStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if self.watched.deaf.get() {
+        if self.watched.write_failed.get() {
             return Poll::Ready(Ok(length));
         }
         match poll_write_pieces(&mut self.transport, cx, slices) {
             Poll::Ready(Err(_)) if !self.watched.switched.get() => {
-                self.watched.deaf.set(true);
+                self.watched.write_failed.set(true);
                 Poll::Ready(Ok(length))
             }
             written => written,

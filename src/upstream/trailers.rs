@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The most bytes of an answer's head, and of its trailers.
 pub(crate) const MOST_IN_ANSWER: usize = 256 * 1024;
 
-/// Why a connection is ended whose peer sends too much behind a body.
+/// Why a connection is ended whose peer sends too much after a body.
 pub(crate) const TOO_LONG: &str = "the trailers of a message are too large (HTTP/2)";
 
 /// The length of a frame's first part (RFC 9113, 4.1).

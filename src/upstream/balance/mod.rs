@@ -54,7 +54,7 @@ pub(super) struct Chooser {
 /// A server that may be chosen.
 #[derive(Clone, Copy)]
 struct Candidate {
-    place: usize,
+    index: usize,
     /// The server's weight, and its share of the weight in percent.
     weight: u64,
 }
@@ -66,7 +66,7 @@ impl Chooser {
         Self { balance, upstream }
     }
 
-    /// The place of a server that is not in `tried`. A server that is set aside is chosen only if no other is
+    /// The index of a server that is not in `tried`. A server that is set aside is chosen only if no other is
     /// left. `None` if each server was tried or has asked for a pause.
     pub(super) fn choose(
         &self,
@@ -97,24 +97,24 @@ impl Chooser {
         let mut first: Option<(usize, i64)> = None;
         for candidate in candidates {
             let weight = i64::try_from(candidate.weight).unwrap_or(i64::MAX);
-            let behind = &mut arrears[candidate.place];
+            let behind = &mut arrears[candidate.index];
             *behind += weight;
             total += weight;
             if first.is_none_or(|(_, most)| *behind > most) {
-                first = Some((candidate.place, *behind));
+                first = Some((candidate.index, *behind));
             }
         }
-        let (place, _) = first?;
-        arrears[place] -= total;
-        Some(place)
+        let (index, _) = first?;
+        arrears[index] -= total;
+        Some(index)
     }
 }
 
 /// The servers that may be chosen: those that are open, or else those that are set aside.
 fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
     let (mut open, mut aside) = (Candidates::new(), Candidates::new());
-    for (place, server) in servers.iter().enumerate().filter(|(place, _)| !tried.contains(place)) {
-        let candidate = |share| Candidate { place, weight: u64::from(server.weight * share) };
+    for (index, server) in servers.iter().enumerate().filter(|(index, _)| !tried.contains(index)) {
+        let candidate = |share| Candidate { index, weight: u64::from(server.weight * share) };
         match server.state.standing() {
             Standing::Open(share) => open.push(candidate(share)),
             // This weight is in percent too. Otherwise a server that is owed turns from before would get a
@@ -132,11 +132,11 @@ fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
 /// always taken.
 fn least_requests(servers: &[Rc<Server>], mut candidates: Candidates) -> Option<usize> {
     let first = draw(&mut candidates)?;
-    let Some(second) = draw(&mut candidates) else { return Some(first.place) };
-    let load = |one: Candidate| servers[one.place].state.in_flight();
+    let Some(second) = draw(&mut candidates) else { return Some(first.index) };
+    let load = |one: Candidate| servers[one.index].state.in_flight();
     // Compares load / weight, without the division.
     let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
-    Some(if is_second_better { second.place } else { first.place })
+    Some(if is_second_better { second.index } else { first.index })
 }
 
 /// Takes a random candidate out, by weight.
@@ -146,12 +146,12 @@ fn draw(candidates: &mut Candidates) -> Option<Candidate> {
         return None;
     }
     let mut left = fastrand::u64(..total);
-    let place = candidates.iter().position(|candidate| {
+    let index = candidates.iter().position(|candidate| {
         let is_here = left < candidate.weight;
         left = left.saturating_sub(candidate.weight);
         is_here
     })?;
-    Some(candidates.swap_remove(place))
+    Some(candidates.swap_remove(index))
 }
 
 /// The server to which a request is drawn most.
@@ -160,9 +160,9 @@ fn most_drawn(
     candidates: &[Candidate],
     affinity: Affinity,
 ) -> Option<usize> {
-    let pull = |candidate: &Candidate| affinity.pull(&servers[candidate.place]);
+    let pull = |candidate: &Candidate| affinity.pull(&servers[candidate.index]);
     let most = candidates.iter().max_by(|one, other| pull(one).total_cmp(&pull(other)));
-    most.map(|candidate| candidate.place)
+    most.map(|candidate| candidate.index)
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use crate::upstream::health::{ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
 use crate::upstream::server::InFlight;
 
-fn address(place: usize) -> ServerAddress {
-    let url = format!("http://10.0.0.{place}:80");
-    let endpoint = Endpoint::Tcp { host: format!("10.0.0.{place}"), port: 80 };
+fn address(index: usize) -> ServerAddress {
+    let url = format!("http://10.0.0.{index}:80");
+    let endpoint = Endpoint::Tcp { host: format!("10.0.0.{index}"), port: 80 };
     ServerAddress { url, endpoint, scheme: Scheme::Http }
 }
 
 /// What all workers share of an upstream with this many servers.
 fn shared(servers: usize) -> Arc<UpstreamState> {
-    let servers = (0..servers).map(|place| UpstreamServer { address: address(place), weight: 1 });
+    let servers = (0..servers).map(|index| UpstreamServer { address: address(index), weight: 1 });
     let servers = servers.collect();
     let spec = UpstreamSpec { servers, ..UpstreamSpec::new(Name::new("api").unwrap()) };
     Arc::new(UpstreamState::new(&spec, None))
@@ -28,15 +28,15 @@ fn chooser(balance: Balance, servers: usize) -> Chooser {
     Chooser::new(balance, shared(servers))
 }
 
-fn server(place: usize, weight: u32) -> Rc<Server> {
-    let address = address(place);
+fn server(index: usize, weight: u32) -> Rc<Server> {
+    let address = address(index);
     let url = address.url.clone();
     let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
     Rc::new(Server { address, weight, hash: server_hash(&url), state, upstream: shared(0), pool })
 }
 
 fn servers(weights: &[u32]) -> Vec<Rc<Server>> {
-    weights.iter().enumerate().map(|(place, weight)| server(place, *weight)).collect()
+    weights.iter().enumerate().map(|(index, weight)| server(index, *weight)).collect()
 }
 
 fn by_hash() -> Balance {
@@ -55,7 +55,7 @@ fn counts(servers: &[Rc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
 }
 
 /// The server of each of these clients.
-fn places(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
+fn indices(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
     let chooser = chooser(by_hash(), servers.len());
     let affinity = |client: u32| Affinity::of(&Key::of([Some(&client.to_be_bytes()[..])]));
     (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()
@@ -83,7 +83,7 @@ fn workers_take_turns_together() {
     let (servers, upstream) = (servers(&[1, 1, 1]), shared(3));
     let worker = || Chooser::new(Balance::RoundRobin, Arc::clone(&upstream));
     let workers = [worker(), worker()];
-    let chosen = |place: usize| workers[place % 2].choose(&servers, &[], None);
+    let chosen = |index: usize| workers[index % 2].choose(&servers, &[], None);
     let chosen: Vec<_> = (0..6).filter_map(chosen).collect();
     assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
 }
@@ -124,10 +124,10 @@ fn servers_with_few_requests_get_them_by_their_weights() {
     let chooser = chooser(Balance::LeastRequests, 2);
     let (mut in_flight, mut counts) = (VecDeque::new(), [0, 0]);
     for _ in 0..1_000 {
-        let place = chooser.choose(&servers, &[], None).unwrap();
-        counts[place] += 1;
+        let index = chooser.choose(&servers, &[], None).unwrap();
+        counts[index] += 1;
         in_flight.push_back(InFlight::at(
-            &servers[place],
+            &servers[index],
             IpAddr::from([192, 0, 2, 1]).into(),
             None,
         ));
@@ -141,18 +141,18 @@ fn servers_with_few_requests_get_them_by_their_weights() {
 #[test]
 fn a_request_goes_to_the_server_of_its_key() {
     let four = servers(&[1, 1, 1, 1]);
-    let before = places(&four, 10_000);
-    assert_eq!(before, places(&four, 10_000));
-    for place in 0..4 {
-        let count = before.iter().filter(|it| **it == place).count();
-        assert!((2_300..2_700).contains(&count), "{place}: {count}");
+    let before = indices(&four, 10_000);
+    assert_eq!(before, indices(&four, 10_000));
+    for index in 0..4 {
+        let count = before.iter().filter(|it| **it == index).count();
+        assert!((2_300..2_700).contains(&count), "{index}: {count}");
     }
 }
 
 #[test]
 fn a_server_that_is_added_takes_its_share_and_moves_no_other_request() {
     let five = servers(&[1; 5]);
-    let (before, after) = (places(&five[..4], 10_000), places(&five, 10_000));
+    let (before, after) = (indices(&five[..4], 10_000), indices(&five, 10_000));
     let moved: Vec<_> = before.iter().zip(&after).filter(|(old, new)| old != new).collect();
     assert!(moved.iter().all(|(_, new)| **new == 4));
     assert!((1_800..2_200).contains(&moved.len()), "{}", moved.len());
@@ -160,17 +160,17 @@ fn a_server_that_is_added_takes_its_share_and_moves_no_other_request() {
 
 #[test]
 fn the_weight_is_the_share_of_the_keys() {
-    let places = places(&servers(&[1, 3]), 10_000);
-    let heavy = places.iter().filter(|place| **place == 1).count();
+    let indices = indices(&servers(&[1, 3]), 10_000);
+    let heavy = indices.iter().filter(|index| **index == 1).count();
     assert!((7_300..7_700).contains(&heavy), "{heavy}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
     let three = servers(&[1, 1, 1]);
-    let before = places(&three, 3_000);
+    let before = indices(&three, 3_000);
     three[1].state.note(|record, now| record.set_aside(now));
-    let after = places(&three, 3_000);
+    let after = indices(&three, 3_000);
     assert!(before.iter().zip(&after).all(|(old, new)| *old == 1 || old == new));
     assert!(after.contains(&0) && after.contains(&2) && !after.contains(&1));
 }

@@ -45,7 +45,7 @@ impl HealthChecks {
         for (spec, state) in upstreams {
             let Some(health) = &spec.health else { continue };
             match before.iter().position(|old| old.spec == *spec) {
-                Some(place) => self.upstreams.push(before.swap_remove(place)),
+                Some(index) => self.upstreams.push(before.swap_remove(index)),
                 None => self.upstreams.push(CheckedUpstream::start(spec, health, state)),
             }
         }
@@ -56,14 +56,14 @@ impl CheckedUpstream {
     fn start(spec: &UpstreamSpec, health: &HealthSpec, state: &Arc<UpstreamState>) -> Self {
         let connector = Connector::new(spec);
         let mut checks = JoinSet::new();
-        for (place, server) in spec.servers.iter().enumerate() {
+        for (index, server) in spec.servers.iter().enumerate() {
             let (connector, address) = (connector.clone(), server.address.clone());
             let (health, state) = (health.clone(), state.clone());
             checks.spawn_local(async move {
                 loop {
                     let result = check(&connector, &address, &health).await;
                     if !matches!(&result, Err(error) if error.is_this_machines()) {
-                        state.checked(&state.servers()[place], result, &health);
+                        state.checked(&state.servers()[index], result, &health);
                     }
                     sleep(spread(health.interval)).await;
                 }

@@ -183,7 +183,7 @@ impl UpstreamState {
         overdue: Duration,
     ) -> impl Iterator<Item = (usize, Trial)> {
         let mut overdue = Some(overdue);
-        self.servers.iter().enumerate().filter_map(move |(place, server)| {
+        self.servers.iter().enumerate().filter_map(move |(index, server)| {
             if server.is_sound() {
                 return None;
             }
@@ -192,7 +192,7 @@ impl UpstreamState {
             if trial == Trial::Request {
                 overdue = None;
             }
-            Some((place, trial))
+            Some((index, trial))
         })
     }
 

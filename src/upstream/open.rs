@@ -1,0 +1,156 @@
+//! Opens connections for requests, and tries servers that were set aside.
+
+use std::io;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::balance::Affinity;
+use super::connection::Connection;
+use super::error::lack;
+use super::health::{LONGEST_PAUSE, Trial};
+use super::pool::ShownProtocol;
+use super::server::Server;
+use super::{ServerFailure, Upstream, UpstreamError, Wanted};
+use crate::plan::Scheme;
+
+/// Where a connection may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionSource {
+    /// The pool, or a new connection if the pool has none.
+    Pool,
+    /// A new connection in any case.
+    New,
+}
+
+impl Upstream {
+    /// Tries servers that were set aside and whose pause is over. No client waits for the connections that
+    /// are tried. Returns the index of a server that this request itself has to try. A request that is not
+    /// `repeatable` tries a server only if no other request has done so for [`LONGEST_PAUSE`].
+    pub(super) fn try_due_servers(&self, repeatable: bool) -> Option<usize> {
+        if self.servers.iter().all(|server| server.state.is_sound()) {
+            return None;
+        }
+        let mut trial = None;
+        let time_limit = self.spec.connect_timeout;
+        // If the attempt is lost, as in a reload, another one follows when it should have ended.
+        let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
+        for (index, how) in self.state.due(time_limit * 2, overdue) {
+            if how == Trial::Request {
+                trial = Some(index);
+                continue;
+            }
+            let (server, state) = (self.servers[index].clone(), self.state.clone());
+            let connector = self.connector.clone();
+            spawn_local(async move {
+                let opening = connector.open(&server.address, Wanted::Any);
+                match timeout(time_limit, opening).await {
+                    Ok(Ok(connection)) => {
+                        state.connected(&server.state);
+                        match connection {
+                            Connection::Http1(connection) => server.pool.put(connection),
+                            Connection::Http2(shared) => server.pool.share(shared, Wanted::Any),
+                        }
+                    }
+                    // Another trial follows when this one should have ended.
+                    Ok(Err(error)) if lack(&error).is_some() => {}
+                    Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
+                }
+            });
+        }
+        trial
+    }
+
+    /// Opens a connection to a server. Where requests share connections, another request may have opened a
+    /// connection meanwhile. Then that connection is taken instead.
+    async fn open(
+        &self,
+        server: &Server,
+        source: ConnectionSource,
+        wanted: Wanted,
+    ) -> io::Result<Connection> {
+        let shares = match server.wanted(wanted) {
+            Wanted::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
+            Wanted::Http2 => true,
+            Wanted::Http1 | Wanted::Own => false,
+        };
+        let is_for_all = source == ConnectionSource::Pool;
+        let _alone = match shares && is_for_all {
+            true => Some(server.pool.connecting.lock().await),
+            false => None,
+        };
+        if source == ConnectionSource::Pool
+            && let Some(connection) = server.take(wanted)
+        {
+            return Ok(connection);
+        }
+        let wanted = server.wanted(wanted);
+        let mut made_for = if wanted == Wanted::Http2 { Wanted::Any } else { wanted };
+        let connection = self.connector.open(&server.address, made_for).await?;
+        self.state.connected(&server.state);
+        let mut connection = match (connection, wanted) {
+            // The server prefers HTTP/1.1. It is asked for HTTP/2 alone.
+            (Connection::Http1(ordinary), Wanted::Http2) => {
+                match self.connector.open(&server.address, wanted).await {
+                    Ok(Connection::Http2(shared)) => {
+                        server.pool.put(ordinary);
+                        made_for = wanted;
+                        Connection::Http2(shared)
+                    }
+                    Ok(Connection::Http1(_)) | Err(_) => {
+                        server.pool.note(Some(ShownProtocol::NoHttp2));
+                        Connection::Http1(ordinary)
+                    }
+                }
+            }
+            (connection, _) => connection,
+        };
+        match (&mut connection, made_for) {
+            (Connection::Http1(connection), _) => connection.made_for = made_for,
+            (Connection::Http2(shared), Wanted::Any | Wanted::Http2) if is_for_all => {
+                server.pool.share(shared.clone(), made_for);
+            }
+            (Connection::Http2(_), Wanted::Any | Wanted::Http2) => {}
+            // The server speaks HTTP/2 alone. A connection that was to be HTTP/1.1 is not shared.
+            (Connection::Http2(_), Wanted::Http1 | Wanted::Own) => server.pool.note(None),
+        }
+        Ok(connection)
+    }
+
+    /// A connection to the server at this index, or to the next server that can be reached, and its index. The
+    /// request has `failed` at these servers, so they are not next.
+    pub(super) async fn connect(
+        &self,
+        mut index: usize,
+        source: ConnectionSource,
+        wanted: Wanted,
+        affinity: Option<Affinity>,
+        failed: &[usize],
+    ) -> Result<(usize, Connection), UpstreamError> {
+        let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(failed);
+        loop {
+            let server = &self.servers[index];
+            let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
+            let failure = match connecting.await {
+                Ok(Ok(connection)) => return Ok((index, connection)),
+                Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
+                    ServerFailure::Connect(error)
+                }
+                Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
+            };
+            let is_this_machines = failure.is_this_machines();
+            server.state.failed(failure.kind());
+            let error = server.failed(failure);
+            if !is_this_machines {
+                self.state.refused(&server.state, &error);
+            }
+            tried.push(index);
+            match self.chooser.choose(&self.servers, &tried, affinity) {
+                Some(next) => index = next,
+                None => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Sends a request, to a second server where the first one fails.
+
+use std::mem;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::balance::Affinity;
+use super::body::{BodyEnd, RequestBody};
+use super::connection::{Connection, NoHead};
+use super::error::ServerFailure;
+use super::health::{ExchangeBegin, Standing};
+use super::kept_head::KeptHead;
+use super::open::ConnectionSource;
+use super::pool::ShownProtocol;
+use super::retry::{asked_pause, is_idempotent};
+use super::server::{InFlight, Server};
+use super::{Answered, ConnectionLease, RequestPermit, Sending, Upstream, UpstreamError, Wanted};
+use crate::plan::Scheme;
+
+/// What the tries of a request have shown, and how it may be tried again.
+struct Tries {
+    /// The request has no body.
+    is_whole: bool,
+    /// The request may be sent again though a server may have processed it.
+    is_repeatable: bool,
+    /// Retries that are left.
+    retries: u32,
+    source: ConnectionSource,
+    wanted: Wanted,
+    /// The indices of the servers at which the request has failed.
+    failed: Vec<usize>,
+}
+
+/// A try that brought no answer.
+struct FailedTry {
+    index: usize,
+    connection: Connection,
+    exchange: ExchangeBegin,
+    body_end: BodyEnd,
+    /// The head, if the request may be sent again.
+    kept: Option<KeptHead>,
+}
+
+impl Upstream {
+    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or
+    /// it is the whole request again, if no byte of it was sent. `asked` gets the server before it answers,
+    /// because this future may be dropped meanwhile.
+    ///
+    /// A connection that belongs to the client comes first, whatever `balance` says: the server takes its
+    /// requests for those of this client.
+    ///
+    /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
+    /// closed, another connection is used. A request that failed after it was sent may have had an effect.
+    /// It is sent again only if the server has said that it did not process the request, or if its method is
+    /// idempotent and its body empty. Bodies are kept for a second try over HTTP/2 alone: over HTTP/1.1 a
+    /// server cannot say that it did not process a request. A server that demands HTTP/1.1 gets the request by
+    /// HTTP/1.1, and this is no retry.
+    ///
+    /// # Errors
+    /// Where no server answered in time with a valid HTTP head, or the request was sent to no server.
+    // The request comes by reference, and its future is not cut into several: a request is large, and each call that
+    // takes it by value copies it.
+    pub(crate) async fn send(
+        &self,
+        request: &mut Request<RequestBody>,
+        sending: Sending,
+        mut permit: Option<RequestPermit>,
+        mut asked: Option<&mut Option<Arc<str>>>,
+    ) -> Result<Answered, UpstreamError> {
+        let Sending { client, response_timeout, affinity, wanted, private } = sending;
+        let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
+        self.budget.earn();
+        let mut tries = Tries::new(request, wanted, self.spec.retries);
+        let mut note = |server: &Server| {
+            if let Some(asked) = asked.as_deref_mut() {
+                *asked = Some(server.state.url().clone());
+            }
+        };
+        loop {
+            let mut own = None;
+            if let Some(private) = &private
+                && tries.failed.is_empty()
+                && tries.wanted != Wanted::Http2
+            {
+                let taking = private.take(&self.servers, self.spec.connect_timeout);
+                own = Box::pin(taking).await;
+            }
+            let is_own = own.is_some() || tries.wanted == Wanted::Own;
+            let (index, pooled) = self.pooled(own, &tries, affinity)?;
+            note(&self.servers[index]);
+            let (index, mut connection) = match pooled {
+                Some(connection) => (index, connection),
+                // Boxed: most requests find a pooled connection. Their future must not have the room for
+                // opening one.
+                None => {
+                    let (source, wanted, failed) = (tries.source, tries.wanted, &tries.failed);
+                    Box::pin(self.connect(index, source, wanted, affinity, failed)).await?
+                }
+            };
+            let server = &self.servers[index];
+            note(server);
+            let in_flight = InFlight::at(server, client, permit.take());
+            let (body_end, was_up) = (request.body().end(), server.state.is_up());
+            let kept = tries.can_repeat(&connection).then(|| KeptHead::of(request));
+            if kept.is_some() {
+                body_end.keep();
+            }
+            let sent = mem::replace(request, Request::new(RequestBody::empty()));
+            match connection.send(sent, &server.address, response_timeout).await {
+                Ok(response) => {
+                    drop(body_end.take_kept());
+                    self.note_answer(server, &response, was_up);
+                    let owner = private.filter(|_| is_own);
+                    let lease = ConnectionLease { connection, body_end, in_flight, owner };
+                    return Ok(Answered { response, lease });
+                }
+                Err(no_head) => {
+                    let exchange = in_flight.exchange;
+                    permit = in_flight.into_permit();
+                    let failed = FailedTry { index, connection, exchange, body_end, kept };
+                    self.try_again(request, &mut tries, failed, no_head)?;
+                }
+            }
+        }
+    }
+
+    /// Chooses a server and takes a pooled connection to it, if there is one. The client's `own` connection comes first.
+    fn pooled(
+        &self,
+        own: Option<(usize, Connection)>,
+        tries: &Tries,
+        affinity: Option<Affinity>,
+    ) -> Result<(usize, Option<Connection>), UpstreamError> {
+        let is_first = tries.failed.is_empty();
+        let trial = is_first.then(|| self.try_due_servers(tries.is_repeatable)).flatten();
+        if let Some((index, connection)) = own {
+            return Ok((index, Some(connection)));
+        }
+        let index = match trial {
+            Some(index) => index,
+            None => self.choose(&tries.failed, affinity)?,
+        };
+        let pooled = match tries.source {
+            ConnectionSource::Pool => self.servers[index].take(tries.wanted),
+            ConnectionSource::New => None,
+        };
+        Ok((index, pooled))
+    }
+
+    /// The index of the server for a request that has `failed` at these servers. It is another server, unless the
+    /// request has failed at all of them.
+    fn choose(&self, failed: &[usize], affinity: Option<Affinity>) -> Result<usize, UpstreamError> {
+        let choose = |tried: &[usize]| self.chooser.choose(&self.servers, tried, affinity);
+        choose(failed).or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
+    }
+
+    /// No server may be asked, since each has asked for a pause.
+    fn all_paused(&self) -> UpstreamError {
+        let pauses = self.servers.iter().filter_map(|server| match server.state.standing() {
+            Standing::Paused(until) => Some(until),
+            Standing::Open(_) | Standing::Aside => None,
+        });
+        // If no pause is left, the last one has ended just now.
+        let until = pauses.min().unwrap_or_else(Instant::now);
+        UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Notes what a server's answer says of the server.
+    fn note_answer(&self, server: &Server, response: &Response<Incoming>, was_up: bool) {
+        if !was_up {
+            self.state.recovered(&server.state);
+        }
+        if response.status().is_server_error() {
+            server.state.answered_5xx();
+        }
+        if self.spec.respect_retry_after
+            && let Some(pause) = asked_pause(response.status(), response.headers())
+        {
+            self.state.paused(&server.state, pause);
+        }
+    }
+
+    /// Makes `request` whole again for another try.
+    ///
+    /// # Errors
+    /// Where there must be none.
+    fn try_again(
+        &self,
+        request: &mut Request<RequestBody>,
+        tries: &mut Tries,
+        failed: FailedTry,
+        NoHead { failure, unsent }: NoHead,
+    ) -> Result<(), UpstreamError> {
+        let FailedTry { index, connection, exchange, body_end, kept } = failed;
+        let server = &self.servers[index];
+        let changes = matches!(failure, ServerFailure::Http1Required)
+            && matches!(tries.wanted, Wanted::Any | Wanted::Http2)
+            && server.address.scheme == Scheme::Https;
+        if changes {
+            server.pool.note(Some(ShownProtocol::Http1Required));
+        }
+        let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
+        if is_unsent && connection.is_pooled() {
+            return Ok(());
+        }
+        let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
+        // Perhaps the way to a silent server is gone, and not the server. A new connection takes another way.
+        let is_silent =
+            matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
+        let is_clients_fault = body_end.fault().is_some();
+        let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
+        let is_bystander = is_known && !failure.is_of_stream();
+        // A request that breaks each connection on which it is sent speaks once against a server. A server need not
+        // wait for a client that sends its request slowly.
+        let is_servers_fault = failure.is_servers_fault()
+            && !(is_clients_fault || is_known || tries.failed.contains(&index))
+            && !body_end.awaits_client();
+        if !is_clients_fault {
+            server.state.failed(failure.kind());
+        }
+        let error = server.failed(failure);
+        if is_servers_fault {
+            self.state.broke_off(&server.state, exchange, &error);
+        }
+        let kept = kept.filter(|_| tries.is_repeatable || is_unprocessed);
+        let body = match tries.is_whole {
+            true => Some(RequestBody::empty()),
+            false => body_end.take_kept().map(RequestBody::again),
+        };
+        let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
+        // The end of a shared connection costs one retry, whatever the number of its requests.
+        let may_retry = || tries.retries > 0 && may_pass && (is_bystander || self.budget.spend());
+        if !((is_unsent || again.is_some()) && (changes || may_retry())) {
+            return Err(error);
+        }
+        if let Some(again) = again.filter(|_| !is_unsent) {
+            *request = again;
+        }
+        if changes {
+            tries.wanted = Wanted::Http1;
+            return Ok(());
+        }
+        // A server that was restarted has closed all its pooled connections. The next try needs a new
+        // one. It shares it with no other request: perhaps the answer to this request broke the last one.
+        tries.source = ConnectionSource::New;
+        tries.failed.push(index);
+        server.state.retried();
+        tries.retries -= 1;
+        Ok(())
+    }
+}
+
+impl Tries {
+    fn new(request: &Request<RequestBody>, wanted: Wanted, retries: u32) -> Self {
+        let is_whole = request.body().is_empty();
+        let is_repeatable = is_whole && is_idempotent(request.method());
+        let (source, failed) = (ConnectionSource::Pool, Vec::new());
+        Self { is_whole, is_repeatable, retries, source, wanted, failed }
+    }
+
+    /// Whether a request that fails on this connection may be sent again.
+    fn can_repeat(&self, connection: &Connection) -> bool {
+        matches!(connection, Connection::Http2(_)) || (self.is_whole && self.retries > 0)
+    }
+}
