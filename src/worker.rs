@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`; a Unix socket, or one from systemd, is shared) |
 //! | whether Redis answers; the breaker | its Redis connection |
-//! | throttle and upstream log lines; spans; connection slots (`max_connections`) | its upstream connections |
+//! | throttle and upstream log lines; spans; the number of client connections (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
-use crate::downstream::accept::{self, ConnectionSlots, Connections};
+use crate::downstream::accept::{self, ConnectionLimit, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::incidents::Incidents;
@@ -62,8 +62,8 @@ pub struct Process {
     pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub(crate) waiting: Arc<Waiting>,
-    /// The slots of client connections.
-    pub(crate) slots: Arc<ConnectionSlots>,
+    /// The client connections that are open: at most `max_connections`.
+    pub(crate) connections: Arc<ConnectionLimit>,
     /// How keys are shown. A reload does not change this.
     pub(crate) keys: KeyDisplay,
     /// When a configuration last came in force, in microseconds, for the metrics.
@@ -77,7 +77,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process with this first plan and this number of workers, which accepts this many connections at once.
+    /// A process with this first plan and this number of workers, which accepts this number of connections at once.
     pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
         Self {
             metrics: Metrics::new(workers),
@@ -90,7 +90,7 @@ impl Process {
             draining: false.into(),
             store: store::ProcessStore::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
-            slots: Arc::new(ConnectionSlots::new(connections)),
+            connections: Arc::new(ConnectionLimit::new(connections)),
             keys: plan.log.keys,
             clock,
         }
@@ -109,7 +109,7 @@ impl Process {
         }
         let now = Instant::now();
         self.incidents.write(which, now);
-        self.slots.refused().write(which, now);
+        self.connections.refused().write(which, now);
         self.spans.lost.write(which, now);
         self.store.unsettled.write(which, now);
     }
@@ -180,13 +180,13 @@ pub async fn run(
     let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone()));
     let incidents = process.incidents.clone();
     let serving = Rc::new(downstream::Worker { proxy: proxy.clone(), incidents });
-    let connections = Rc::new(Connections::new(process.slots.clone()));
+    let connections = Rc::new(Connections::new(process.connections.clone()));
     let mut listening = JoinSet::new();
-    let (news, told) = watch::channel(*orders.draining.borrow_and_update());
+    let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
-        let (connections, told) = (connections.clone(), told.clone());
-        listening.spawn_local(accept::listen(listener, port, serving.clone(), connections, told));
+        let (connections, news) = (connections.clone(), news.clone());
+        listening.spawn_local(accept::listen(listener, port, serving.clone(), connections, news));
     }
     let mut prune = every(PRUNE);
     loop {
@@ -201,10 +201,10 @@ pub async fn run(
                 let active = activate(&published, Some(&before), &process, &metrics);
                 proxy.activate(Rc::new(active));
                 // The connections look at their time-outs.
-                news.send_modify(|_| {});
+                tell.send_modify(|_| {});
             }
             Ok(()) = orders.draining.changed() => {
-                news.send_replace(*orders.draining.borrow_and_update());
+                tell.send_replace(*orders.draining.borrow_and_update());
             }
             _ = prune.tick() => {
                 for upstream in &proxy.active().upstreams {
@@ -230,17 +230,17 @@ fn activate(
     process: &Process,
     metrics: &Arc<WorkerMetrics>,
 ) -> Active {
-    let kept = |place: usize| {
-        let spec = &published.plan.upstreams[place];
+    let kept = |index: usize| {
+        let spec = &published.plan.upstreams[index];
         before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
     };
     let upstreams = published
         .upstreams
         .iter()
         .enumerate()
-        .map(|(place, state)| {
-            kept(place).unwrap_or_else(|| {
-                Rc::new(Upstream::new(published.plan.upstreams[place].clone(), state.clone()))
+        .map(|(index, state)| {
+            kept(index).unwrap_or_else(|| {
+                Rc::new(Upstream::new(published.plan.upstreams[index].clone(), state.clone()))
             })
         })
         .collect();

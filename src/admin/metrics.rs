@@ -88,7 +88,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("gauge", "tidegate_connections", "Client connections.", |scrape, page| {
         let http2 = scrape.total.reading.http2;
-        page.sample(&[("protocol", "http1")], &(scrape.process.slots.open() as u64).saturating_sub(http2));
+        page.sample(&[("protocol", "http1")], &(scrape.process.connections.open() as u64).saturating_sub(http2));
         page.sample(&[("protocol", "http2")], &http2);
     }),
     ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.reading.received)),
@@ -149,7 +149,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, and faulty bodies, handshakes and frames.", |scrape, page| page.number(&scrape.process.incidents.malformed.total())),
     ("counter", "tidegate_panics_total", "Faults of the program, each of which ended a request, a connection or a task.", |scrape, page| page.number(&scrape.panics)),
     ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.incidents.slow.total())),
-    ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.slots.refused().total())),
+    ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.connections.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
     ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),

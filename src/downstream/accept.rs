@@ -31,18 +31,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// all connections must not fill the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
-/// How many connections of a listener the kernel completes before they are accepted. When a drain begins, at
-/// most this many are still accepted.
+/// How many connections of a listener the kernel completes before they are accepted. When a drain begins, no more
+/// than these are still accepted.
 pub(crate) const LONGEST_QUEUE: u16 = 4096;
 
-/// After this many accepted connections, other tasks of the worker run.
+/// After this number of accepted connections, other tasks of the worker run.
 const ACCEPTED_AT_ONCE: u16 = 64;
 
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlots {
+pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
-    /// Slots to be withdrawn when their connections end, after the maximum was lowered.
+    /// Permits to be withdrawn when their connections end, after the maximum was lowered.
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
@@ -58,17 +58,18 @@ enum Complaint {
     Full,
 }
 
-/// The slot of one open connection. Dropping it frees the slot, or withdraws it if the maximum was lowered.
+/// The right of one connection to be open. Dropped, it goes to the next connection, or is withdrawn if the maximum was
+/// lowered.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    permit: Option<OwnedSemaphorePermit>,
+pub(crate) struct ConnectionPermit {
+    semaphore: Option<OwnedSemaphorePermit>,
     /// The client with whose connections this connection is counted.
     client: Option<IpAddr>,
-    slots: Arc<ConnectionSlots>,
+    limit: Arc<ConnectionLimit>,
 }
 
-impl ConnectionSlots {
-    /// `max` slots.
+impl ConnectionLimit {
+    /// At most `max` connections at once.
     pub(crate) fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
@@ -77,7 +78,7 @@ impl ConnectionSlots {
         Self { free, owed, open, listening, of_clients, refused, complaints }
     }
 
-    /// Changes the number of slots from `old` to `new`. Open connections stay open.
+    /// Changes the maximum from `old` to `new`. Open connections stay open.
     pub(crate) fn resize(&self, old: usize, new: usize) {
         if new > old {
             let more = new - old;
@@ -110,7 +111,7 @@ impl ConnectionSlots {
         &self.refused
     }
 
-    async fn take(self: &Arc<Self>) -> Option<Slot> {
+    async fn take(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let free = || self.free.clone();
         let permit = match free().try_acquire_owned() {
             Ok(permit) => permit,
@@ -122,52 +123,52 @@ impl ConnectionSlots {
             }
         };
         self.open.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { permit: Some(permit), client: None, slots: self.clone() })
+        Some(ConnectionPermit { semaphore: Some(permit), client: None, limit: self.clone() })
     }
 }
 
-impl Slot {
+impl ConnectionPermit {
     /// Counts this connection with those of `client`, which may have `most` at once. Returns false if the
     /// client has too many. The connection is then to be closed. `client` is the address without the bits
     /// that do not tell clients apart.
     pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
-        let fits = self.slots.of_clients.add(client, most);
+        let fits = self.limit.of_clients.add(client, most);
         self.client = fits.then_some(client);
         fits
     }
 
     pub(super) fn refused(&self) -> &RefusedConnections {
-        &self.slots.refused
+        &self.limit.refused
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(client) = self.client {
-            self.slots.of_clients.remove(client);
+            self.limit.of_clients.remove(client);
         }
-        self.slots.open.fetch_sub(1, Ordering::Relaxed);
+        self.limit.open.fetch_sub(1, Ordering::Relaxed);
         let owed = self
-            .slots
+            .limit
             .owed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| owed.checked_sub(1));
-        if let (Ok(_), Some(permit)) = (owed, self.permit.take()) {
+        if let (Ok(_), Some(permit)) = (owed, self.semaphore.take()) {
             permit.forget();
         }
     }
 }
 
-/// A worker's connections, each a task of its own.
+/// A worker's connections. Each is a task.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    slots: Arc<ConnectionSlots>,
+    limit: Arc<ConnectionLimit>,
     tasks: RefCell<JoinSet<()>>,
 }
 
 impl Connections {
-    /// No connections yet. Each connection takes one of the process's slots.
-    pub(crate) fn new(slots: Arc<ConnectionSlots>) -> Self {
-        Self { slots, tasks: RefCell::default() }
+    /// No connections yet. `limit` is that of the process.
+    pub(crate) fn new(limit: Arc<ConnectionLimit>) -> Self {
+        Self { limit, tasks: RefCell::default() }
     }
 
     fn add(&self, connection: impl Future<Output = ()> + 'static) {
@@ -192,11 +193,11 @@ pub(crate) async fn listen(
     connections: Rc<Connections>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let slots = &connections.slots;
-    slots.listening.fetch_add(1, Ordering::Relaxed);
-    let told = draining.clone();
+    let limit = &connections.limit;
+    limit.listening.fetch_add(1, Ordering::Relaxed);
+    let news = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
-        take(accepted, &port, &worker, &connections, &told).await;
+        take(accepted, &port, &worker, &connections, &news).await;
         // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
@@ -204,15 +205,15 @@ pub(crate) async fn listen(
     // The kernel has completed these connections already, so their clients expect an answer. The number is
     // bounded, because connections that come meanwhile can be left to a successor, which has the same queue.
     if let Ok(queue) = listener.into_std() {
-        for place in 1..=LONGEST_QUEUE {
+        for count in 1..=LONGEST_QUEUE {
             let Ok(accepted) = queue.accept_waiting() else { break };
-            take(Ok(accepted), &port, &worker, &connections, &told).await;
-            if place % ACCEPTED_AT_ONCE == 0 {
+            take(Ok(accepted), &port, &worker, &connections, &news).await;
+            if count % ACCEPTED_AT_ONCE == 0 {
                 yield_now().await;
             }
         }
     }
-    slots.listening.fetch_sub(1, Ordering::Relaxed);
+    limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// The next connection. `None` once the process drains, even if connections wait: in a handover a successor
@@ -237,12 +238,12 @@ async fn take(
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let Some(slot) = connections.slots.take().await else { return };
+            let Some(permit) = connections.limit.take().await else { return };
             let (port, worker, draining) = (port.clone(), worker.clone(), draining.clone());
-            connections.add(serve(stream, peer, port, worker, slot, draining));
+            connections.add(serve(stream, peer, port, worker, permit, draining));
         }
         Err(error) if is_serious(&error) => {
-            if connections.slots.complaints.is_due(Complaint::Failing) {
+            if connections.limit.complaints.is_due(Complaint::Failing) {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

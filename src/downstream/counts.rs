@@ -11,7 +11,7 @@ pub(super) struct ConnectionCounts(Mutex<HashMap<IpAddr, usize>>);
 
 impl ConnectionCounts {
     /// Counts one more connection of `client`, which has at most `most`. Returns false, and counts nothing,
-    /// if the client has this many already.
+    /// if the client has `most` already.
     pub(super) fn add(&self, client: IpAddr, most: usize) -> bool {
         let mut counts = self.0.lock();
         let count = counts.entry(client).or_default();

@@ -26,7 +26,7 @@ use crate::proxy::{Proxy, ResponseBody, Switched};
 const MOST_READ: usize = 256 * 1024;
 
 /// The most fields that hyper takes in a request's head. With a greater number, hyper would allocate memory for
-/// this many fields at each request.
+/// as many fields at each request.
 pub(super) const MOST_FIELDS: usize = 100;
 
 /// How the serving of a connection ended.

@@ -177,7 +177,7 @@ struct RunningStream {
 }
 
 /// Ends at the second poll. hyper polls a request's future before it looks whether the client has reset the
-/// stream. Without this pause each request of a flood of resets would open a connection to a server in vain.
+/// stream. Without this pause each request of a flood of resets would open a connection to a server, and would not use it.
 async fn first_look() {
     let mut is_first = true;
     poll_fn(|_| if mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;

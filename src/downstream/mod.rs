@@ -28,7 +28,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tokio_util::either::Either::{Left, Right};
 
-use self::accept::Slot;
+use self::accept::ConnectionPermit;
 pub(crate) use self::listener::AsyncListener;
 pub(crate) use self::listener::Listener;
 use self::proxy_header::Opening;
@@ -72,13 +72,13 @@ impl Worker {
     }
 }
 
-/// Serves a connection to its end. The connection holds its slot until then.
+/// Serves a connection to its end. The connection holds its permit until then.
 async fn serve(
     stream: AcceptedStream,
     mut peer: PeerAddress,
     port: Port,
     worker: Rc<Worker>,
-    mut slot: Slot,
+    mut permit: ConnectionPermit,
     news: Receiver<bool>,
 ) {
     // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
@@ -107,8 +107,8 @@ async fn serve(
             Some(Opening::Left) | None => return note_late(peer),
         }
     }
-    if !is_welcome(peer, &mut slot, &worker.proxy.active().plan.server) {
-        return slot.refused().count((), peer.as_client(), Instant::now());
+    if !is_welcome(peer, &mut permit, &worker.proxy.active().plan.server) {
+        return permit.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
         Port::Plain => Left(socket.clone()),
@@ -163,10 +163,10 @@ fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
 
 /// Whether this client may have one more connection. A trusted proxy is not counted: its connections are
 /// those of many clients.
-fn is_welcome(peer: PeerAddress, slot: &mut Slot, server: &ServerSpec) -> bool {
+fn is_welcome(peer: PeerAddress, permit: &mut ConnectionPermit, server: &ServerSpec) -> bool {
     let Some(most) = server.max_connections_per_client else { return true };
     server.trust.trusts_peer(peer)
-        || slot.count_for(client_network(peer.as_client(), server.ipv6_prefix), most)
+        || permit.count_for(client_network(peer.as_client(), server.ipv6_prefix), most)
 }
 
 /// The status that hyper answers a malformed head with.

@@ -27,7 +27,7 @@ pub(super) enum Opening {
     Left,
 }
 
-/// Reads the header. The bytes behind it stay in the socket: they belong to TLS or HTTP.
+/// Reads the header. The bytes after it stay in the socket: they belong to TLS or HTTP.
 pub(super) async fn read(mut socket: Socket) -> Opening {
     let (mut space, mut taken) = ([0; MOST], 0);
     loop {

@@ -15,13 +15,13 @@ pub(super) enum RequestLine {
     /// In front of the line. Empty lines may come first.
     Begin,
     Method,
-    /// Behind the space that ends the method.
+    /// After the space that ends the method.
     Target,
     /// In a target that does not begin with a slash.
     Absolute,
     Path,
     Query,
-    /// Behind a line. Another message may have begun since.
+    /// After a line. Another message may have begun since.
     Elsewhere,
     /// Hyper gets nothing until it is made anew. Then the line begins.
     HeldBack,
@@ -47,7 +47,7 @@ impl RequestLine {
             // hyper takes UTF-8.
             let is_text = std::str::from_utf8(line).is_ok();
             for byte in line {
-                *self = self.behind(*byte);
+                *self = self.after(*byte);
                 let takes = match (*self, *byte) {
                     (Self::Path, b'<' | b'>' | b'`') | (Self::Query, b'"' | b'<' | b'>') => false,
                     (Self::Path | Self::Query, 0x80..) => is_text,
@@ -70,7 +70,7 @@ impl RequestLine {
         encoded
     }
 
-    fn behind(self, byte: u8) -> Self {
+    fn after(self, byte: u8) -> Self {
         match (self, byte) {
             (Self::Begin, b'\r' | b'\n') => Self::Begin,
             (_, b'\n') => Self::Elsewhere,
@@ -156,7 +156,7 @@ mod tests {
             prop_assert_eq!(cut, again.as_str());
             let first = text.trim_start_matches(['\r', '\n']);
             let end = first.find('\n').map_or(text.len(), |at| text.len() - first.len() + at);
-            prop_assert!(again.ends_with(&text[end..]), "nothing behind the line changes");
+            prop_assert!(again.ends_with(&text[end..]), "nothing after the line changes");
         }
     }
 }

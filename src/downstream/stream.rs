@@ -300,7 +300,7 @@ impl AsyncWrite for ClientStream {
         if self.client.phase.has_switched() || self.client.phase.is_in_head() {
             return Poll::Ready(Ok(()));
         }
-        // More requests, sent behind the last one, may lie unread in the socket.
+        // More requests, sent after the last one, may lie unread in the socket.
         let (end, came) = self.discard(cx);
         if end {
             return Poll::Ready(Ok(()));

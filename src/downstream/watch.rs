@@ -122,8 +122,8 @@ impl<'c> ConnectionWatch<'c> {
     /// Serves a connection until it ends, is due to be closed, or is due to be parked.
     pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> WatchEnd<S::End> {
         // One poll of this future is enough: from then on news wake the task.
-        let mut told = self.news.clone();
-        let mut told = pin!(async move { while told.changed().await.is_ok() {} });
+        let mut news = self.news.clone();
+        let mut news = pin!(async move { while news.changed().await.is_ok() {} });
         let mut listens = false;
         poll_fn(|cx| {
             loop {
@@ -138,7 +138,7 @@ impl<'c> ConnectionWatch<'c> {
                     let _ = pin!(yield_now()).poll(cx);
                 }
                 if !std::mem::replace(&mut listens, true) {
-                    let _ = pin!(unconstrained(told.as_mut())).poll(cx);
+                    let _ = pin!(unconstrained(news.as_mut())).poll(cx);
                 }
                 if self.is_last_now() {
                     serving.end_soon();
@@ -168,8 +168,8 @@ impl<'c> ConnectionWatch<'c> {
     fn is_last_now(&mut self) -> bool {
         let Ending::Announced(until) = self.ending else { return false };
         let phase = &self.client.phase;
-        let is_told = phase.is_multiplexed() && !phase.awaits_head();
-        let is_last = is_told || until <= Instant::now();
+        let knows_the_last = phase.is_multiplexed() && !phase.awaits_head();
+        let is_last = knows_the_last || until <= Instant::now();
         if is_last {
             self.ending = Ending::Begun;
         }

@@ -60,7 +60,7 @@ impl Supervisor {
         if old.plan.server.max_connections != new.server.max_connections {
             self.open_files = OpenFiles::raise(new.server.max_connections);
         }
-        self.process.slots.resize(before, self.open_files.connections(&new));
+        self.process.connections.resize(before, self.open_files.connections(&new));
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
             && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())

@@ -75,15 +75,15 @@ impl Supervisor {
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
             self.process.waiting.end_at(Instant::now() + time_limit - time_limit / 4);
-            let slots = self.process.slots.clone();
+            let connections = self.process.connections.clone();
             let finished = timeout(time_limit, async move {
                 let mut look = every(DRAIN_LOOK);
-                while slots.listening() > 0 || slots.open() > 0 {
+                while connections.listening() > 0 || connections.open() > 0 {
                     look.tick().await;
                 }
             });
             let waited = self.attend_until(finished, timers).await?;
-            let cut = self.process.slots.open();
+            let cut = self.process.connections.open();
             if waited == Waited::ToTheEnd && cut > 0 {
                 events::connections_cut(cut);
             }

@@ -53,18 +53,18 @@ impl InheritedSockets {
         let mut names = names.split(':');
         let mut handed_over = ListenFd::from_env();
         let (mut sockets, mut predecessor) = (Vec::new(), None);
-        for (place, descriptor) in (0..handed_over.len()).zip(FIRST..) {
+        for (index, descriptor) in (0..handed_over.len()).zip(FIRST..) {
             let name = names.next().unwrap_or_default().to_owned();
             let unusable = |error: io::Error| {
                 format!("cannot use the descriptor {descriptor} that was handed over: {error}")
             };
             if name == PREDECESSOR {
                 let (family, kind) = (Domain::UNIX.into(), Type::STREAM.into());
-                let taken = handed_over.take_custom(place, family, kind, "Unix socket");
+                let taken = handed_over.take_custom(index, family, kind, "Unix socket");
                 predecessor = taken.map_err(unusable)?;
                 continue;
             }
-            let (address, listener) = listener(&mut handed_over, place).map_err(unusable)?;
+            let (address, listener) = listener(&mut handed_over, index).map_err(unusable)?;
             sockets.push(InheritedSocket { descriptor, name, address, listener });
         }
         Ok(Self { sockets, predecessor })
@@ -97,7 +97,7 @@ impl InheritedSockets {
     /// Ends the search for sockets. Returns the predecessor, if there is one.
     ///
     /// # Errors
-    /// If a socket of a service manager is left: its clients would wait in vain. A predecessor may have had
+    /// If a socket of a service manager is left: nobody would accept its clients. A predecessor may have had
     /// other settings. It still serves the clients of its other sockets.
     pub(super) fn finish(self) -> Result<Option<Predecessor>, String> {
         if let Some(waiting) = self.predecessor {
@@ -173,12 +173,12 @@ fn is_any_port(setting: &ListenAddress, socket: &ListenAddress) -> bool {
     setting.port() == 0 && setting.ip() == socket.ip()
 }
 
-fn listener(sockets: &mut ListenFd, place: usize) -> io::Result<(ListenAddress, Listener)> {
-    if let Ok(Some(listener)) = sockets.take_tcp_listener(place) {
+fn listener(sockets: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, Listener)> {
+    if let Ok(Some(listener)) = sockets.take_tcp_listener(index) {
         prepare(&listener)?;
         return Ok((ListenAddress::Tcp(listener.local_addr()?), Listener::Tcp(listener)));
     }
-    let Ok(Some(listener)) = sockets.take_unix_listener(place) else {
+    let Ok(Some(listener)) = sockets.take_unix_listener(index) else {
         return Err(io::Error::other("it is neither a TCP socket nor a Unix socket"));
     };
     prepare(&listener)?;

@@ -130,8 +130,8 @@ pub(super) fn share(sockets: Vec<Listener>, workers: usize) -> io::Result<Vec<Ve
             share.push(socket.try_clone()?);
         }
     }
-    for (place, socket) in sockets.into_iter().enumerate() {
-        shares[place % workers].push(socket);
+    for (index, socket) in sockets.into_iter().enumerate() {
+        shares[index % workers].push(socket);
     }
     Ok(shares)
 }

@@ -236,8 +236,8 @@ impl Supervisor {
                 let now = self.process.clock.now();
                 self.candidates.tick(&self.published.borrow().plan, now);
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
-                if let Some(place) = self.workers.iter().position(JoinHandle::is_finished) {
-                    return Err(match self.workers.swap_remove(place).join() {
+                if let Some(index) = self.workers.iter().position(JoinHandle::is_finished) {
+                    return Err(match self.workers.swap_remove(index).join() {
                         Ok(Err(error)) => format!("a worker cannot go on: {error}").into(),
                         _ => "a worker ended unexpectedly; its panic stands above".into(),
                     });

@@ -16,7 +16,7 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl Scene<'_> {
     pub(super) fn connections(&self, plan: &Plan) -> Value {
-        let open = self.admin.process.slots.open() as u64;
+        let open = self.admin.process.connections.open() as u64;
         let http2 = self.now.reading.http2;
         json!({
             "open": open,
