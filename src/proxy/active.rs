@@ -51,7 +51,7 @@ impl Active {
         Self { plan, upstreams, counters, metrics, rejections, fields, incidents, spans }
     }
 
-    /// The counter of the route at this place in the plan, or of requests without a route.
+    /// The counter of the route with this index in the plan, or of requests without a route.
     pub(super) fn counter(&self, route: Option<usize>) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
             self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
@@ -75,7 +75,7 @@ impl Active {
     }
 
     /// The upstream that an `Action::Forward` of the plan names.
-    pub(super) fn upstream(&self, place: u32) -> &Rc<Upstream> {
-        &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
+    pub(super) fn upstream(&self, index: u32) -> &Rc<Upstream> {
+        &self.upstreams[usize::try_from(index).unwrap_or(usize::MAX)]
     }
 }

@@ -27,7 +27,7 @@ const QUOTA_EXCEEDED_TITLE: &str =
 /// The number of cached answers. It is enough for a few limits, with each `retry-after` of up to a minute.
 const KEPT: usize = 256;
 
-/// The number of other answers that are composed for a place before the last of them replaces the cached
+/// The number of other answers that are composed for an entry before the last of them replaces the cached
 /// answer. To cache an answer costs half as much as to compose it. That is wasted where hardly two clients
 /// get the same answer.
 const OTHERS: u8 = 8;
@@ -46,27 +46,27 @@ pub(super) struct RejectionContent<'r> {
 }
 
 /// One worker's cached answers under one plan. The first limit of an answer and its `retry-after` give its
-/// place in the cache.
+/// entry in the cache.
 #[derive(Debug)]
 pub(super) struct Rejections {
-    places: RefCell<[CachePlace; KEPT]>,
+    entries: RefCell<[CacheEntry; KEPT]>,
 }
 
 #[derive(Debug, Default)]
-struct CachePlace {
+struct CacheEntry {
     kept: Option<Box<CachedAnswer>>,
-    /// How many other answers were composed for this place since the cached answer was last used.
+    /// How many other answers were composed for this entry since the cached answer was last used.
     others: u8,
 }
 
 impl Rejections {
     pub(super) fn new() -> Self {
-        Self { places: RefCell::new(std::array::from_fn(|_| CachePlace::default())) }
+        Self { entries: RefCell::new(std::array::from_fn(|_| CacheEntry::default())) }
     }
 
     pub(super) fn answer(&self, content: &RejectionContent<'_>) -> OwnResponse {
-        let mut places = self.places.borrow_mut();
-        let CachePlace { kept, others } = &mut places[content.place()];
+        let mut entries = self.entries.borrow_mut();
+        let CacheEntry { kept, others } = &mut entries[content.entry()];
         match kept {
             Some(kept) if kept.is_for(content) => {
                 *others = 0;
@@ -85,10 +85,10 @@ impl Rejections {
 }
 
 impl RejectionContent<'_> {
-    fn place(&self) -> usize {
+    fn entry(&self) -> usize {
         let limit = self.quotas.first().map_or(0, |quota| quota.limit.name.fingerprint());
-        let place = limit.wrapping_add(self.retry_after.unwrap_or(0)) % KEPT as u64;
-        usize::try_from(place).unwrap_or_default()
+        let entry = limit.wrapping_add(self.retry_after.unwrap_or(0)) % KEPT as u64;
+        usize::try_from(entry).unwrap_or_default()
     }
 }
 
@@ -203,8 +203,8 @@ fn quota_exceeded(status: StatusCode, content: &RejectionContent<'_>) -> String 
     for piece in pieces {
         body.push_str(piece);
     }
-    for (place, name) in violated(content.quotas).enumerate() {
-        body.push_str(if place == 0 { "\"" } else { ",\"" });
+    for (index, name) in violated(content.quotas).enumerate() {
+        body.push_str(if index == 0 { "\"" } else { ",\"" });
         body.push_str(name.as_str());
         body.push('"');
     }
@@ -284,7 +284,7 @@ mod tests {
             vec![quota, Quota { outcome: Outcome::Allow, ..other }],
             vec![quota, Quota { outcome: Outcome::Allow, reset: Some(1), ..other }],
         ];
-        // All of these have the same place in the cache.
+        // All of these have the same entry in the cache.
         let others = [
             first,
             RejectionContent { retry_after: Some(1 + KEPT as u64), ..first },

@@ -46,9 +46,9 @@ pub(in crate::proxy) fn write_quotas(
     let told = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
     if told().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
-        for (place, quota) in told() {
-            write_policy(&mut policy, place, quota);
-            write_member(&mut state, place, quota);
+        for (index, quota) in told() {
+            write_policy(&mut policy, index, quota);
+            write_member(&mut state, index, quota);
             write_state(&mut state, quota, retry_after);
         }
         headers.append(RATELIMIT_POLICY, value(&policy));
@@ -85,14 +85,14 @@ fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
     })
 }
 
-/// The number of limits whose fields are cached. Two limits that share a place replace each other.
-const PLACES: usize = 64;
+/// The number of limits whose fields are cached. Two limits that share an entry replace each other.
+const ENTRIES: usize = 64;
 
 /// A cache of `ratelimit` fields: one worker's, under one plan. Where a single limit lets a request pass,
 /// only the numbers behind `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaFields {
-    places: RefCell<[Option<Box<LimitFields>>; PLACES]>,
+    entries: RefCell<[Option<Box<LimitFields>>; ENTRIES]>,
 }
 
 /// A limit with the figures that clients are told. The limit is kept alive here, so no other limit can get
@@ -129,7 +129,7 @@ struct LimitFields {
 
 impl QuotaFields {
     pub(in crate::proxy) fn new() -> Self {
-        Self { places: RefCell::new(std::array::from_fn(|_| None)) }
+        Self { entries: RefCell::new(std::array::from_fn(|_| None)) }
     }
 
     /// Writes the same fields as [`write_quotas`], for a request that its limits let pass.
@@ -144,10 +144,10 @@ impl QuotaFields {
         if !answer.headers.ratelimit || answer.headers.x_ratelimit {
             return write_quotas(headers, quotas, default, None);
         }
-        let mut places = self.places.borrow_mut();
-        let place = quota.limit.name.fingerprint() % PLACES as u64;
-        let place = &mut places[usize::try_from(place).unwrap_or_default()];
-        let kept = match place {
+        let mut entries = self.entries.borrow_mut();
+        let entry = quota.limit.name.fingerprint() % ENTRIES as u64;
+        let entry = &mut entries[usize::try_from(entry).unwrap_or_default()];
+        let kept = match entry {
             Some(kept) if kept.figures.are_of(quota) => kept,
             other => other.insert(Box::new(LimitFields::of(quota))),
         };
@@ -172,8 +172,8 @@ fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn write_policy(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
-    write_member(out, place, quota);
+fn write_policy(out: &mut QuotaText, index: usize, quota: &Quota<'_>) {
+    write_member(out, index, quota);
     write_parameter(out, b";q=", quota.burst);
     if let Some(window) = quota.window {
         write_parameter(out, b";w=", window);
@@ -193,8 +193,8 @@ fn write_state(out: &mut QuotaText, quota: &Quota<'_>, retry_after: Option<u64>)
 }
 
 /// Begins a member of the list with the limit's name. `write!` would cost ten times as much.
-fn write_member(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
-    out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
+fn write_member(out: &mut QuotaText, index: usize, quota: &Quota<'_>) {
+    out.extend_from_slice(if index == 0 { b"\"" } else { b", \"" });
     // Names need no escapes.
     out.extend_from_slice(quota.limit.name.as_str().as_bytes());
     out.push(b'"');
@@ -234,8 +234,8 @@ mod tests {
     /// Cached fields must not be used for other figures of the limit, or for another limit.
     #[test]
     fn cached_fields_are_those_that_are_composed() {
-        // More limits than places, so that two of them share one.
-        let names: Vec<_> = (0..=PLACES).map(|n| format!("limit{n}")).collect();
+        // More limits than entries, so that two of them share one.
+        let names: Vec<_> = (0..=ENTRIES).map(|n| format!("limit{n}")).collect();
         let limits = names.iter().map(|name| format!("[limits.{name}]\nrate = \"10/h\"\n"));
         let text = format!(
             "{}[[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = {names:?}\n",
@@ -263,7 +263,7 @@ mod tests {
                 (0, 10, None, None, Some("concurrent-requests"), 9),
                 (0, 10, Some(3600), Some(3600), None, 10),
             ];
-            let others = (0..=PLACES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
+            let others = (0..=ENTRIES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
             for (limit, burst, window, reset, unit, remaining) in figures.into_iter().chain(others)
             {
                 let (limit, outcome) = (&plan.limits[limit], Outcome::Allow);
