@@ -3,7 +3,6 @@
 
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
@@ -32,7 +31,8 @@ use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    Answered, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError, Wanted,
+    Answered, ConnectionLease, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError,
+    Wanted,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -56,37 +56,19 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, affinity, details, permit } = way;
-    let seen = exchange.seen;
-    // While input behind the request is unread, the connection's task does not notice that the client has
+    // While input after the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
+    let seen = exchange.seen;
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
-    let trailers = match seen.has(Seen::TRAILER) {
-        true => hop::limit_trailers(&mut exchange.head.headers, plan),
-        false => Trailers::new(),
-    };
-    let mut request = Request::new(body_of(exchange, plan, route, trailers, client));
+    let mut request = request_to_server(exchange, client, target, switching.as_ref(), &way);
     exchange.body_end = request.body().end();
-    *request.method_mut() = exchange.head.method.clone();
-    *request.uri_mut() = target;
-    *request.headers_mut() = mem::take(&mut exchange.head.headers);
-    let sent = request.headers_mut();
-    let host = write_host(sent, upstream);
-    hop::remove_hop_by_hop(sent, seen);
-    write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
-    hop::write_connection(sent, seen, switching.as_ref());
-    if let Some(span) = details.as_ref().and_then(|details| details.span.as_deref()) {
-        span.write_traceparent(sent);
-    }
-    if let Some(changes) = &route.options().request {
-        headers::change(sent, changes);
-    }
-    let wanted = if authenticates_connection(sent, seen) {
+    let Way { upstream, route, address, affinity, details, permit, .. } = way;
+    let wanted = if authenticates_connection(request.headers(), seen) {
         Wanted::Own
     } else if switching.is_some() {
         Wanted::Http1
@@ -127,16 +109,59 @@ pub(super) async fn send(
             });
         }
     };
-    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // A server must not change the protocol before it has the whole request.
-        let taken = switching.is_some() && exchange.body_end.is_reached();
-        if !taken {
-            return Err(failed(answered.lease.server().clone(), ServerFailure::Switched));
-        }
-        let (answer, switched) = switch(answered);
-        exchange.switched = Some(Box::new(switched));
-        return Ok(answer);
+    if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return answer_to_client(answered, exchange.head.version, client, upstream);
     }
+    // A server must not change the protocol before it has the whole request.
+    if switching.is_none() || !exchange.body_end.is_reached() {
+        return Err(failed(&answered.lease, ServerFailure::Switched));
+    }
+    let (answer, switched) = switch(answered);
+    exchange.switched = Some(Box::new(switched));
+    Ok(answer)
+}
+
+/// The request as a server gets it.
+fn request_to_server(
+    exchange: &mut Exchange,
+    client: &ClientConnection,
+    target: Uri,
+    switching: Option<&HeaderValue>,
+    way: &Way<'_>,
+) -> Request<RequestBody> {
+    let seen = exchange.seen;
+    let trailers = match seen.has(Seen::TRAILER) {
+        true => hop::limit_trailers(&mut exchange.head.headers, way.plan),
+        false => Trailers::new(),
+    };
+    let mut request = Request::new(body_of(exchange, way.plan, way.route, trailers, client));
+    *request.method_mut() = exchange.head.method.clone();
+    *request.uri_mut() = target;
+    *request.headers_mut() = mem::take(&mut exchange.head.headers);
+    let headers = request.headers_mut();
+    let host = write_host(headers, way.upstream);
+    hop::remove_hop_by_hop(headers, seen);
+    write_forwarded(headers, seen, Origin { client: way.address, peer: &client.peer, host });
+    hop::write_connection(headers, seen, switching);
+    if let Some(span) = way.details.as_ref().and_then(|details| details.span.as_deref()) {
+        span.write_traceparent(headers);
+    }
+    if let Some(changes) = &way.route.options().request {
+        headers::change(headers, changes);
+    }
+    request
+}
+
+/// A server's answer as the client gets it. `asked_by` is the client's version.
+///
+/// # Errors
+/// Where the answer cannot be passed on.
+fn answer_to_client(
+    answered: Answered,
+    asked_by: Version,
+    client: &ClientConnection,
+    upstream: &Upstream,
+) -> Result<Answer, Refusal<'static>> {
     let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
     let fault = match head.version == Version::HTTP_2 {
@@ -146,7 +171,7 @@ pub(super) async fn send(
         false => None,
     };
     if let Some(fault) = fault {
-        return Err(failed(lease.server().clone(), fault));
+        return Err(failed(&lease, fault));
     }
     // If a body comes in spite of the status, it must not be taken for the next answer.
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
@@ -157,11 +182,11 @@ pub(super) async fn send(
         lease.belongs_to(client.private.get_or_init(Rc::default));
     }
     let tells_protocols =
-        head.status == StatusCode::UPGRADE_REQUIRED && exchange.head.version != Version::HTTP_2;
+        head.status == StatusCode::UPGRADE_REQUIRED && asked_by != Version::HTTP_2;
     match answer::remove_hop_by_hop(&mut head.headers, seen, tells_protocols) {
         Framing::Clear => {}
         Framing::Doubtful => lease.end_soon(),
-        Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
+        Framing::Unknown => return Err(failed(&lease, ServerFailure::Coding)),
     }
     let (time_limit, on_abort) = (upstream.spec().idle_timeout, upstream.spec().on_abort);
     let body = ResponseBody::streamed(incoming, lease, time_limit, on_abort);
@@ -213,8 +238,8 @@ fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
     route.options().max_body_size.or(plan.server.max_body_size)
 }
 
-fn failed(server: Arc<str>, failure: ServerFailure) -> Refusal<'static> {
-    Refusal::Upstream(UpstreamError::Server { server, failure })
+fn failed(lease: &ConnectionLease, failure: ServerFailure) -> Refusal<'static> {
+    Refusal::Upstream(UpstreamError::Server { server: lease.server().clone(), failure })
 }
 
 fn body_of(

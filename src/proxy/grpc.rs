@@ -23,7 +23,7 @@ pub(super) enum Status {
     Unavailable = 14,
 }
 
-/// The trailers behind the messages of a call.
+/// The trailers after the messages of a call.
 pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from(status as u16));
