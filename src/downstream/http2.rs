@@ -62,10 +62,10 @@ pub(super) async fn serve(
     let proxy = worker.proxy.clone();
     client.multiplex();
     let _counted = proxy.metrics().http2_connection();
-    let spawned = Spawner::default();
+    let spawner = Spawner::default();
     let most = proxy.max_header_size();
-    let builder = builder(most, spawned.clone());
-    let (of_client, uptakes) = (client.clone(), spawned.clone());
+    let builder = builder(most, spawner.clone());
+    let (of_client, uptakes) = (client.clone(), spawner.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), BodyEnd::awaited());
         let refused = refused(&request, proxy.max_header_size());
@@ -86,7 +86,7 @@ pub(super) async fn serve(
     });
     let stream = LimitedTrailers::new(stream, most, PREFACE.len());
     let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let streams = Streams { spawned, running: FuturesUnordered::new() };
+    let streams = Streams { spawner, running: FuturesUnordered::new() };
     let mut serving = Http2Serving { connection, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(ended) => ended,
@@ -162,7 +162,7 @@ where
 
 /// The streams of a connection.
 struct Streams {
-    spawned: Spawner,
+    spawner: Spawner,
     running: FuturesUnordered<RunningStream>,
 }
 
@@ -198,7 +198,7 @@ impl Future for RunningStream {
 impl Streams {
     /// Polls the streams that were woken. Returns whether any has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        let waiting = mem::take(&mut self.spawned.0.borrow_mut().waiting);
+        let waiting = mem::take(&mut self.spawner.0.borrow_mut().waiting);
         self.running.extend(waiting);
         let mut ended = false;
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {

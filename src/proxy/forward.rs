@@ -31,8 +31,8 @@ use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    Answered, ConnectionLease, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError,
-    Wanted,
+    ConnectionKind, ConnectionLease, RequestPermit, Sending, ServerFailure, Upstream,
+    UpstreamError, UpstreamResponse,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -69,17 +69,19 @@ pub(super) async fn send(
     exchange.body_end = request.body().end();
     let Way { upstream, route, address, affinity, details, permit, .. } = way;
     let wanted = if authenticates_connection(request.headers(), seen) {
-        Wanted::Own
+        ConnectionKind::Own
     } else if switching.is_some() {
-        Wanted::Http1
+        ConnectionKind::Http1
     } else if exchange.protocol == Protocol::Grpc(GrpcKind::Native) {
-        Wanted::Http2
+        ConnectionKind::Http2
     } else {
-        Wanted::Any
+        ConnectionKind::Any
     };
     let private = match wanted {
-        Wanted::Own => Some(client.private.get_or_init(Rc::default).clone()),
-        Wanted::Any | Wanted::Http1 | Wanted::Http2 => client.private.get().cloned(),
+        ConnectionKind::Own => Some(client.private.get_or_init(Rc::default).clone()),
+        ConnectionKind::Any | ConnectionKind::Http1 | ConnectionKind::Http2 => {
+            client.private.get().cloned()
+        }
     };
     let response_timeout = route.options().response_timeout;
     let sending =
@@ -157,12 +159,12 @@ fn request_to_server(
 /// # Errors
 /// Where the answer cannot be passed on.
 fn answer_to_client(
-    answered: Answered,
+    answered: UpstreamResponse,
     asked_by: Version,
     client: &ClientConnection,
     upstream: &Upstream,
 ) -> Result<Answer, Refusal<'static>> {
-    let Answered { response, mut lease } = answered;
+    let UpstreamResponse { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
     let fault = match head.version == Version::HTTP_2 {
         true if list_size(&head.headers) > MOST_IN_ANSWER => Some(ServerFailure::HeadTooLarge),
@@ -210,14 +212,14 @@ async fn send_to_end(
     sending: Sending,
     request_permit: Option<RequestPermit>,
     permit: &mut Permit,
-) -> Result<Result<Answered, UpstreamError>, Refusal<'static>> {
+) -> Result<Result<UpstreamResponse, UpstreamError>, Refusal<'static>> {
     let (upstream, held) = (upstream.clone(), mem::take(permit));
     let mut sent = mem::replace(request, Request::new(RequestBody::empty()));
     let (give, given) = oneshot::channel();
     spawn_local(async move {
         let answered = upstream.send(&mut sent, sending, request_permit, None).await;
         let Err((answered, _, mut held)) = give.send((answered, sent, held)) else { return };
-        let Ok(Answered { response, lease }) = answered else { return };
+        let Ok(UpstreamResponse { response, lease }) = answered else { return };
         held.answered(response.status(), response.headers());
         let (time_limit, body) = (upstream.spec().idle_timeout, response.into_body());
         ResponseBody::streamed(body, lease, time_limit, OnAbort::Close).read_out(held).await;
@@ -272,8 +274,8 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 }
 
 /// The answer to an upgrade, and the server's side of the tunnel.
-fn switch(answered: Answered) -> (Answer, Switched) {
-    let Answered { response, mut lease } = answered;
+fn switch(answered: UpstreamResponse) -> (Answer, Switched) {
+    let UpstreamResponse { response, mut lease } = answered;
     lease.switch();
     let (mut head, _) = response.into_parts();
     // No HTTP body follows, so its coding does not matter.

@@ -23,9 +23,9 @@ use super::connection::{
     Connection, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
 };
 use super::executor::LocalExecutor;
+use super::kind::ConnectionKind;
 use super::stream::{ServerStream, ServerTransport};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
-use super::wanted::Wanted;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
@@ -79,7 +79,7 @@ impl Connector {
     pub(super) async fn open(
         &self,
         server: &ServerAddress,
-        wanted: Wanted,
+        wanted: ConnectionKind,
     ) -> io::Result<Connection> {
         let (host, port) = match &server.endpoint {
             Endpoint::Unix(path) => {
@@ -94,9 +94,9 @@ impl Connector {
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
-                    Err(error) if wanted == Wanted::Http1 && is_other_protocol(&error) => {
+                    Err(error) if wanted == ConnectionKind::Http1 && is_other_protocol(&error) => {
                         let stream = self.connect(host, port).await?;
-                        self.shake_hands(stream, host, Wanted::Any).await?
+                        self.shake_hands(stream, host, ConnectionKind::Any).await?
                     }
                     shaken => shaken?,
                 };
@@ -127,16 +127,16 @@ impl Connector {
         &self,
         stream: TcpStream,
         host: &str,
-        wanted: Wanted,
+        wanted: ConnectionKind,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let tls = self.tls.as_ref().ok_or_else(|| refused("TLS is not set up"))?;
         let name = tls.spec.name_of(host);
         let name = name.ok_or_else(|| refused("no certificate can be for this host"))?;
         let offered: &[&[u8]] = match wanted {
-            Wanted::Any => &[H2, HTTP_1_1],
-            Wanted::Http1 | Wanted::Own => &[HTTP_1_1],
-            Wanted::Http2 => &[H2],
+            ConnectionKind::Any => &[H2, HTTP_1_1],
+            ConnectionKind::Http1 | ConnectionKind::Own => &[HTTP_1_1],
+            ConnectionKind::Http2 => &[H2],
         };
         let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
         // If this is called off, the socket is reset: see `ServerStream`. A refusal must reach the server.
@@ -175,7 +175,7 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
 
 pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> {
     let stream = ServerStream::new(transport);
-    let watched = stream.watched();
+    let socket = stream.state();
     let (sender, connection) = http1::Builder::new()
         .max_buf_size(MOST_IN_ANSWER)
         // hyper takes this as the bound of trailers too.
@@ -183,7 +183,7 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    Ok(Connection::Http1(Box::new(ExclusiveConnection::start(sender, connection, watched))))
+    Ok(Connection::Http1(Box::new(ExclusiveConnection::start(sender, connection, socket))))
 }
 
 /// Opens an HTTP/2 connection, and waits for the server's settings (RFC 9113, 3.4). They say how many

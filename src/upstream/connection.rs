@@ -27,9 +27,9 @@ use super::deadline::Deadline;
 use super::driver::Driver;
 use super::error::ServerFailure;
 use super::executor::LocalExecutor;
+use super::kind::ConnectionKind;
 use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::LimitedTrailers;
-use super::wanted::Wanted;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
@@ -62,8 +62,8 @@ pub(super) struct ExclusiveConnection {
     /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
     /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
-    pub(super) made_for: Wanted,
-    pub(super) watched: Rc<SocketState>,
+    pub(super) made_for: ConnectionKind,
+    pub(super) socket: Rc<SocketState>,
     /// The stream, once its connection carries another protocol.
     switched: oneshot::Receiver<ServerStream>,
     deadline: Deadline,
@@ -96,7 +96,7 @@ impl ExclusiveConnection {
     pub(super) fn start(
         sender: http1::SendRequest<RequestBody>,
         mut connection: http1::Connection<TokioIo<ServerStream>, RequestBody>,
-        watched: Rc<SocketState>,
+        socket: Rc<SocketState>,
     ) -> Self {
         let (give, switched) = oneshot::channel();
         let driver = Driver::start(async move {
@@ -106,8 +106,8 @@ impl ExclusiveConnection {
             let _ = give.send(io.into_inner().after(read_buf));
             Ok(())
         });
-        let (made_for, deadline) = (Wanted::Any, Deadline::default());
-        Self { sender, pooled: None, made_for, watched, switched, deadline, driver }
+        let (made_for, deadline) = (ConnectionKind::Any, Deadline::default());
+        Self { sender, pooled: None, made_for, socket, switched, deadline, driver }
     }
 
     /// Waits for the stream of a connection that carries another protocol from now on. `None` if the server has
@@ -118,7 +118,7 @@ impl ExclusiveConnection {
 
     /// Whether the connection must not be used again.
     pub(super) fn is_unusable(&self) -> bool {
-        self.sender.is_closed() || self.watched.is_unusable()
+        self.sender.is_closed() || self.socket.is_unusable()
     }
 
     /// Whether the connection can take a request now. If not, it is still writing its last request. How
@@ -215,14 +215,14 @@ impl Connection {
     /// The exchange has come to its end, or as far as it has to.
     pub(super) fn finish(&self) {
         if let Self::Http1(connection) = self {
-            connection.watched.finish();
+            connection.socket.finish();
         }
     }
 
     /// Whether the server has sent anything since the request.
     pub(super) fn has_heard(&self) -> bool {
         match self {
-            Self::Http1(connection) => connection.watched.has_heard(),
+            Self::Http1(connection) => connection.socket.has_heard(),
             Self::Http2(shared) => shared.reads.get() != shared.reads_before,
         }
     }
@@ -239,7 +239,7 @@ impl Connection {
         let end = request.body().end();
         let exchange = match self {
             Self::Http1(connection) => {
-                connection.watched.await_head();
+                connection.socket.await_head();
                 // A GET of unknown length would otherwise be sent without its body.
                 if request.body().size_hint().exact().is_none() {
                     request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
@@ -258,7 +258,7 @@ impl Connection {
             let sent = match self {
                 Self::Http1(connection) => {
                     let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
-                    connection.watched.answered();
+                    connection.socket.answered();
                     head
                 }
                 Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,

@@ -16,6 +16,7 @@ pub(crate) mod event_timeout;
 pub(crate) mod executor;
 pub mod health;
 mod kept_head;
+mod kind;
 mod open;
 mod pool;
 mod queue;
@@ -25,7 +26,6 @@ mod server;
 mod stream;
 pub(crate) mod times;
 pub(crate) mod trailers;
-mod wanted;
 
 use std::fmt;
 use std::rc::Rc;
@@ -46,9 +46,9 @@ use crate::plan::UpstreamSpec;
 
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
+pub(crate) use self::kind::ConnectionKind;
 pub(crate) use self::queue::RequestPermit;
 pub(crate) use self::server::{ConnectionLease, PrivateConnections};
-pub(crate) use self::wanted::Wanted;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -70,14 +70,14 @@ pub(crate) struct Sending {
     /// From the request's `hash_key`, where the upstream has one.
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
-    pub(crate) wanted: Wanted,
-    /// The connections that belong to the request's client, if any do. [`Wanted::Own`] needs them.
+    pub(crate) wanted: ConnectionKind,
+    /// The connections that belong to the request's client, if any do. [`ConnectionKind::Own`] needs them.
     pub(crate) private: Option<Rc<PrivateConnections>>,
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct UpstreamResponse {
     /// Head and body as the server sends them.
     pub(crate) response: Response<Incoming>,
     /// The connection. It must be kept until the body has ended.

@@ -13,7 +13,7 @@ use super::error::lack;
 use super::health::{LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
 use super::server::Server;
-use super::{ServerFailure, Upstream, UpstreamError, Wanted};
+use super::{ConnectionKind, ServerFailure, Upstream, UpstreamError};
 use crate::plan::Scheme;
 
 /// Where a connection may come from.
@@ -45,13 +45,15 @@ impl Upstream {
             let (server, state) = (self.servers[index].clone(), self.state.clone());
             let connector = self.connector.clone();
             spawn_local(async move {
-                let opening = connector.open(&server.address, Wanted::Any);
+                let opening = connector.open(&server.address, ConnectionKind::Any);
                 match timeout(time_limit, opening).await {
                     Ok(Ok(connection)) => {
                         state.connected(&server.state);
                         match connection {
                             Connection::Http1(connection) => server.pool.put(connection),
-                            Connection::Http2(shared) => server.pool.share(shared, Wanted::Any),
+                            Connection::Http2(shared) => {
+                                server.pool.share(shared, ConnectionKind::Any)
+                            }
                         }
                     }
                     // Another trial follows when this one should have ended.
@@ -69,12 +71,12 @@ impl Upstream {
         &self,
         server: &Server,
         source: ConnectionSource,
-        wanted: Wanted,
+        wanted: ConnectionKind,
     ) -> io::Result<Connection> {
         let shares = match server.wanted(wanted) {
-            Wanted::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
-            Wanted::Http2 => true,
-            Wanted::Http1 | Wanted::Own => false,
+            ConnectionKind::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
+            ConnectionKind::Http2 => true,
+            ConnectionKind::Http1 | ConnectionKind::Own => false,
         };
         let is_for_all = source == ConnectionSource::Pool;
         let _alone = match shares && is_for_all {
@@ -87,12 +89,13 @@ impl Upstream {
             return Ok(connection);
         }
         let wanted = server.wanted(wanted);
-        let mut made_for = if wanted == Wanted::Http2 { Wanted::Any } else { wanted };
+        let mut made_for =
+            if wanted == ConnectionKind::Http2 { ConnectionKind::Any } else { wanted };
         let connection = self.connector.open(&server.address, made_for).await?;
         self.state.connected(&server.state);
         let mut connection = match (connection, wanted) {
             // The server prefers HTTP/1.1. It is asked for HTTP/2 alone.
-            (Connection::Http1(ordinary), Wanted::Http2) => {
+            (Connection::Http1(ordinary), ConnectionKind::Http2) => {
                 match self.connector.open(&server.address, wanted).await {
                     Ok(Connection::Http2(shared)) => {
                         server.pool.put(ordinary);
@@ -109,12 +112,16 @@ impl Upstream {
         };
         match (&mut connection, made_for) {
             (Connection::Http1(connection), _) => connection.made_for = made_for,
-            (Connection::Http2(shared), Wanted::Any | Wanted::Http2) if is_for_all => {
+            (Connection::Http2(shared), ConnectionKind::Any | ConnectionKind::Http2)
+                if is_for_all =>
+            {
                 server.pool.share(shared.clone(), made_for);
             }
-            (Connection::Http2(_), Wanted::Any | Wanted::Http2) => {}
+            (Connection::Http2(_), ConnectionKind::Any | ConnectionKind::Http2) => {}
             // The server speaks HTTP/2 alone. A connection that was to be HTTP/1.1 is not shared.
-            (Connection::Http2(_), Wanted::Http1 | Wanted::Own) => server.pool.note(None),
+            (Connection::Http2(_), ConnectionKind::Http1 | ConnectionKind::Own) => {
+                server.pool.note(None)
+            }
         }
         Ok(connection)
     }
@@ -125,7 +132,7 @@ impl Upstream {
         &self,
         mut index: usize,
         source: ConnectionSource,
-        wanted: Wanted,
+        wanted: ConnectionKind,
         affinity: Option<Affinity>,
         failed: &[usize],
     ) -> Result<(usize, Connection), UpstreamError> {

@@ -17,7 +17,10 @@ use super::open::ConnectionSource;
 use super::pool::ShownProtocol;
 use super::retry::{asked_pause, is_idempotent};
 use super::server::{InFlight, Server};
-use super::{Answered, ConnectionLease, RequestPermit, Sending, Upstream, UpstreamError, Wanted};
+use super::{
+    ConnectionKind, ConnectionLease, RequestPermit, Sending, Upstream, UpstreamError,
+    UpstreamResponse,
+};
 use crate::plan::Scheme;
 
 /// What the tries of a request have shown, and how it may be tried again.
@@ -29,7 +32,7 @@ struct Tries {
     /// Retries that are left.
     retries: u32,
     source: ConnectionSource,
-    wanted: Wanted,
+    wanted: ConnectionKind,
     /// The indices of the servers at which the request has failed.
     failed: Vec<usize>,
 }
@@ -69,7 +72,7 @@ impl Upstream {
         sending: Sending,
         mut permit: Option<RequestPermit>,
         mut asked: Option<&mut Option<Arc<str>>>,
-    ) -> Result<Answered, UpstreamError> {
+    ) -> Result<UpstreamResponse, UpstreamError> {
         let Sending { client, response_timeout, affinity, wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         self.budget.earn();
@@ -83,18 +86,17 @@ impl Upstream {
             let mut own = None;
             if let Some(private) = &private
                 && tries.failed.is_empty()
-                && tries.wanted != Wanted::Http2
+                && tries.wanted != ConnectionKind::Http2
             {
                 let taking = private.take(&self.servers, self.spec.connect_timeout);
                 own = Box::pin(taking).await;
             }
-            let is_own = own.is_some() || tries.wanted == Wanted::Own;
+            let is_own = own.is_some() || tries.wanted == ConnectionKind::Own;
             let (index, pooled) = self.pooled(own, &tries, affinity)?;
             note(&self.servers[index]);
             let (index, mut connection) = match pooled {
                 Some(connection) => (index, connection),
-                // Boxed: most requests find a pooled connection. Their future must not have the room for
-                // opening one.
+                // Boxed: most requests find a pooled connection, and their future stays small.
                 None => {
                     let (source, wanted, failed) = (tries.source, tries.wanted, &tries.failed);
                     Box::pin(self.connect(index, source, wanted, affinity, failed)).await?
@@ -115,7 +117,7 @@ impl Upstream {
                     self.note_answer(server, &response, was_up);
                     let owner = private.filter(|_| is_own);
                     let lease = ConnectionLease { connection, body_end, in_flight, owner };
-                    return Ok(Answered { response, lease });
+                    return Ok(UpstreamResponse { response, lease });
                 }
                 Err(no_head) => {
                     let exchange = in_flight.exchange;
@@ -197,7 +199,7 @@ impl Upstream {
         let FailedTry { index, connection, exchange, body_end, kept } = failed;
         let server = &self.servers[index];
         let changes = matches!(failure, ServerFailure::Http1Required)
-            && matches!(tries.wanted, Wanted::Any | Wanted::Http2)
+            && matches!(tries.wanted, ConnectionKind::Any | ConnectionKind::Http2)
             && server.address.scheme == Scheme::Https;
         if changes {
             server.pool.note(Some(ShownProtocol::Http1Required));
@@ -207,14 +209,14 @@ impl Upstream {
             return Ok(());
         }
         let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
-        // Perhaps the way to a silent server is gone, and not the server. A new connection takes another way.
+        // Perhaps this connection alone is dead, because a firewall on its way has forgotten it.
         let is_silent =
             matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
         let is_clients_fault = body_end.fault().is_some();
         let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
         let is_bystander = is_known && !failure.is_of_stream();
-        // A request that breaks each connection on which it is sent speaks once against a server. A server need not
-        // wait for a client that sends its request slowly.
+        // A request counts once against a server, even if it breaks each connection on which it is sent. While the client
+        // has to send more, the server may end the exchange.
         let is_servers_fault = failure.is_servers_fault()
             && !(is_clients_fault || is_known || tries.failed.contains(&index))
             && !body_end.awaits_client();
@@ -240,7 +242,7 @@ impl Upstream {
             *request = again;
         }
         if changes {
-            tries.wanted = Wanted::Http1;
+            tries.wanted = ConnectionKind::Http1;
             return Ok(());
         }
         // A server that was restarted has closed all its pooled connections. The next try needs a new
@@ -254,7 +256,7 @@ impl Upstream {
 }
 
 impl Tries {
-    fn new(request: &Request<RequestBody>, wanted: Wanted, retries: u32) -> Self {
+    fn new(request: &Request<RequestBody>, wanted: ConnectionKind, retries: u32) -> Self {
         let is_whole = request.body().is_empty();
         let is_repeatable = is_whole && is_idempotent(request.method());
         let (source, failed) = (ConnectionSource::Pool, Vec::new());

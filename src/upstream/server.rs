@@ -14,9 +14,9 @@ use super::body::BodyEnd;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
 use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
+use super::kind::ConnectionKind;
 use super::pool::Pool;
 use super::queue::RequestPermit;
-use super::wanted::Wanted;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
 
@@ -70,17 +70,17 @@ impl Drop for InFlight {
 impl Server {
     /// What to look for at this server, for a request that wants this. Without TLS a server has one protocol, so
     /// there is no choice. The connections of HTTP/1.1 are never shared.
-    fn possible(&self, wanted: Wanted) -> Wanted {
+    fn possible(&self, wanted: ConnectionKind) -> ConnectionKind {
         match (self.address.scheme, wanted) {
-            (Scheme::H2c, Wanted::Own) => Wanted::Own,
-            (Scheme::Https, Wanted::Own) => Wanted::Http1,
-            (Scheme::Http | Scheme::H2c, _) => Wanted::Any,
+            (Scheme::H2c, ConnectionKind::Own) => ConnectionKind::Own,
+            (Scheme::Https, ConnectionKind::Own) => ConnectionKind::Http1,
+            (Scheme::Http | Scheme::H2c, _) => ConnectionKind::Any,
             (Scheme::Https, wanted) => wanted,
         }
     }
 
     /// What a new connection is to be, for a request that wants this.
-    pub(super) fn wanted(&self, wanted: Wanted) -> Wanted {
+    pub(super) fn wanted(&self, wanted: ConnectionKind) -> ConnectionKind {
         self.pool.wanted(self.possible(wanted))
     }
 
@@ -88,7 +88,7 @@ impl Server {
         UpstreamError::Server { server: self.state.url().clone(), failure }
     }
 
-    pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
+    pub(super) fn take(&self, wanted: ConnectionKind) -> Option<Connection> {
         self.pool.take(self.possible(wanted))
     }
 }
@@ -156,7 +156,7 @@ impl ConnectionLease {
     /// Marks an HTTP/1.1 connection: it must not be used for another request.
     pub(crate) fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
-            connection.watched.end_soon();
+            connection.socket.end_soon();
         }
     }
 
@@ -174,7 +174,7 @@ impl ConnectionLease {
         self.in_flight.permit = None;
         self.in_flight.finished();
         if let Connection::Http1(connection) = &self.connection {
-            connection.watched.switch();
+            connection.socket.switch();
         }
     }
 
@@ -189,7 +189,7 @@ impl ConnectionLease {
     /// The client's side of the tunnel has broken. The server's side ends by a reset, so that it leaves no port unusable.
     pub(crate) fn abandon(&self) {
         if let Connection::Http1(connection) = &self.connection {
-            connection.watched.abandon();
+            connection.socket.abandon();
         }
     }
 

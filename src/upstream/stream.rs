@@ -28,7 +28,7 @@ pub(super) struct ServerStream {
     transport: ServerTransport,
     /// Bytes that were read before. The next reads return them.
     early: Bytes,
-    watched: Rc<SocketState>,
+    state: Rc<SocketState>,
 }
 
 /// What the request's task knows of a socket that the connection's own task reads and writes.
@@ -96,7 +96,7 @@ impl SocketState {
 
 impl ServerStream {
     pub(super) fn new(transport: ServerTransport) -> Self {
-        Self { transport, early: Bytes::new(), watched: Rc::default() }
+        Self { transport, early: Bytes::new(), state: Rc::default() }
     }
 
     /// The same stream, with bytes that were read before.
@@ -105,8 +105,8 @@ impl ServerStream {
         self
     }
 
-    pub(super) fn watched(&self) -> Rc<SocketState> {
-        self.watched.clone()
+    pub(super) fn state(&self) -> Rc<SocketState> {
+        self.state.clone()
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for ServerStream {
             Either::Left(Either::Right(_unix)) => return,
             Either::Right(tls) => tls.get_ref().0,
         };
-        if self.watched.busy.get() {
+        if self.state.busy.get() {
             let _ = socket.set_zero_linger();
         }
     }
@@ -140,10 +140,10 @@ impl AsyncRead for ServerStream {
         ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
         let came = buffer.filled().len() - before;
         spend_on(came, cx);
-        let watched = &self.watched;
-        if !watched.answered.get() {
-            watched.read.set(watched.read.get() + came);
-            if watched.read.get() > MOST_BEFORE_HEAD {
+        let state = &self.state;
+        if !state.answered.get() {
+            state.read.set(state.read.get() + came);
+            if state.read.get() > MOST_BEFORE_HEAD {
                 let error = "too much was sent before an answer's head";
                 return Poll::Ready(Err(io::Error::other(error)));
             }
@@ -166,7 +166,7 @@ impl AsyncWrite for ServerStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watched.finish();
+        self.state.finish();
         Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
@@ -183,12 +183,12 @@ impl AsyncWrite for ServerStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if self.watched.write_failed.get() {
+        if self.state.write_failed.get() {
             return Poll::Ready(Ok(length));
         }
         match poll_write_pieces(&mut self.transport, cx, slices) {
-            Poll::Ready(Err(_)) if !self.watched.switched.get() => {
-                self.watched.write_failed.set(true);
+            Poll::Ready(Err(_)) if !self.state.switched.get() => {
+                self.state.write_failed.set(true);
                 Poll::Ready(Ok(length))
             }
             written => written,

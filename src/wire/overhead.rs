@@ -6,7 +6,7 @@ use std::cell::Cell;
 const AT_FIRST: i64 = 1024 * 1024;
 
 /// What each request adds in bytes: the window of an HTTP/2 stream. If nobody reads an upload, this much of it
-/// comes in vain.
+/// comes all the same.
 const PER_REQUEST: i64 = 128 * 1024;
 
 /// How many requests at once an HTTP/2 connection carries.
@@ -22,7 +22,7 @@ const ANSWERED: i64 = 16;
 /// What each second of a request that is under way adds in bytes: frames of `PING`, for example.
 const PER_SECOND: i64 = 4 * 1024;
 
-/// A connection is read in small pieces after this many bytes that were neither a request nor data.
+/// A connection is read in small pieces after this number of bytes that were neither a request nor data.
 const SUSPECT: i64 = 64 * 1024;
 
 /// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames
@@ -56,7 +56,7 @@ impl Overhead {
         self.most.set(AT_FIRST + self.per_request.saturating_mul(STREAMS));
     }
 
-    /// This many bytes have come.
+    /// `bytes` have come.
     pub(crate) fn came(&self, bytes: usize) {
         self.read.set(self.read.get() + bytes as u64);
         self.add(-i64::try_from(bytes).unwrap_or(i64::MAX));

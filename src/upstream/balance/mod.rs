@@ -89,19 +89,19 @@ impl Chooser {
         }
     }
 
-    /// The smooth weighted round-robin of nginx: each server gains its weight, and the one that is furthest
-    /// behind pays for the turn. All workers take turns together.
+    /// The smooth weighted round-robin of nginx: each server gains its weight. The server that lacks most gets the
+    /// request and pays for it. All workers share the account.
     fn next_in_turn(&self, candidates: &[Candidate]) -> Option<usize> {
         let mut arrears = self.upstream.arrears.lock();
         let mut total = 0;
         let mut first: Option<(usize, i64)> = None;
         for candidate in candidates {
             let weight = i64::try_from(candidate.weight).unwrap_or(i64::MAX);
-            let behind = &mut arrears[candidate.index];
-            *behind += weight;
+            let lacks = &mut arrears[candidate.index];
+            *lacks += weight;
             total += weight;
-            if first.is_none_or(|(_, most)| *behind > most) {
-                first = Some((candidate.index, *behind));
+            if first.is_none_or(|(_, most)| *lacks > most) {
+                first = Some((candidate.index, *lacks));
             }
         }
         let (index, _) = first?;
@@ -117,8 +117,8 @@ fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
         let candidate = |share| Candidate { index, weight: u64::from(server.weight * share) };
         match server.state.standing() {
             Standing::Open(share) => open.push(candidate(share)),
-            // This weight is in percent too. Otherwise a server that is owed turns from before would get a
-            // hundred requests.
+            // This weight is in percent too. Otherwise a server that still lacks requests would get a
+            // hundred of them.
             Standing::Aside => aside.push(candidate(100)),
             Standing::Paused(_) => {}
         }

@@ -13,7 +13,7 @@ use super::UpstreamState;
 use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connect::Connector;
-use crate::upstream::{ServerFailure, UpstreamError, Wanted};
+use crate::upstream::{ConnectionKind, ServerFailure, UpstreamError};
 
 /// How the servers' logs name the checks.
 const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
@@ -113,8 +113,8 @@ async fn check(
         Ok(answer.status())
     };
     let asking = async {
-        let status = match ask(Wanted::Any).await {
-            Err(ServerFailure::Http1Required) => ask(Wanted::Http1).await,
+        let status = match ask(ConnectionKind::Any).await {
+            Err(ServerFailure::Http1Required) => ask(ConnectionKind::Http1).await,
             answered => answered,
         };
         let status = status.map_err(failed)?;

@@ -33,7 +33,7 @@ pub struct UpstreamState {
     /// In the order of the upstream's `servers`.
     servers: Vec<Arc<ServerState>>,
     pub(super) queue: Arc<RequestQueue>,
-    /// How far each server is behind its share, where requests take turns (`Balance::RoundRobin`).
+    /// What each server lacks of its share of requests, for `Balance::RoundRobin`.
     pub(super) arrears: Mutex<Vec<i64>>,
 }
 
@@ -51,7 +51,7 @@ impl UpstreamState {
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
         let state = Self { name: spec.name.clone(), servers, queue, arrears };
-        state.forget_what_nobody_asks(spec);
+        state.end_unwatched_states(spec);
         state
     }
 
@@ -65,7 +65,7 @@ impl UpstreamState {
 
     /// Ends states that a changed `spec` leaves without an end. Without health checks an ill server would stay ill
     /// for ever. Where pauses are not respected any more, earlier pauses end.
-    fn forget_what_nobody_asks(&self, spec: &UpstreamSpec) {
+    fn end_unwatched_states(&self, spec: &UpstreamSpec) {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
                 if spec.health.is_none() {

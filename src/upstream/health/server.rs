@@ -131,7 +131,7 @@ pub(in crate::upstream) enum Trial {
     Request,
 }
 
-/// A change that operators are told of.
+/// A change that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum HealthChange {
     Down,

@@ -1,8 +1,8 @@
-//! What a request needs of its connection.
+//! The kinds of connections to servers.
 
 /// What a request needs of its connection. It is also what a connection was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ConnectionKind {
     /// The protocol that the server prefers.
     Any,
     /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
@@ -15,7 +15,7 @@ pub(crate) enum Wanted {
     Own,
 }
 
-impl Wanted {
+impl ConnectionKind {
     /// Whether a connection that was made for this may carry a request that wants `other`.
     pub(super) fn serves(self, other: Self) -> bool {
         self == Self::Any || self == other
