@@ -336,6 +336,8 @@ limits = ["per-client", "off", "slots"]
                 method: "GET",
                 path: "/users/42",
                 request_id: None,
+                name: None,
+                figures: Algorithm::Closed,
                 decision: Shown::Rejected { retry_after: None },
             };
             process.throttled.record(&event, Timestamp::MIN);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
+use crate::limit::algorithm::fixed_window::windows::Schedule;
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::rate::{Burst, Rate};
 use crate::limit::time::Now;
@@ -72,29 +72,12 @@ impl Figures {
     /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
     /// figures of a Redisson limiter.
     pub(crate) fn rate(&self) -> Option<String> {
-        let algorithm = match self {
-            Self::Limited(algorithm) => algorithm,
+        match self {
+            Self::Limited(algorithm) => algorithm.rate(),
             Self::Calendar(CalendarQuota { count, schedule }) => {
-                return Some(format!("{count}/{}", schedule.unit()));
+                Some(format!("{count}/{}", schedule.unit()))
             }
-            Self::Unlimited => return Some("unlimited".to_owned()),
-        };
-        match algorithm {
-            Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
-            Algorithm::LeakyBucket(params) => Some(params.rate.to_string()),
-            Algorithm::SlidingLog(params) => Some(format!("{}/{}", params.count, params.interval)),
-            Algorithm::SlidingWindow(params) => {
-                Some(format!("{}/{}", params.count, params.interval))
-            }
-            Algorithm::FixedWindow(params) => match params.windows {
-                Windows::Rolling(interval) | Windows::Clock(interval) => {
-                    Some(format!("{}/{interval}", params.count))
-                }
-                Windows::Calendar(_) => None,
-            },
-            Algorithm::Redisson(params) => params.rate().map(|rate| rate.to_string()),
-            Algorithm::Concurrency(_) => None,
-            Algorithm::Closed => Some("0/s".to_owned()),
+            Self::Unlimited => Some("unlimited".to_owned()),
         }
     }
 }

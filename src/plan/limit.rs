@@ -29,7 +29,7 @@ pub struct LimitSpec {
     /// file decides no rate: for concurrency and for Redisson limiters.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
-    pub overrides: KeyOverrides<Figures>,
+    pub overrides: KeyOverrides<OverrideSpec>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of refused. [`MaxWait::ENDLESS`] where the
@@ -97,6 +97,15 @@ impl LimitSpec {
     pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
+}
+
+/// One of a limit's `overrides`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverrideSpec {
+    /// The figures of its keys.
+    pub(crate) figures: Figures,
+    /// Who its keys are, for people who read the log or the page. A key may be a hash.
+    pub(crate) name: Option<Box<str>>,
 }
 
 /// The tokens that a request takes from a bucket.

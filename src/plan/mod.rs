@@ -35,7 +35,7 @@ pub(crate) use self::counting::{
 };
 pub use self::figures::Figures;
 use self::filter::LogFilter;
-pub use self::limit::{CostSpec, LimitSpec, OnStoreError};
+pub use self::limit::{CostSpec, LimitSpec, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;

@@ -90,8 +90,15 @@ pub(super) struct RedisPlace {
 pub struct LimiterFigures {
     /// The most tokens that a request can ever take.
     pub capacity: u64,
+    /// The limiter's interval in milliseconds.
+    pub interval_ms: u64,
+}
+
+impl LimiterFigures {
     /// The limiter's interval in whole seconds, rounded up.
-    pub window_seconds: u64,
+    pub(crate) fn window_seconds(self) -> u64 {
+        self.interval_ms.div_ceil(1_000)
+    }
 }
 
 /// What a bucket noted when a request took from it.

@@ -45,7 +45,8 @@ impl CurrentLimits {
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let figures = running.or_else(|| spec.overrides.find(key.plain())).unwrap_or(&spec.figures);
+        let in_file = || spec.overrides.find(key.plain()).map(|it| &it.figures);
+        let figures = running.or_else(in_file).unwrap_or(&spec.figures);
         match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, max_wait: spec.wait, ..ask }

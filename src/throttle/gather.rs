@@ -60,7 +60,8 @@ fn apply<'p>(
         }
     };
     let running = store.running_figures(spec, &key);
-    let overridden = running.as_ref().or_else(|| spec.overrides.find(key.plain()));
+    let in_file = spec.overrides.find(key.plain());
+    let overridden = running.as_ref().or(in_file.map(|it| &it.figures));
     let algorithm = overridden.unwrap_or(&spec.figures).at(now);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
@@ -73,11 +74,12 @@ fn apply<'p>(
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(candidate, key.clone(), ask);
-        Some(RequestLimit { claim, place: None })
+        Some(RequestLimit { claim, place: None, key_name: None })
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
-        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None });
+        let key_name = in_file.and_then(|it| it.name.as_deref());
+        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None, key_name });
     }
     limits.extend(candidate);
     Ok(())

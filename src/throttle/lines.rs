@@ -5,12 +5,15 @@ use std::fmt;
 use super::Throttle;
 use super::request_limit::RequestLimit;
 use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::redisson::{self, Sharing};
 use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
+use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::throttled::{Shown, ThrottleEvent};
 use crate::request::key::View;
-use crate::store::Claim;
+use crate::store::{Claim, LimiterFigures};
 
 impl Throttle {
     pub(super) fn tell_shadows(
@@ -77,6 +80,8 @@ impl Throttle {
             limit: &spec.name,
             key: key.shown().as_bytes(),
             shown: &shown,
+            name: limit.key_name,
+            figures: figures(&limit.claim),
             route: request.route,
             client: request.client,
             method: request.method.as_str(),
@@ -86,6 +91,15 @@ impl Throttle {
         };
         record(&event);
     }
+}
+
+/// The figures that decided. Those of a Redisson limiter are what Redis reports.
+fn figures(claim: &Claim<'_>) -> Algorithm {
+    let reported = claim.figures.and_then(|LimiterFigures { capacity, interval_ms }| {
+        let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
+        redisson::Params::new(Some(rate), Sharing::default())
+    });
+    reported.map_or(claim.ask.algorithm, Algorithm::Redisson)
 }
 
 /// A key in the log's form.

@@ -229,15 +229,14 @@ impl Throttle {
     /// comparison.
     fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
         for limit in limits {
-            let Claim { spec, key, decision: Some(decision), .. } = &limit.claim else { continue };
+            let Claim { spec, decision: Some(decision), .. } = &limit.claim else { continue };
             let Decision { remaining, outcome } = *decision;
             let (burst, _) = capacity(&limit.claim);
             match outcome {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
-                    let write = |text: &mut String| text.push_str(key.shown().as_str());
-                    let (keys, key) = (self.metrics.top_keys(), key.shown().as_bytes());
-                    keys.near(&spec.name, key, remaining, burst, now, write);
+                    let keys = self.metrics.top_keys();
+                    keys.near(&spec.name, limit.label(), remaining, burst, now);
                 }
                 Outcome::Allow | Outcome::Delay(_) => {}
             }
@@ -265,9 +264,7 @@ impl Throttle {
     }
 
     fn note_rejection(&self, limit: &RequestLimit<'_>, now: Timestamp) {
-        let Claim { spec, key, .. } = &limit.claim;
-        let write = |text: &mut String| text.push_str(key.shown().as_str());
-        self.metrics.top_keys().rejected(&spec.name, key.shown().as_bytes(), now, write);
+        self.metrics.top_keys().rejected(&limit.claim.spec.name, limit.label(), now);
     }
 }
 
@@ -330,7 +327,7 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
 fn capacity(claim: &Claim<'_>) -> (u64, Option<u64>) {
     let algorithm = &claim.ask.algorithm;
     match claim.figures {
-        Some(figures) => (figures.capacity, Some(figures.window_seconds)),
+        Some(figures) => (figures.capacity, Some(figures.window_seconds())),
         None => (algorithm.capacity(), algorithm.window_seconds()),
     }
 }

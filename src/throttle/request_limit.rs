@@ -11,6 +11,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
+use crate::observe::top_keys::KeyLabel;
 use crate::request::network::client_network;
 use crate::store::{Claim, Store};
 
@@ -19,11 +20,18 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's place among those that wait for this limit.
     pub(super) place: Option<WaitingPlace>,
+    /// Who the key is, as an override of the file says.
+    pub(super) key_name: Option<&'p str>,
 }
 
 impl RequestLimit<'_> {
     pub(super) fn mode(&self) -> Mode {
         self.claim.ask.mode
+    }
+
+    /// How people are shown the request's key.
+    pub(super) fn label(&self) -> KeyLabel<'_> {
+        KeyLabel { text: self.claim.key.shown().as_str(), name: self.key_name }
     }
 
     /// Whether the limit lets nothing pass, ever.

@@ -94,7 +94,10 @@ impl Admin {
         let wanted = running.as_ref().map(|running| &running.entry.wanted);
         let running = spec.counting.as_ref().zip(wanted);
         let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
-        let file = || key.plain.as_ref().and_then(|plain| spec.overrides.find(plain));
+        let file = || {
+            let plain = key.plain.as_ref()?;
+            spec.overrides.find(plain).map(|it| &it.figures)
+        };
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
     }
 

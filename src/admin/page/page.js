@@ -99,7 +99,7 @@ function showKeys(place, hue, found, told) {
     if (!name) return { row: element("li", { className: "quiet" }, told) };
     const { limit, key, amounts } = list[at], figures = amounts.map(() => element("span", {})), text = key.key || "all requests";
     const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
-      element("code", {}, text), element("span", { className: "quiet" }, limit.name));
+      element("code", {}, text), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);

@@ -66,7 +66,7 @@ impl Scene<'_> {
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.rejected.iter().map(|key| self.rejected(key)).collect();
         let is_rejected = |key: &NearKey| {
-            let mut same = keys.rejected.iter().filter(|it| it.text == key.text);
+            let mut same = keys.rejected.iter().filter(|it| it.label.text == key.label.text);
             same.any(|it| it.recent.per_second(self.now.at) > 0.0)
         };
         let near = keys.near.iter();
@@ -98,8 +98,9 @@ impl Scene<'_> {
 
     fn rejected(&self, key: &KeyCount) -> Value {
         json!({
-            "key": shown(&key.text),
-            "lookup": key.text,
+            "key": shown(&key.label.text),
+            "lookup": key.label.text,
+            "name": key.label.name,
             "count": key.count,
             "at_most_over": key.at_most_over,
             "per_second": rounded(key.recent.per_second(self.now.at)),
@@ -112,8 +113,9 @@ impl Scene<'_> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
         let left = key.remaining.saturating_add((rate * seen.as_secs_f64()) as u64);
         json!({
-            "key": shown(&key.text),
-            "lookup": key.text,
+            "key": shown(&key.label.text),
+            "lookup": key.label.text,
+            "name": key.label.name,
             "remaining": key.remaining,
             "burst": key.burst,
             "share": rounded(key.share()),

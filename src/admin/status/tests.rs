@@ -5,6 +5,7 @@ use super::*;
 use crate::admin::testing;
 use crate::limit::name::Name;
 use crate::observe::metrics::DecisionKind;
+use crate::observe::top_keys::KeyLabel;
 
 fn status(admin: &Admin) -> Value {
     build(admin, &ProcessReading::now(&admin.process))
@@ -103,9 +104,9 @@ async fn keys_are_listed_as_the_log_shows_them() {
     let worker = admin.process.metrics.worker(0);
     let now = admin.process.clock.now();
     for text in ["%2=203.0.113.7|%-", "a"] {
-        worker.top_keys().rejected(&name, text.as_bytes(), now, |into| into.push_str(text));
+        worker.top_keys().rejected(&name, KeyLabel { text, name: None }, now);
     }
-    worker.top_keys().near(&name, b"b", 1, 5, now, |into| into.push('b'));
+    worker.top_keys().near(&name, KeyLabel { text: "b", name: None }, 1, 5, now);
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
     let rate = &limit["rejected_keys"][0]["per_second"];
@@ -113,14 +114,14 @@ async fn keys_are_listed_as_the_log_shows_them() {
     assert_eq!(
         limit["rejected_keys"],
         json!([
-            { "key": "%2=203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0, "per_second": rate },
-            { "key": "a", "lookup": "a", "count": 1, "at_most_over": 0, "per_second": rate },
+            { "key": "%2=203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "name": null, "count": 1, "at_most_over": 0, "per_second": rate },
+            { "key": "a", "lookup": "a", "name": null, "count": 1, "at_most_over": 0, "per_second": rate },
         ])
     );
     assert_eq!(
         limit["near_keys"],
         json!([{
-            "key": "b", "lookup": "b", "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500, "next": false,
+            "key": "b", "lookup": "b", "name": null, "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500, "next": false,
         }])
     );
 }
@@ -132,14 +133,14 @@ async fn next_are_keys_that_are_near_now_and_not_rejected() {
     let (name, worker) = (Name::new("l0").unwrap(), admin.process.metrics.worker(0));
     let near = |key: &str, left: u64| {
         let now = admin.process.clock.now();
-        worker.top_keys().near(&name, key.as_bytes(), left, 100, now, |into| into.push_str(key));
+        worker.top_keys().near(&name, KeyLabel { text: key, name: None }, left, 100, now);
     };
     for (key, left) in [("near", 5), ("filling", 20), ("rejected", 0)] {
         near(key, left);
         advance(Duration::from_millis(1)).await;
     }
     let now = admin.process.clock.now();
-    worker.top_keys().rejected(&name, b"rejected", now, |into| into.push_str("rejected"));
+    worker.top_keys().rejected(&name, KeyLabel { text: "rejected", name: None }, now);
     let next = || -> Vec<String> {
         let status = status(&admin);
         let keys = status["limits"][0]["near_keys"].as_array().unwrap().clone();

@@ -51,7 +51,7 @@ pub(super) fn describe_limit(
         }
     };
     let overridden = spec.overrides.find(&key);
-    let figures = overridden.unwrap_or(&spec.figures);
+    let figures = overridden.map_or(&spec.figures, |it| &it.figures);
     let most = || {
         throttle::largest_cost(figures.at(now)).max(throttle::largest_cost(spec.figures.at(now)))
     };

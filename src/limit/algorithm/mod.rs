@@ -333,6 +333,23 @@ impl Algorithm {
         }
     }
 
+    /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
+    /// figures of a Redisson limiter.
+    pub(crate) fn rate(&self) -> Option<String> {
+        match self {
+            Self::TokenBucket(params) => Some(params.rate.to_string()),
+            Self::LeakyBucket(params) => Some(params.rate.to_string()),
+            Self::SlidingLog(params) => Some(format!("{}/{}", params.count, params.interval)),
+            Self::SlidingWindow(params) => Some(format!("{}/{}", params.count, params.interval)),
+            Self::FixedWindow(params) => {
+                Some(format!("{}/{}", params.count, params.windows.length()))
+            }
+            Self::Redisson(params) => params.rate().map(|rate| rate.to_string()),
+            Self::Concurrency(_) => None,
+            Self::Closed => Some("0/s".to_owned()),
+        }
+    }
+
     /// The word for this algorithm in `proxy.toml`.
     pub fn name(&self) -> &'static str {
         self.known_by().0

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use self::episodes::Episodes;
 use self::table::{EventEntry, EventShard, Group, GroupEntries, Overflow, Window};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
@@ -47,6 +48,10 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,
+    /// Who the key is, as an override of the file says.
+    pub(crate) name: Option<&'e str>,
+    /// The figures that decided.
+    pub(crate) figures: Algorithm,
     pub(crate) route: &'e str,
     pub(crate) client: IpAddr,
     pub(crate) method: &'e str,
@@ -344,6 +349,9 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         decision = event.decision.name(),
         retry_after_ms = retry_after.map(millis),
         delay_ms = delay.map(millis),
+        // Slots have no rate: their number is shown.
+        rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
+        name = event.name,
         count,
         interval_ms = interval.map(millis),
         request_id = event.request_id,

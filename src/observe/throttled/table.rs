@@ -6,6 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::{LINES, Shown, ThrottleEvent};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::start;
@@ -113,6 +114,8 @@ pub(super) struct PastEvent {
     method: String,
     path: String,
     decision: Shown,
+    name: Option<Box<str>>,
+    figures: Algorithm,
 }
 
 impl PastEvent {
@@ -125,6 +128,8 @@ impl PastEvent {
             method: start(event.method, TEXT).into(),
             path: start(event.path, TEXT).into(),
             decision: event.decision,
+            name: event.name.map(Into::into),
+            figures: event.figures,
         }
     }
 
@@ -134,7 +139,10 @@ impl PastEvent {
         self.client = event.client;
         start(event.method, TEXT).clone_into(&mut self.method);
         start(event.path, TEXT).clone_into(&mut self.path);
-        self.decision = event.decision;
+        (self.decision, self.figures) = (event.decision, event.figures);
+        if self.name.as_deref() != event.name {
+            self.name = event.name.map(Into::into);
+        }
     }
 
     pub(super) fn event(&self) -> ThrottleEvent<'_> {
@@ -148,6 +156,8 @@ impl PastEvent {
             path: &self.path,
             request_id: None,
             decision: self.decision,
+            name: self.name.as_deref(),
+            figures: self.figures,
         }
     }
 }

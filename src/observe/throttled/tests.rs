@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::testing;
 use super::*;
+use crate::limit::algorithm::token_bucket;
+use crate::limit::rate::{Burst, Rate};
 
 pub(super) const TEN: Duration = Duration::from_secs(10);
 
@@ -15,6 +17,12 @@ pub(super) fn at(millis: u64) -> Timestamp {
 
 pub(super) static PER_CLIENT: LazyLock<Name> = LazyLock::new(|| Name::new("per-client").unwrap());
 pub(super) static OTHER: LazyLock<Name> = LazyLock::new(|| Name::new("other").unwrap());
+
+pub(super) fn figures(rate: &str) -> Algorithm {
+    let rate: Rate = rate.parse().unwrap();
+    let burst = Burst::new(rate.count()).unwrap();
+    Algorithm::TokenBucket(token_bucket::Params { rate, burst })
+}
 
 pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
     ThrottleEvent {
@@ -26,6 +34,8 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         method: "GET",
         path: "/users/42",
         request_id: None,
+        name: None,
+        figures: figures("100/s"),
         decision: Shown::Rejected { retry_after: Some(Duration::from_micros(1500)) },
     }
 }
@@ -57,7 +67,7 @@ fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
         "level": "WARN", "target": "tidegate::throttle", "message": "throttled",
         "limit": "per-client", "key": "a", "route": "/users/{id}", "client": "203.0.113.7",
         "method": "GET", "path": "/users/42", "decision": "rejected", "retry_after_ms": 2,
-        "count": 1,
+        "rate": "100/s", "count": 1,
     });
     assert_eq!(first.into_iter().map(without_time).collect::<Vec<_>>(), [expected.clone()]);
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-pub(crate) use self::sketch::KeyCount;
-use self::sketch::{KEYS, KeySketch, merged, write_text};
+use self::sketch::{KEYS, KeySketch, merged};
+pub(crate) use self::sketch::{KeyCount, KeyLabel, OwnedLabel};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 
@@ -66,8 +66,7 @@ pub(crate) struct ReadKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NearKey {
     id: u64,
-    /// The key's text, hashed where `log.keys` says so.
-    pub(crate) text: String,
+    pub(crate) label: OwnedLabel,
     /// The tokens that its bucket had left, and those of a full bucket.
     pub(crate) remaining: u64,
     pub(crate) burst: u64,
@@ -109,16 +108,10 @@ impl TopKeys {
         Self { hasher, ..Self::default() }
     }
 
-    /// Counts a rejection of a key. `write` writes the key's text.
-    pub(crate) fn rejected(
-        &self,
-        limit: &Name,
-        key: &[u8],
-        now: Timestamp,
-        write: impl FnOnce(&mut String),
-    ) {
-        let id = self.hasher.hash_one(key);
-        self.of(limit, now, |keys| keys.rejected.record(id, now, write));
+    /// Counts a rejection of a key.
+    pub(crate) fn rejected(&self, limit: &Name, key: KeyLabel<'_>, now: Timestamp) {
+        let id = self.hasher.hash_one(key.text.as_bytes());
+        self.of(limit, now, |keys| keys.rejected.record(id, now, key));
     }
 
     /// Notes that the bucket of a key has little left. Does nothing where another key was noted in the same
@@ -126,20 +119,19 @@ impl TopKeys {
     pub(crate) fn near(
         &self,
         limit: &Name,
-        key: &[u8],
+        key: KeyLabel<'_>,
         remaining: u64,
         burst: u64,
         now: Timestamp,
-        write: impl FnOnce(&mut String),
     ) {
         let millis = now.as_micros() / 1_000;
         if self.last_near.load(Ordering::Relaxed) == millis {
             return;
         }
         self.last_near.store(millis, Ordering::Relaxed);
-        let id = self.hasher.hash_one(key);
-        let new = NearKey { id, text: String::new(), remaining, burst, seen: now };
-        self.of(limit, now, |keys| keys.note(new, write));
+        let id = self.hasher.hash_one(key.text.as_bytes());
+        let new = NearKey { id, label: OwnedLabel::default(), remaining, burst, seen: now };
+        self.of(limit, now, |keys| keys.note(new, key));
     }
 
     /// Calls `change` with the keys of a limit, unless there are too many limits.
@@ -182,7 +174,8 @@ pub(crate) fn read<'w>(
     let rate = |key: &KeyCount| key.recent.per_second(now);
     rejected.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     rejected.truncate(most);
-    rejected.sort_by(|a, b| (Reverse(a.count), &a.text).cmp(&(Reverse(b.count), &b.text)));
+    rejected
+        .sort_by(|a, b| (Reverse(a.count), &a.label.text).cmp(&(Reverse(b.count), &b.label.text)));
     near.sort_by(|a, b| a.share().total_cmp(&b.share()).then(b.seen.cmp(&a.seen)));
     near.truncate(most);
     ReadKeys { rejected, near }
@@ -232,17 +225,17 @@ impl LimitKeys {
 
     /// Notes a key near its limit. Where there is no room, it takes the place of a key that is further from
     /// its limit, or that was seen too long ago.
-    fn note(&mut self, new: NearKey, write: impl FnOnce(&mut String)) {
+    fn note(&mut self, new: NearKey, key: KeyLabel<'_>) {
         let now = new.seen;
         if let Some(known) = self.near.iter_mut().find(|known| known.id == new.id) {
-            let text = std::mem::take(&mut known.text);
-            *known = NearKey { text, ..new };
+            let label = std::mem::take(&mut known.label);
+            *known = NearKey { label, ..new };
             return;
         }
         if self.near.len() < KEYS {
             self.near.push(new);
             if let Some(added) = self.near.last_mut() {
-                write_text(&mut added.text, write);
+                added.label.write(key);
             }
             return;
         }
@@ -251,9 +244,9 @@ impl LimitKeys {
         if let Some(furthest) = furthest
             && order(furthest) > new.share()
         {
-            let text = std::mem::take(&mut furthest.text);
-            *furthest = NearKey { text, ..new };
-            write_text(&mut furthest.text, write);
+            let label = std::mem::take(&mut furthest.label);
+            *furthest = NearKey { label, ..new };
+            furthest.label.write(key);
         }
     }
 }

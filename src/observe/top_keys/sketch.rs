@@ -26,11 +26,33 @@ pub(crate) struct KeySketch {
     counts: Vec<KeyCount>,
 }
 
+/// How people are shown a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyLabel<'k> {
+    /// The key's text, hashed where `log.keys` says so.
+    pub(crate) text: &'k str,
+    /// Who the key is, as an override of the file says.
+    pub(crate) name: Option<&'k str>,
+}
+
+/// A copy of a [`KeyLabel`], with at most [`TEXT`] bytes of the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnedLabel {
+    pub(crate) text: String,
+    pub(crate) name: Option<Box<str>>,
+}
+
+impl OwnedLabel {
+    pub(super) fn write(&mut self, key: KeyLabel<'_>) {
+        start(key.text, TEXT).clone_into(&mut self.text);
+        self.name = key.name.map(Into::into);
+    }
+}
+
 /// How often a key came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyCount {
-    /// The key's text, hashed where `log.keys` says so. At most [`TEXT`] bytes.
-    pub(crate) text: String,
+    pub(crate) label: OwnedLabel,
     /// The number of events. It is never too low.
     pub(crate) count: u64,
     /// By how much `count` may be too high.
@@ -70,9 +92,8 @@ impl Recent {
 }
 
 impl KeySketch {
-    /// Counts an event of the key with this hash. `write` writes the key's text. It is called only where the
-    /// key was not counted before.
-    pub(super) fn record(&mut self, id: u64, now: Timestamp, write: impl FnOnce(&mut String)) {
+    /// Counts an event of the key with this hash.
+    pub(super) fn record(&mut self, id: u64, now: Timestamp, key: KeyLabel<'_>) {
         if let Some(place) = self.ids.iter().position(|known| *known == id) {
             if let Some(counted) = self.counts.get_mut(place) {
                 counted.count(now);
@@ -82,7 +103,7 @@ impl KeySketch {
         if self.ids.len() < KEYS {
             let mut counted = KeyCount::default();
             counted.count(now);
-            write_text(&mut counted.text, write);
+            counted.label.write(key);
             self.ids.push(id);
             self.counts.push(counted);
             return;
@@ -92,7 +113,7 @@ impl KeySketch {
             *known = id;
             (counted.at_most_over, counted.recent) = (counted.count, Recent::default());
             counted.count(now);
-            write_text(&mut counted.text, write);
+            counted.label.write(key);
         }
     }
 
@@ -127,7 +148,7 @@ pub(super) fn merged<'s>(
     for sketch in sketches {
         for (id, counted) in sketch.ids.iter().zip(&sketch.counts) {
             let (total, known) = sum.entry(*id).or_insert_with(|| {
-                (KeyCount { text: counted.text.clone(), ..KeyCount::default() }, 0)
+                (KeyCount { label: counted.label.clone(), ..KeyCount::default() }, 0)
             });
             total.count += counted.count;
             total.at_most_over += counted.at_most_over;
@@ -147,16 +168,8 @@ pub(super) fn merged<'s>(
             total
         })
         .collect();
-    keys.sort_by(|a, b| (Reverse(a.count), &a.text).cmp(&(Reverse(b.count), &b.text)));
+    keys.sort_by(|a, b| (Reverse(a.count), &a.label.text).cmp(&(Reverse(b.count), &b.label.text)));
     keys
-}
-
-/// Replaces a text, and cuts it where it is too long.
-pub(super) fn write_text(text: &mut String, write: impl FnOnce(&mut String)) {
-    text.clear();
-    write(text);
-    text.truncate(start(text, TEXT).len());
-    text.shrink_to(TEXT);
 }
 
 #[cfg(test)]
@@ -170,7 +183,8 @@ mod tests {
     fn sketch(keys: &[u64]) -> KeySketch {
         let mut sketch = KeySketch::default();
         for key in keys {
-            sketch.record(*key, Timestamp::MIN, |text| text.push_str(&key.to_string()));
+            let text = &key.to_string();
+            sketch.record(*key, Timestamp::MIN, KeyLabel { text, name: None });
         }
         sketch
     }
@@ -187,7 +201,7 @@ mod tests {
         let told = merged(&sketches, Timestamp::MIN);
         let unseen: u64 = sketches.iter().map(KeySketch::unseen).sum();
         for (key, count) in truth(parts.iter().flatten()) {
-            match told.iter().find(|it| it.text == key.to_string()) {
+            match told.iter().find(|it| it.label.text == key.to_string()) {
                 Some(it) => assert!(
                     it.count - it.at_most_over <= count && count <= it.count,
                     "{key} came {count} times: {it:?}"
@@ -222,7 +236,7 @@ mod tests {
     fn few_keys_are_counted_exactly() {
         let told = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])], Timestamp::MIN);
         let told: Vec<_> =
-            told.iter().map(|it| (it.text.as_str(), it.count, it.at_most_over)).collect();
+            told.iter().map(|it| (it.label.text.as_str(), it.count, it.at_most_over)).collect();
         assert_eq!(told, [("8", 4, 0), ("7", 3, 0), ("9", 1, 0)]);
     }
 
@@ -231,12 +245,13 @@ mod tests {
         let mut sketch = KeySketch::default();
         let long = "ü".repeat(TEXT);
         for id in 0..100_000 {
-            sketch.record(id, Timestamp::MIN, |text| text.push_str(&long));
+            sketch.record(id, Timestamp::MIN, KeyLabel { text: &long, name: None });
         }
         assert_eq!((sketch.ids.len(), sketch.ids.capacity()), (KEYS, KEYS));
         assert!(sketch.counts.capacity() <= KEYS);
         for counted in &sketch.counts {
-            assert!(counted.text.len() <= TEXT && counted.text.capacity() <= 2 * TEXT);
+            let text = &counted.label.text;
+            assert!(text.len() <= TEXT && text.capacity() <= 2 * TEXT);
         }
     }
 }

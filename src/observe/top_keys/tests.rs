@@ -14,21 +14,25 @@ fn workers(count: usize) -> Vec<TopKeys> {
 }
 
 fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
-    worker.rejected(&limit(name), key.as_bytes(), now, |text| text.push_str(key));
+    worker.rejected(&limit(name), label(key), now);
+}
+
+fn label(text: &str) -> KeyLabel<'_> {
+    KeyLabel { text, name: None }
 }
 
 fn near(worker: &TopKeys, key: &str, remaining: u64, now: Timestamp) {
-    worker.near(&limit("a"), key.as_bytes(), remaining, 100, now, |text| text.push_str(key));
+    worker.near(&limit("a"), label(key), remaining, 100, now);
 }
 
 fn rejected(workers: &[TopKeys], name: &str, now: Timestamp) -> Vec<(String, u64)> {
     let read = read(workers, &limit(name), now, 3);
-    read.rejected.into_iter().map(|key| (key.text, key.count)).collect()
+    read.rejected.into_iter().map(|key| (key.label.text, key.count)).collect()
 }
 
 fn nearest(workers: &[TopKeys], now: Timestamp) -> Vec<(String, u64)> {
     let read = read(workers, &limit("a"), now, 3);
-    read.near.into_iter().map(|key| (key.text, key.remaining)).collect()
+    read.near.into_iter().map(|key| (key.label.text, key.remaining)).collect()
 }
 
 fn pairs(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -161,7 +165,7 @@ fn a_key_has_the_rate_of_the_last_seconds_and_comes_into_the_list_by_it() {
     let rates: Vec<_> = read
         .rejected
         .iter()
-        .map(|key| (key.text.as_str(), key.recent.per_second(at(60))))
+        .map(|key| (key.label.text.as_str(), key.recent.per_second(at(60))))
         .collect();
     assert_eq!(rates, [("old0", 0.0), ("old1", 0.0), ("new", 2.0)]);
     let new = read.rejected[2].recent;

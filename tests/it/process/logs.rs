@@ -74,6 +74,7 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
             "path",
             "decision",
             "retry_after_ms",
+            "rate",
             "count"
         ]
     );
@@ -82,7 +83,7 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
     let mut expected = json!({
         "level": "WARN", "target": "tidegate::throttle", "message": "throttled",
         "limit": "client", "key": "203.0.113.7", "route": "/{*rest}", "client": "203.0.113.7",
-        "method": "GET", "path": "/b/a", "decision": "rejected", "count": 1,
+        "method": "GET", "path": "/b/a", "decision": "rejected", "rate": "1/h", "count": 1,
         "retry_after_ms": first["retry_after_ms"], "timestamp": first["timestamp"],
     });
     assert_eq!(first, expected);
@@ -120,6 +121,98 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
         assert_eq!((&line["level"], &line["target"]), (&json!("INFO"), &json!("tidegate")));
     }
     assert_eq!(proxy.log.lines().len(), text.lines().count(), "every line is JSON");
+}
+
+/// An operator saw that a key was rejected, and had to look up in the file by which figures.
+#[test]
+fn a_throttle_line_has_the_figures_that_decided_and_the_name_of_the_key() {
+    const LIMITS: &str = r#"
+[limits.bucket]
+key = ["header:x-key"]
+rate = "2/h"
+burst = 1
+overrides = [
+    { key = ["a"], rate = "3/d", burst = 1, name = "acme" },
+    { key = ["s*"], rate = "1/h" },
+]
+
+[limits.month]
+key = []
+algorithm = "fixed-window"
+align = "clock"
+rate = "1/month"
+
+[limits.slots]
+key = []
+algorithm = "concurrency"
+limit = 1
+
+[limits.never]
+key = []
+rate = "0/s"
+
+[limits.tried]
+key = []
+rate = "unlimited"
+candidate = { rate = "1/10m" }
+
+[limits.log]
+key = []
+algorithm = "sliding-log"
+rate = "1/90m"
+mode = "shadow"
+"#;
+    let (api, begun, go) = Upstream::slow();
+    let mut proxy = Proxy::to(&api).limits(LIMITS);
+    for name in ["bucket", "month", "slots", "never", "tried", "log"] {
+        let path = if name == "slots" { "slow" } else { name };
+        proxy = proxy.route(&format!("path = \"/{path}\"\nlimits = [\"{name}\"]"));
+    }
+    let mut proxy = proxy.section("[log]\nthrottle = \"each\"").start();
+    let mut slow = Connection::open(proxy.address);
+    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    begun.recv().unwrap();
+    for path in
+        ["bucket", "bucket", "month", "month", "slow", "never", "tried", "tried", "log", "log"]
+    {
+        get(proxy.address, &format!("/{path}"), &[("x-key", "b")]);
+    }
+    for _ in 0..2 {
+        get(proxy.address, "/bucket", &[("x-key", "a")]);
+    }
+    go.send(()).unwrap();
+    assert_eq!(slow.reply("GET").status, 200);
+    assert!(proxy.stop().success());
+    let lines = proxy.log.with("throttled");
+    let told: Vec<_> =
+        lines.iter().map(|it| ["limit", "rate", "name"].map(|name| it[name].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            [Some("bucket"), Some("2/h"), None],
+            [Some("month"), Some("1/month"), None],
+            [Some("slots"), Some("1 at once"), None],
+            [Some("never"), Some("0/s"), None],
+            [Some("tried:candidate"), Some("1/10m"), None],
+            [Some("log"), Some("1/90m"), None],
+            [Some("bucket"), Some("3/d"), Some("acme")],
+        ]
+    );
+}
+
+/// The warnings stood as text for people on standard error, which a collector of logs takes for a crash.
+#[test]
+fn the_warnings_of_the_start_are_lines_of_the_log() {
+    let route = "path = \"/\"\nlimits = [\"client\"]";
+    let proxy = logging("").limit("unused", "key = []\nrate = \"1/s\"").route(route);
+    let mut proxy = proxy.start();
+    assert!(proxy.stop().success());
+    let warnings = proxy.log.with("config warning");
+    let told: Vec<_> = warnings.iter().map(|line| line["warning"].as_str().unwrap()).collect();
+    assert!(told.iter().any(|it| it.contains("no route uses the limit \"unused\"")), "{told:?}");
+    assert!(warnings.iter().all(|line| line["level"] == "WARN"), "{warnings:?}");
+    assert_eq!(proxy.log.lines().len(), proxy.log.text().lines().count(), "every line is JSON");
+    assert_eq!(proxy.errors.text(), "");
 }
 
 #[test]

@@ -360,9 +360,10 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// The key's text. A limit without a key has one bucket for all requests.
 fn key_text(key: &Value) -> String {
-    match text(&key["key"]) {
-        key if key.is_empty() => "(all requests)".to_owned(),
-        key => key,
+    match (text(&key["key"]), key["name"].as_str()) {
+        (key, _) if key.is_empty() => "(all requests)".to_owned(),
+        (key, Some(name)) => format!("{key} ({name})"),
+        (key, None) => key,
     }
 }
 

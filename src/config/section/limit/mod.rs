@@ -177,7 +177,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let candidate = waiting::candidate(&mut section, counting.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
-        .map(|o| (o.figures.capacity(), o.span.clone()))
+        .map(|o| (o.spec.figures.capacity(), o.span.clone()))
         .chain(candidate.as_ref().map(|(figures, span)| (figures.capacity(), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(Figures::capacity);
@@ -226,8 +226,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         ipv6_prefix: inherited.ipv6_prefix,
     };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
-    spec.overrides =
-        KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect());
+    spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }

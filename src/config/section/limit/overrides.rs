@@ -12,7 +12,7 @@ use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Count, Required, Words};
 use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::rate::MAX_TOKENS;
-use crate::plan::Figures;
+use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
 use crate::request::overrides::{Part, of_alternative};
 
@@ -25,6 +25,8 @@ static OF_OVERRIDE: Settings<()> = &[
     &field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),
+    &field("name", Kind::Text, Words("none"),
+        "who these keys are: stands beside the key in the log, on the page and in `top`"),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
     &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the override's own count"), "as in the limit"),
     &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the override's own count"), "as in the limit"),
@@ -34,7 +36,7 @@ static OF_OVERRIDE: Settings<()> = &[
 /// One override with its place.
 pub(super) struct Override {
     pub(super) parts: Vec<Part>,
-    pub(super) figures: Figures,
+    pub(super) spec: OverrideSpec,
     pub(super) span: Span,
 }
 
@@ -49,6 +51,7 @@ pub(super) fn build(
     for item in section.list("overrides") {
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
+        let name = entry.take("name").map(|item| name(&item));
         let figures = figures::inner(&mut entry, counting);
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
@@ -61,9 +64,18 @@ pub(super) fn build(
                 .related(&first.span, "here");
             continue;
         }
-        overrides.push(Override { parts, figures, span: key_span });
+        let spec = OverrideSpec { figures, name: name.flatten() };
+        overrides.push(Override { parts, spec, span: key_span });
     }
     overrides
+}
+
+fn name(item: &Item<'_>) -> Option<Box<str>> {
+    let expected = "expected who these keys are in 1 to 64 characters, as in \"acme\"";
+    item.parse(expected, |text| match text.trim().chars().count() {
+        1..=64 => Ok(text.trim().into()),
+        _ => Err(Wrong::Expected),
+    })
 }
 
 fn parts(

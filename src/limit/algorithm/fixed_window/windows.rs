@@ -62,6 +62,14 @@ impl Windows {
         }
     }
 
+    /// How long a window lasts, as written behind the slash of a rate.
+    pub(in crate::limit::algorithm) fn length(&self) -> &dyn fmt::Display {
+        match self {
+            Self::Rolling(interval) | Self::Clock(interval) => interval,
+            Self::Calendar(nearby) => &nearby.unit,
+        }
+    }
+
     /// The start of the window of this time. A rolling window starts at this time itself.
     pub(super) fn start_of(&self, time: Timestamp) -> Timestamp {
         match self {
@@ -205,10 +213,11 @@ impl fmt::Display for Unit {
 /// As written behind a count, such as `/d on the calendar`.
 impl fmt::Display for Windows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.length();
         match self {
-            Self::Rolling(interval) => write!(f, "/{interval} from a key's first request"),
-            Self::Clock(interval) => write!(f, "/{interval} on the clock"),
-            Self::Calendar(nearby) => write!(f, "/{} on the calendar", nearby.unit),
+            Self::Rolling(_) => write!(f, "/{length} from a key's first request"),
+            Self::Clock(_) => write!(f, "/{length} on the clock"),
+            Self::Calendar(_) => write!(f, "/{length} on the calendar"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limit::waiting::MaxWait;
 use crate::plan::{
-    CountingKind, Figures, KeyDisplay, LoweredLimit, WantedFigures, WindowStart, Zone,
+    CountingKind, Figures, KeyDisplay, LoweredLimit, OverrideSpec, WantedFigures, WindowStart, Zone,
 };
 use crate::request::overrides::{KeyOverrides, Part};
 
@@ -97,7 +97,8 @@ fn full_buckets_are_no_live_keys_and_a_closed_limit_is_over_for_all() {
 #[test]
 fn a_key_with_figures_of_its_own_is_not_counted() {
     let LoweredLimit { spec, before, after } = lowered("a", bucket("9/h"), bucket("4/h"));
-    let own = vec![(vec![Part::Exact("partner".to_owned())], Figures::Unlimited)];
+    let all = OverrideSpec { figures: Figures::Unlimited, name: None };
+    let own = vec![(vec![Part::Exact("partner".to_owned())], all)];
     let spec = LimitSpec { overrides: KeyOverrides::new(own), ..LimitSpec::clone(&spec) };
     let limits = [LoweredLimit { spec: Arc::new(spec), before, after }];
     let (memory, now) = (Memory::new(1_000), at(HOUR));

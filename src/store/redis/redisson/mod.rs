@@ -57,7 +57,7 @@ impl Redis {
                 claim.decision = Some(decision);
                 claim.figures = Some(LimiterFigures {
                     capacity: figures.config.rate,
-                    window_seconds: figures.config.interval_ms.div_ceil(1_000),
+                    interval_ms: figures.config.interval_ms,
                 });
                 Ok(())
             }

@@ -197,7 +197,7 @@ async fn the_wait_is_true_for_more_than_one_permit() {
     }
     assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
     let answer = bench.decide(&[ask(&limiter("orders"), &no_key(), 1)]).await;
-    let figures = LimiterFigures { capacity: 10, window_seconds: 3_600 };
+    let figures = LimiterFigures { capacity: 10, interval_ms: 3_600_000 };
     assert_eq!(answer.claims[0].figures, Some(figures));
 }
 

@@ -25,8 +25,7 @@ fn the_numbers_are_those_of_what_was_sent() {
     let status = status(proxy.admin());
     let user = named(&status, "limits", "user");
     assert_eq!((&user["allowed_total"], &user["rejected_total"]), (&json!(5), &json!(4)));
-    let key =
-        |key: &str, count| json!({ "key": key, "lookup": key, "count": count, "at_most_over": 0 });
+    let key = |key: &str, count| json!({ "key": key, "lookup": key, "name": null, "count": count, "at_most_over": 0 });
     // Rates fall while time goes by.
     let rejected = |limit: &Value| -> Value {
         let mut keys = limit["rejected_keys"].clone();
