@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::config::{self, Colour, Loaded, Overrides, Problems};
 use crate::observe::log::{self, Terminal};
 use crate::reload::Reload;
-use crate::server::{self, InheritedSockets, Start};
+use crate::server::{self, InheritedSockets, RunError, Start};
 
 /// Exit code: the command failed while it ran.
 const FAILED: u8 = 1;
@@ -108,7 +108,7 @@ type CommandResult = Result<(), Failure>;
 struct Failure {
     /// The exit code.
     code: u8,
-    /// `None` where the command has written its result to standard output already.
+    /// `None` where the command has said it on standard output already.
     message: Option<String>,
 }
 
@@ -155,9 +155,6 @@ fn serve(
     // would be missed.
     let reload = Reload::new(file.to_owned(), overrides.clone());
     let loaded = load_with(file, overrides)?;
-    if !loaded.warnings.is_empty() {
-        complain(loaded.warnings.render(colour()));
-    }
     let rust_log = std::env::var("RUST_LOG").ok();
     let log =
         log::init(&loaded.plan.log, terminal(&io::stdout()), rust_log).map_err(Failure::usage)?;
@@ -169,12 +166,16 @@ fn serve(
         plan: loaded.plan,
         file,
         text: loaded.text,
+        warnings: loaded.warnings.lines().collect(),
         inherited,
         reload,
         log,
         beside: Box::pin(beside),
     };
-    server::run(start).map_err(Failure::run)
+    server::run(start).map_err(|error| match error {
+        RunError::Start(error) => Failure::run(error),
+        RunError::Failed => Failure { code: FAILED, message: None },
+    })
 }
 
 /// Runs the command of the command line. Returns the exit code of the process.

@@ -44,7 +44,7 @@ events! {
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
-    /// A changed configuration can be used, but probably does not do what was meant.
+    /// A configuration can be used, but probably does not do what was meant.
     pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");
 
     /// A changed configuration is wrong. The old configuration stays in force.
@@ -103,6 +103,9 @@ events! {
 
     /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
     pub(crate) fn panicked(error: &str, place: &str) = error!(error, place, "panic");
+
+    /// The process cannot go on, and ends.
+    pub(crate) fn process_failed(error: &dyn Display) = error!(%error, "process failed");
 
     /// The system allows fewer open files than the connections may need.
     pub(crate) fn few_open_files(limit: u64, wanted: u64) =

@@ -1,6 +1,5 @@
 //! The end of a process: it takes traffic for a while, waits for the requests under way, and stops the workers.
 
-use std::error::Error;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,7 +39,7 @@ impl Supervisor {
         &mut self,
         end: ProcessEnd,
         timers: &mut Timers,
-    ) -> Result<(), Box<dyn Error>> {
+    ) -> Result<(), String> {
         let successor = self.successor.take();
         let delay = match end {
             ProcessEnd::HandedOver => {
@@ -103,7 +102,7 @@ impl Supervisor {
         &mut self,
         end: impl Future,
         timers: &mut Timers,
-    ) -> Result<Waited, Box<dyn Error>> {
+    ) -> Result<Waited, String> {
         let mut end = pin!(end);
         loop {
             tokio::select! {

@@ -61,6 +61,8 @@ pub(crate) struct Start {
     pub(crate) file: String,
     /// The text of the plan's file, for the admin endpoint.
     pub(crate) text: FileText,
+    /// The warnings about the plan's file, a line each.
+    pub(crate) warnings: Vec<String>,
     /// The sockets that the process was started with.
     pub(crate) inherited: InheritedSockets,
     /// Reads the file again.
@@ -70,16 +72,30 @@ pub(crate) struct Start {
     pub(crate) beside: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
+/// Why the process ended without a signal.
+pub(crate) enum RunError {
+    /// It could not start.
+    Start(Box<dyn Error>),
+    /// It failed later. The log says why.
+    Failed,
+}
+
 /// Runs the process until a signal ends it.
 ///
 /// # Errors
 /// If the process cannot start, or a worker fails.
-pub(crate) fn run(start: Start) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(start: Start) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
-        .map_err(|error| format!("cannot start a runtime: {error}"))?;
-    let ended = runtime.block_on(async { Supervisor::start(start)?.supervise().await });
+        .map_err(|error| RunError::Start(format!("cannot start a runtime: {error}").into()))?;
+    let ended = runtime.block_on(async {
+        let mut supervisor = Supervisor::start(start).map_err(RunError::Start)?;
+        supervisor.supervise().await.map_err(|error| {
+            events::process_failed(&error);
+            RunError::Failed
+        })
+    });
     runtime.shutdown_background();
     ended
 }
@@ -154,6 +170,7 @@ impl Supervisor {
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&start.file, &plan);
+        start.warnings.iter().for_each(|warning| events::config_warning(warning));
         for address in &sockets.addresses {
             events::listening(address);
         }
@@ -202,7 +219,7 @@ impl Supervisor {
     }
 
     /// Keeps the process going until a signal ends it.
-    async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
+    async fn supervise(&mut self) -> Result<(), String> {
         self.tell_ready();
         let mut timers = Timers::new();
         let end = loop {
@@ -228,7 +245,7 @@ impl Supervisor {
     }
 
     /// Does what is to be done from time to time, or takes a changed configuration.
-    fn attend(&mut self, occasion: Occasion) -> Result<(), Box<dyn Error>> {
+    fn attend(&mut self, occasion: Occasion) -> Result<(), String> {
         match occasion {
             Occasion::Tick => {
                 let interval = self.published.borrow().plan.log.summary_interval;
@@ -238,8 +255,9 @@ impl Supervisor {
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                 if let Some(index) = self.workers.iter().position(JoinHandle::is_finished) {
                     return Err(match self.workers.swap_remove(index).join() {
-                        Ok(Err(error)) => format!("a worker cannot go on: {error}").into(),
-                        _ => "a worker ended unexpectedly; its panic stands above".into(),
+                        Ok(Ok(())) => "a worker ended".to_owned(),
+                        Ok(Err(error)) => format!("a worker ended: {error}"),
+                        Err(_) => "a worker ended by a panic, which has its own line".to_owned(),
                     });
                 }
             }
@@ -280,6 +298,7 @@ impl Supervisor {
         let now = self.process.clock.now();
         self.process.store.sweep(now);
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
+        self.checks.try_again();
         // Files that the file names may have been mended: the file is read again rather than the old errors
         // repeated.
         if let Some(last) = &mut self.rejected

@@ -210,20 +210,25 @@ impl ProcessStore {
     }
 }
 
-/// What limits do without Redis, such as `local: a, b; reject: c`.
+/// What limits do without Redis, such as `limits a, b count in this process alone; limit c answers 503`.
 fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
     let all = [
-        ("local", OnStoreError::Local),
-        ("allow", OnStoreError::Allow),
-        ("reject", OnStoreError::Reject),
+        (OnStoreError::Local, ["counts in this process alone", "count in this process alone"]),
+        (OnStoreError::Allow, ["lets all requests pass", "let all requests pass"]),
+        (OnStoreError::Reject, ["answers 503", "answer 503"]),
     ];
-    let groups = all.iter().filter_map(|(word, way)| {
+    let groups = all.iter().filter_map(|(way, [one, several])| {
         let these =
             limits.iter().filter(|it| it.scope == Scope::Cluster && it.on_store_error == *way);
         let names: Vec<_> = these.map(|limit| limit.name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+        match names.as_slice() {
+            [] => None,
+            [name] => Some(format!("limit {name} {one}")),
+            names => Some(format!("limits {} {several}", names.join(", "))),
+        }
     });
-    groups.collect::<Vec<_>>().join("; ")
+    let groups: Vec<_> = groups.collect();
+    if groups.is_empty() { "no limit needs Redis".to_owned() } else { groups.join("; ") }
 }
 
 /// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).
@@ -243,5 +248,29 @@ mod tests {
         assert!(one.chars().all(|c| c == '-' || c.is_ascii_hexdigit()), "{one}");
         assert_eq!(one.as_bytes()[14], b'4', "{one}");
         assert!(b"89ab".contains(&one.as_bytes()[19]), "{one}");
+    }
+
+    #[test]
+    fn what_limits_do_without_redis_is_a_sentence() {
+        let limit = |name: &str, on_store_error| {
+            let name = crate::limit::name::Name::new(name).unwrap();
+            Arc::new(LimitSpec { on_store_error, ..LimitSpec::new(name) })
+        };
+        use OnStoreError::{Allow, Local, Reject};
+        let own = LimitSpec { scope: Scope::Node, ..LimitSpec::clone(&limit("own", Local)) };
+        let all = [
+            limit("per-client", Local),
+            limit("open", Allow),
+            limit("login", Local),
+            limit("strict", Reject),
+            limit("paid", Reject),
+            Arc::new(own),
+        ];
+        assert_eq!(
+            without_redis(&all),
+            "limits per-client, login count in this process alone; limit open lets all requests pass; \
+             limits strict, paid answer 503"
+        );
+        assert_eq!(without_redis(&all[5..]), "no limit needs Redis");
     }
 }

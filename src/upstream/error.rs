@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use tokio::time::timeout;
 
 use super::queue::QueueError;
 use super::trailers::MOST_IN_ANSWER;
@@ -208,6 +209,23 @@ impl ServerFailure {
     fn protocol_error(&self) -> Option<&h2::Error> {
         let Self::Exchange { source, .. } = self else { return None };
         source.source()?.downcast_ref()
+    }
+}
+
+/// The connection that `connecting` makes within `limit`.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn in_time<C>(
+    limit: Duration,
+    connecting: impl Future<Output = io::Result<C>>,
+) -> Result<C, ServerFailure> {
+    match timeout(limit, connecting).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
+            Err(ServerFailure::Connect(error))
+        }
+        Ok(Err(_)) | Err(_) => Err(ServerFailure::ConnectTimeout),
     }
 }
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
 
 use super::balance::Affinity;
 use super::connection::Connection;
-use super::error::lack;
+use super::error::in_time;
 use super::health::{LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
 use super::server::Server;
-use super::{ConnectionKind, ServerFailure, Upstream, UpstreamError};
+use super::{ConnectionKind, Upstream, UpstreamError};
 use crate::plan::Scheme;
 
 /// Where a connection may come from.
@@ -37,7 +36,7 @@ impl Upstream {
         let time_limit = self.spec.connect_timeout;
         // If the attempt is lost, as in a reload, another one follows when it should have ended.
         let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
-        for (index, how) in self.state.due(time_limit * 2, overdue) {
+        for (index, how) in self.state.due(time_limit * 2, Some(overdue)) {
             if how == Trial::Request {
                 trial = Some(index);
                 continue;
@@ -46,8 +45,8 @@ impl Upstream {
             let connector = self.connector.clone();
             spawn_local(async move {
                 let opening = connector.open(&server.address, ConnectionKind::Any);
-                match timeout(time_limit, opening).await {
-                    Ok(Ok(connection)) => {
+                match in_time(time_limit, opening).await {
+                    Ok(connection) => {
                         state.connected(&server.state);
                         match connection {
                             Connection::Http1(connection) => server.pool.put(connection),
@@ -57,8 +56,8 @@ impl Upstream {
                         }
                     }
                     // Another trial follows when this one should have ended.
-                    Ok(Err(error)) if lack(&error).is_some() => {}
-                    Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
+                    Err(failure) if failure.is_this_machines() => {}
+                    Err(failure) => state.refused_trial(&server.state, failure),
                 }
             });
         }
@@ -139,13 +138,10 @@ impl Upstream {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(failed);
         loop {
             let server = &self.servers[index];
-            let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
-            let failure = match connecting.await {
-                Ok(Ok(connection)) => return Ok((index, connection)),
-                Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
-                    ServerFailure::Connect(error)
-                }
-                Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
+            let connecting = self.open(server, source, wanted);
+            let failure = match in_time(self.spec.connect_timeout, connecting).await {
+                Ok(connection) => return Ok((index, connection)),
+                Err(failure) => failure,
             };
             let is_this_machines = failure.is_this_machines();
             server.state.failed(failure.kind());

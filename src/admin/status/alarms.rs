@@ -101,7 +101,7 @@ impl Scene<'_> {
         }
         let rejects = |it: &&std::sync::Arc<LimitSpec>| it.on_store_error == OnStoreError::Reject;
         let level = if plan.limits.iter().any(|it| rejects(&it)) { "error" } else { "warning" };
-        let means = format!("Meanwhile: {}.", store.without_redis());
+        let means = format!("Meanwhile {}.", store.without_redis());
         let location = &self.admin.first_store.location;
         let todo = format!(
             "See that {location} runs and can be reached from here. tidegate connects by itself."

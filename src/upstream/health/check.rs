@@ -1,18 +1,23 @@
-//! Active health checks: each server of an upstream with `health` is asked for a path, again and again. The
-//! process checks each server once, however many workers it has.
+//! What the process asks servers by itself. Each server of an upstream with `health` is asked for a path, again and
+//! again. Of the others, each is connected to once, so that a process without requests notices a server that is away.
+//! A server that refused a connection is connected to again when its pause is over, also where no request comes.
+//!
+//! The process asks each server once, however many workers it has.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::UpstreamState;
+use super::{Trial, UpstreamState};
 use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connect::Connector;
+use crate::upstream::error::in_time;
 use crate::upstream::{ConnectionKind, ServerFailure, UpstreamError};
 
 /// How the servers' logs name the checks.
@@ -21,17 +26,32 @@ const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
 /// The statuses that pass.
 const PASSING: std::ops::Range<u16> = 200..400;
 
-/// The checks that run. They end when this is dropped.
-#[derive(Debug, Default)]
+/// A server that takes no connection in this time is away. With a longer `connect_timeout` a request still waits for
+/// as long as that.
+const CONNECT_LIMIT: Duration = Duration::from_millis(1_800);
+
+/// The most connections that are tried at once: the process may have thousands of upstreams, and clients need sockets
+/// too.
+const MOST_TRIALS: usize = 64;
+
+/// The checks and the trials that run. They end when this is dropped.
 pub(crate) struct HealthChecks {
     upstreams: Vec<CheckedUpstream>,
+    trials: Arc<Semaphore>,
 }
 
-/// The checks of one upstream's servers.
-#[derive(Debug)]
+/// What runs for one upstream's servers.
 struct CheckedUpstream {
     spec: UpstreamSpec,
-    _checks: JoinSet<()>,
+    state: Arc<UpstreamState>,
+    connector: Connector,
+    running: JoinSet<()>,
+}
+
+impl Default for HealthChecks {
+    fn default() -> Self {
+        Self { upstreams: Vec::new(), trials: Arc::new(Semaphore::new(MOST_TRIALS)) }
+    }
 }
 
 impl HealthChecks {
@@ -43,33 +63,73 @@ impl HealthChecks {
     ) {
         let mut before = std::mem::take(&mut self.upstreams);
         for (spec, state) in upstreams {
-            let Some(health) = &spec.health else { continue };
-            match before.iter().position(|old| old.spec == *spec) {
-                Some(index) => self.upstreams.push(before.swap_remove(index)),
-                None => self.upstreams.push(CheckedUpstream::start(spec, health, state)),
+            let kept = before.iter().position(|old| old.spec == *spec);
+            let checked = kept.map(|index| before.swap_remove(index));
+            self.upstreams
+                .push(checked.unwrap_or_else(|| CheckedUpstream::start(spec, state, &self.trials)));
+        }
+    }
+
+    /// Connects to the servers that refused connections and whose pause is over. To be called about once a second.
+    pub(crate) fn try_again(&mut self) {
+        for upstream in &mut self.upstreams {
+            while upstream.running.try_join_next().is_some() {}
+            let state = upstream.state.clone();
+            for (index, trial) in state.due(CONNECT_LIMIT * 2, None) {
+                if trial == Trial::Connection {
+                    upstream.connect(index, &self.trials);
+                }
             }
         }
     }
 }
 
 impl CheckedUpstream {
-    fn start(spec: &UpstreamSpec, health: &HealthSpec, state: &Arc<UpstreamState>) -> Self {
-        let connector = Connector::new(spec);
-        let mut checks = JoinSet::new();
-        for (index, server) in spec.servers.iter().enumerate() {
-            let (connector, address) = (connector.clone(), server.address.clone());
-            let (health, state) = (health.clone(), state.clone());
-            checks.spawn_local(async move {
-                loop {
-                    let result = check(&connector, &address, &health).await;
-                    if !matches!(&result, Err(error) if error.is_this_machines()) {
-                        state.checked(&state.servers()[index], result, &health);
-                    }
-                    sleep(spread(health.interval)).await;
-                }
-            });
+    fn start(spec: &UpstreamSpec, state: &Arc<UpstreamState>, trials: &Arc<Semaphore>) -> Self {
+        let (spec, state, connector) = (spec.clone(), state.clone(), Connector::new(spec));
+        let mut checked = Self { spec, state, connector, running: JoinSet::new() };
+        for index in 0..checked.spec.servers.len() {
+            match checked.spec.health.clone() {
+                Some(health) => checked.check(index, health),
+                None => checked.connect(index, trials),
+            }
         }
-        Self { spec: spec.clone(), _checks: checks }
+        checked
+    }
+
+    /// Asks the server of this index again and again.
+    fn check(&mut self, index: usize, health: HealthSpec) {
+        let (connector, state) = (self.connector.clone(), self.state.clone());
+        let address = self.spec.servers[index].address.clone();
+        self.running.spawn_local(async move {
+            loop {
+                let result = check(&connector, &address, &health).await;
+                if !matches!(&result, Err(error) if error.is_this_machines()) {
+                    state.checked(&state.servers()[index], result, &health);
+                }
+                sleep(spread(health.interval)).await;
+            }
+        });
+    }
+
+    /// Connects once to the server of this index. The connection is closed at once: a server that serves one connection
+    /// after the other would wait for a request on it.
+    fn connect(&mut self, index: usize, trials: &Arc<Semaphore>) {
+        let (connector, state) = (self.connector.clone(), self.state.clone());
+        let address = self.spec.servers[index].address.clone();
+        let (trials, limit) = (trials.clone(), self.spec.connect_timeout.min(CONNECT_LIMIT));
+        self.running.spawn_local(async move {
+            let Ok(_permit) = trials.acquire().await else { return };
+            let server = &state.servers()[index];
+            match in_time(limit, connector.open(&address, ConnectionKind::Any)).await {
+                Ok(connection) => {
+                    connection.finish();
+                    state.connected(server);
+                }
+                Err(failure) if failure.is_this_machines() => {}
+                Err(failure) => state.refused_trial(server, failure),
+            }
+        });
     }
 }
 

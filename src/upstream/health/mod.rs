@@ -25,6 +25,7 @@ use super::queue::RequestQueue;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::plan::{HealthSpec, UpstreamSpec};
+use crate::upstream::{ServerFailure, UpstreamError};
 
 /// What the process knows of one upstream: its servers, and the requests that wait for it.
 #[derive(Debug)]
@@ -89,9 +90,10 @@ impl UpstreamState {
         });
     }
 
-    /// A server that was tried after it had been set aside refused the connection again.
-    pub(super) fn refused_again(&self, server: &ServerState) {
-        server.note(|record, now| record.set_aside(now));
+    /// A server refused a connection that no request needs. If the server is set aside already, this is for longer.
+    pub(super) fn refused_trial(&self, server: &ServerState, failure: ServerFailure) {
+        let error = UpstreamError::Server { server: server.url().clone(), failure };
+        self.note(server, &error, |record, now| record.set_aside(now));
     }
 
     /// A server took a connection. This brings back a server that refused connections.
@@ -176,13 +178,13 @@ impl UpstreamState {
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
     /// in `time_limit`, and how. At most one of them is to be tried by a request, and only if its pause has
-    /// been over for as long as `overdue`.
+    /// been over for as long as `overdue`; `None` means none of them.
     pub(super) fn due(
         &self,
         time_limit: Duration,
-        overdue: Duration,
+        overdue: Option<Duration>,
     ) -> impl Iterator<Item = (usize, Trial)> {
-        let mut overdue = Some(overdue);
+        let mut overdue = overdue;
         self.servers.iter().enumerate().filter_map(move |(index, server)| {
             if server.is_sound() {
                 return None;

@@ -41,7 +41,7 @@ fn finished(state: &UpstreamState, server: &ServerState) {
 }
 
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
-    state.due(TIME_LIMIT, Duration::ZERO).collect()
+    state.due(TIME_LIMIT, Some(Duration::ZERO)).collect()
 }
 
 /// What is logged: the message, and the server.
@@ -81,7 +81,7 @@ async fn a_server_that_was_set_aside_is_tried_once_and_the_pauses_grow() {
         advance(Duration::from_millis(1)).await;
         assert_eq!(due(&state), [(0, Trial::Connection)], "{pause:?}");
         assert!(due(&state).is_empty(), "it is being tried");
-        state.refused_again(server);
+        state.refused_trial(server, ServerFailure::ConnectTimeout);
         pause = (pause * 2).min(Duration::from_secs(10));
     }
 }
@@ -311,7 +311,7 @@ async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
 async fn a_request_that_cannot_be_repeated_tries_a_server_only_after_long() {
     let state = state();
     (0..3).for_each(|_| broke_off(&state, &state.servers()[0], &"no answer"));
-    let due = || state.due(TIME_LIMIT, LONGEST_PAUSE).count();
+    let due = || state.due(TIME_LIMIT, Some(LONGEST_PAUSE)).count();
     advance(LONGEST_PAUSE).await;
     assert_eq!(due(), 0);
     advance(Duration::from_millis(100)).await;

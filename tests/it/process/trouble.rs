@@ -140,7 +140,9 @@ fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
     redis.kill();
     assert_eq!(["/", "/strict"].map(ask), [[200; 7], [503; 7]]);
     assert_eq!(questions(), 1.0, "Redis has answered none of these");
-    proxy.log.wait("store unavailable", |line| line["meanwhile"] == "local: open; reject: strict");
+    proxy.log.wait("store unavailable", |line| {
+        line["meanwhile"] == "limit open counts in this process alone; limit strict answers 503"
+    });
     redis.restart_with(&["--requirepass", "new"]);
     let line = proxy.log.wait("store still unavailable", |line| line["help"].is_string());
     assert_eq!(line["error"], "NOAUTH Authentication required.");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use bytes::Bytes;
@@ -62,7 +62,8 @@ const MOST_STREAMS: u32 = 1000;
 /// What is known of one connection.
 #[derive(Clone, Default)]
 struct Caller {
-    connection: usize,
+    /// Its number, which it gets with its first request: the proxy also looks whether somebody is there.
+    connection: Arc<OnceLock<usize>>,
     server_name: Option<String>,
     cert: Option<String>,
 }
@@ -127,8 +128,7 @@ impl Api {
         run(async move {
             let listener = from_std(listener);
             while let Ok((stream, _)) = listener.accept().await {
-                let caller = shared.caller();
-                tokio::spawn(serve(stream, shared.clone(), caller));
+                tokio::spawn(serve(stream, shared.clone(), Caller::default()));
             }
         });
         Self { url: format!("{scheme}://{address}"), address: Some(address), state }
@@ -147,8 +147,7 @@ impl Api {
         run(async move {
             let listener = UnixListener::from_std(listener).unwrap();
             while let Ok((stream, _)) = listener.accept().await {
-                let caller = shared.caller();
-                tokio::spawn(http1(stream, shared.clone(), caller));
+                tokio::spawn(http1(stream, shared.clone(), Caller::default()));
             }
         });
         Self { url: format!("unix:{}", path.display()), address: None, state }
@@ -197,7 +196,7 @@ impl Api {
         self.calls().pop().expect("the API got no request")
     }
 
-    /// The connections so far.
+    /// The connections with requests so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -223,13 +222,10 @@ impl State {
         Self::new(Arc::new(|request, respond| Box::pin(echo(request, respond))))
     }
 
-    fn caller(&self) -> Caller {
-        let connection = self.connections.fetch_add(1, Ordering::SeqCst);
-        Caller { connection, ..Caller::default() }
-    }
-
     fn note(&self, head: &request::Parts, caller: &Caller) {
         let Caller { connection, server_name, cert } = caller.clone();
+        let next = || self.connections.fetch_add(1, Ordering::SeqCst);
+        let connection = *connection.get_or_init(next);
         self.calls.lock().unwrap().push(Call {
             method: head.method.clone(),
             uri: head.uri.clone(),

@@ -26,6 +26,8 @@ pub(crate) struct Tidegate {
     /// Where it listens first; 0.0.0.0:0 where that is a Unix socket.
     pub(crate) address: SocketAddr,
     pub(crate) log: Log,
+    /// Standard error.
+    pub(crate) errors: Log,
     process: Child,
     folder: tempfile::TempDir,
 }
@@ -70,7 +72,7 @@ impl Tidegate {
         });
         let address = address.unwrap().as_str().unwrap().parse();
         let address = address.unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
-        Self { address, log, process, folder }
+        Self { address, log, errors, process, folder }
     }
 
     /// Kilobytes of memory that the process holds.
@@ -154,7 +156,7 @@ impl Drop for Tidegate {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
-            eprintln!("--- the proxy's log:\n{}", self.log.text());
+            eprintln!("--- the proxy's log:\n{}\n{}", self.log.text(), self.errors.text());
         }
     }
 }

@@ -122,7 +122,7 @@ impl Upstream {
         (server, told)
     }
 
-    /// Hands each connection to `handle`, on a thread of its own.
+    /// Hands each connection on which anything comes to `handle`, on a thread of its own.
     pub(crate) fn raw(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), handle)
     }
@@ -137,7 +137,11 @@ impl Upstream {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let handle = handle.clone();
-                thread::spawn(move || handle(stream));
+                thread::spawn(move || match stream.peek(&mut [0]) {
+                    // The proxy has looked whether somebody is there.
+                    Ok(0) => {}
+                    _ => handle(stream),
+                });
             }
         });
         Self { address, requests: Arc::default() }

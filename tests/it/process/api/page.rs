@@ -335,7 +335,7 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
 fn that_the_api_is_down_is_seen() {
     let proxy = Proxy::to("http://127.0.0.1:1").admin().start();
     let mut page = open(&proxy);
-    page.wait("#state", |text| text == "All is well. No limit rejects.");
+    page.wait("#state", |text| text.starts_with("API down: all answers are 502 since"));
     let answers = "points.live.map((point) => point.all.decisions)";
     wait_until("the answers count as failed", || {
         assert_eq!(get(proxy.address, "/", &[]).status, 502);

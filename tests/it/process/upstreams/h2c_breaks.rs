@@ -27,13 +27,14 @@ fn api(
     let requests = Arc::<AtomicUsize>::default();
     let (count, connections) = (requests.clone(), AtomicUsize::new(0));
     let api = Upstream::raw(move |mut stream| {
-        let connection = connections.fetch_add(1, Ordering::SeqCst);
+        let mut connection = None;
         let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[]));
         let _ = stream.read_exact(&mut [0; PREFACE.len()]);
         while let Some(frame) = next(&mut stream) {
             if frame.kind == HEADERS {
                 count.fetch_add(1, Ordering::SeqCst);
-                let said = answer(connection, frame.stream);
+                let next = || connections.fetch_add(1, Ordering::SeqCst);
+                let said = answer(*connection.get_or_insert_with(next), frame.stream);
                 if said.is_empty() || stream.write_all(&said).is_err() {
                     return;
                 }
@@ -160,7 +161,13 @@ fn a_request_taken_before_a_goodbye_is_not_sent_again() {
     let api = Upstream::raw(move |mut stream| {
         let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[]));
         let _ = stream.read_exact(&mut [0; PREFACE.len()]);
-        while next(&mut stream).is_some_and(|frame| frame.kind != HEADERS) {}
+        loop {
+            match next(&mut stream) {
+                Some(frame) if frame.kind == HEADERS => break,
+                Some(_) => {}
+                None => return,
+            }
+        }
         count.fetch_add(1, Ordering::SeqCst);
         let _ = stream.write_all(&goodbye(1, NO_ERROR));
         let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
@@ -240,11 +247,12 @@ fn a_request_behind_a_goodbye_takes_another_connection() {
 fn a_connection_that_does_not_answer_in_time_takes_no_more_requests() {
     let connections = AtomicUsize::new(0);
     let api = Upstream::raw(move |mut stream| {
-        let is_silent = connections.fetch_add(1, Ordering::SeqCst) == 0;
+        let mut is_silent = None;
         let _ = stream.write_all(&frame(SETTINGS, 0, 0, &[]));
         let _ = stream.read_exact(&mut [0; PREFACE.len()]);
         while let Some(came) = next(&mut stream) {
-            if came.kind == HEADERS && !is_silent {
+            let is_first = || connections.fetch_add(1, Ordering::SeqCst) == 0;
+            if came.kind == HEADERS && !*is_silent.get_or_insert_with(is_first) {
                 let _ = stream.write_all(&ok(came.stream));
             }
         }

@@ -58,10 +58,11 @@ fn api(
     let connections = Arc::<AtomicUsize>::default();
     let count = connections.clone();
     let api = Upstream::raw(move |stream: TcpStream| {
-        let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
         let (mut frames, mut requests) = (Frames::accept(stream), Vec::new());
+        let mut is_first = None;
         while let Some(came) = frames.find(|frame| frame.kind == HEADERS) {
-            if !is_first {
+            let first = || count.fetch_add(1, Ordering::SeqCst) == 0;
+            if !*is_first.get_or_insert_with(first) {
                 frames.try_send(later(&came));
                 continue;
             }

@@ -13,6 +13,7 @@ mod peers;
 mod places;
 mod ports;
 mod private;
+mod silent;
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
