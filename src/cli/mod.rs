@@ -169,6 +169,7 @@ fn serve(
         warnings: loaded.warnings.lines().collect(),
         inherited,
         reload,
+        shadow: overrides.shadow,
         log,
         beside: Box::pin(beside),
     };

@@ -20,10 +20,14 @@ pub(super) struct Run {
     /// Where to listen, in place of the file's addresses; also unix:/PATH
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Every limit in shadow, whatever its `mode` says: all is counted and logged, and nothing is
+    /// rejected
+    #[arg(long)]
+    shadow: bool,
 }
 
 pub(super) fn run(run: Run) -> CommandResult {
-    let Run { config, upstream, listen } = run;
-    let overrides = Overrides { upstream, listen, names_file: config.is_some() };
+    let Run { config, upstream, listen, shadow } = run;
+    let overrides = Overrides { upstream, listen, names_file: config.is_some(), shadow };
     serve(config.as_deref().unwrap_or(Path::new(DEFAULT_FILE)), &overrides, async {})
 }

@@ -54,6 +54,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         &limit::Inherited {
             ipv6_prefix: server.ipv6_prefix,
             loose_paths: server.loose_paths,
+            shadow: overrides.shadow,
             on_store_error,
             reject: &reject,
             store: Some(&store.location).filter(|_| is_known),

@@ -58,6 +58,8 @@ pub struct Overrides {
     pub(crate) listen: Option<String>,
     /// Whether the command line names the file. A named file must be there.
     pub(crate) names_file: bool,
+    /// Whether every limit is in shadow, whatever its `mode` says. A limit that is off stays off.
+    pub(crate) shadow: bool,
 }
 
 /// A configuration that can be used.

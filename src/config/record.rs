@@ -115,9 +115,14 @@ mod tests {
         let overrides = Overrides {
             upstream: Some("http://b".to_owned()),
             listen: Some("127.0.0.1:3".to_owned()),
+            shadow: true,
             ..Overrides::default()
         };
-        let settings = FileText { overrides, ..text("127.0.0.1:1", 1) }.tree(&|_| None).json();
+        let limits = "[limits.a]\nrate = \"1/s\"\n[limits.b]\nrate = \"1/s\"\nmode = \"off\"\n";
+        let text = format!("{}{limits}", text("127.0.0.1:1", 1).text).into();
+        let settings = FileText { overrides, text }.tree(&|_| None).json();
+        let modes = ["a", "b"].map(|name| settings["limits"][name]["mode"].as_str());
+        assert_eq!(modes, [Some("shadow"), Some("off")]);
         assert_eq!(settings["server"]["listen"], serde_json::json!(["127.0.0.1:3"]));
         assert_eq!(settings["upstreams"]["api"]["servers"], serde_json::json!(["http://b"]));
     }

@@ -201,8 +201,8 @@ impl Walk<'_> {
         table: Option<&DeTable<'_>>,
         place: Place<'_>,
     ) -> Tree {
-        if let Some(text) = self.replaced(shape, field) {
-            return Tree::List(vec![scalar(text.to_owned())]);
+        if let Some(replaced) = self.replaced(shape, field, table) {
+            return replaced;
         }
         // What a limit's own `reject` leaves out is as in the file's.
         let reject = self.reject.filter(|_| ptr::eq(shape, &REJECT));
@@ -220,11 +220,25 @@ impl Walk<'_> {
     }
 
     /// What the command line puts in place of this field.
-    fn replaced(&self, shape: &'static Shape, field: &Field) -> Option<&str> {
-        let Overrides { listen, upstream, .. } = self.overrides;
+    fn replaced(
+        &self,
+        shape: &'static Shape,
+        field: &Field,
+        table: Option<&DeTable<'_>>,
+    ) -> Option<Tree> {
+        let Overrides { listen, upstream, shadow, .. } = self.overrides;
+        let only = |text: &String| Tree::List(vec![scalar(text.clone())]);
+        let is_off = || {
+            let mode = table.and_then(|table| table.get("mode")?.get_ref().as_str());
+            let mode = mode.and_then(|mode| environment::replace(mode, self.env).ok());
+            mode.is_some_and(|mode| mode.text == "off")
+        };
         match field.name {
-            "listen" if ptr::eq(shape, &SERVER) => listen.as_deref(),
-            "servers" if ptr::eq(shape, &UPSTREAM) => upstream.as_deref(),
+            "listen" if ptr::eq(shape, &SERVER) => listen.as_ref().map(only),
+            "servers" if ptr::eq(shape, &UPSTREAM) => upstream.as_ref().map(only),
+            "mode" if ptr::eq(shape, &LIMIT) && *shadow && !is_off() => {
+                Some(scalar("shadow".to_owned()))
+            }
             _ => None,
         }
     }

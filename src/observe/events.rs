@@ -35,6 +35,10 @@ events! {
     /// The proxy takes connections at `address`.
     pub(crate) fn listening(address: &ListenAddress) = info!(%address, "listening");
 
+    /// The command line has every limit in shadow.
+    pub(crate) fn all_in_shadow() =
+        warn!(help = "nothing is rejected: start without --shadow to enforce the limits", "every limit in shadow");
+
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");

@@ -43,6 +43,7 @@ use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::repeated::Summaries;
+use crate::observe::seldom::Seldom;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::Reload;
@@ -52,6 +53,9 @@ use crate::worker::{self, Orders, Process, Published};
 
 /// The time between two log lines about a file that stays wrong.
 const STILL_WRONG: Duration = Duration::from_secs(300);
+
+/// The time between two log lines that say that every limit is in shadow.
+const SHADOW_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The parts that a process is started with.
 pub(crate) struct Start {
@@ -67,6 +71,8 @@ pub(crate) struct Start {
     pub(crate) inherited: InheritedSockets,
     /// Reads the file again.
     pub(crate) reload: Reload,
+    /// Whether the command line has every limit in shadow.
+    pub(crate) shadow: bool,
     pub(crate) log: LogGuard,
     /// A task that runs beside the proxy, on the thread that supervises the workers.
     pub(crate) beside: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -130,6 +136,8 @@ struct Supervisor {
     export: SpanExport,
     /// The time of the last log line about errors of the file. `None` if the file is valid.
     rejected: Option<Instant>,
+    /// When to say again that every limit is in shadow. `None` where the command line does not say so.
+    shadow: Option<Seldom<()>>,
     admin: Option<Arc<Admin>>,
 }
 
@@ -214,6 +222,7 @@ impl Supervisor {
             checks,
             export,
             rejected: None,
+            shadow: start.shadow.then(|| Seldom::new(SHADOW_PAUSE)),
             admin: serving,
         })
     }
@@ -252,6 +261,9 @@ impl Supervisor {
                 self.process.write_summaries(Summaries::Due(interval));
                 let now = self.process.clock.now();
                 self.candidates.tick(&self.published.borrow().plan, now);
+                if self.shadow.as_ref().is_some_and(|shadow| shadow.is_due(())) {
+                    events::all_in_shadow();
+                }
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                 if let Some(index) = self.workers.iter().position(JoinHandle::is_finished) {
                     return Err(match self.workers.swap_remove(index).join() {

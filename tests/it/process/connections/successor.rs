@@ -360,3 +360,39 @@ fn without_redis_a_successor_knows_how_many_processes_share_the_limits() {
     assert_eq!((passed, value("tidegate_processes")), (6, 2.0));
     heir.stop();
 }
+
+#[test]
+fn every_limit_stays_in_shadow_after_a_reload_and_a_handover() {
+    let (program, rate) = (Program::new(), "key = []\nrate = \"1/h\"");
+    let config = Proxy::answering().admin().server("limits = [\"all\"]").limits(&format!(
+        "[limits.all]\n{rate}\n[limits.own]\n{rate}\n[limits.off]\n{rate}\nmode = \"off\""
+    ));
+    let config = config.route("path = \"/{*rest}\"\nlimits = [\"own\", \"off\"]");
+    let text = config.text();
+    let proxy = Tidegate::start_program(&program.path(), &text, |command| {
+        command.arg("--shadow");
+    });
+    let modes = || {
+        let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+        let limits = status["limits"].as_array().unwrap().clone();
+        let mode = |it: &serde_json::Value| format!("{} {}", it["name"], it["mode"]);
+        limits.iter().map(mode).collect::<Vec<_>>()
+    };
+    let in_shadow = [r#""all" "shadow""#, r#""own" "shadow""#];
+    let passes = || assert!((0..3).all(|_| get(proxy.address, "/", &[]).status == 200));
+    proxy.log.wait("every limit in shadow", |line| line["level"] == "WARN");
+    passes();
+    proxy.log.wait("throttled", |line| line["limit"] == "all" && line["decision"] == "shadow");
+    assert_eq!(modes(), in_shadow);
+    let config = get(proxy.admin(), "/api/config", &[("host", "localhost")]).json();
+    let modes_of = ["all", "own", "off"].map(|name| config["limits"][name]["mode"].clone());
+    assert_eq!(modes_of, ["shadow", "shadow", "off"]);
+    proxy.reload(&text.replace("1/h", "2/h"));
+    passes();
+    assert_eq!(modes(), in_shadow);
+    assert_eq!(proxy.log.count("every limit in shadow"), 1, "and again in an hour");
+    let heir = Heir::of(&proxy);
+    wait_until("the successor says so too", || proxy.log.count("every limit in shadow") == 2);
+    passes();
+    heir.stop();
+}
