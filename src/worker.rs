@@ -32,7 +32,7 @@ use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionLimit, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
-use crate::observe::incidents::Incidents;
+use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::Summaries;
 use crate::observe::throttled::Throttled;
@@ -55,7 +55,7 @@ pub struct Process {
     /// The throttle lines.
     pub(crate) throttled: Arc<Throttled>,
     /// What goes wrong with clients and servers, for its lines.
-    pub(crate) incidents: Arc<Incidents>,
+    pub(crate) error_log: Arc<ErrorLog>,
     /// The spans of sampled requests that wait to be sent.
     pub(crate) spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
@@ -82,7 +82,7 @@ impl Process {
         Self {
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-            incidents: Arc::default(),
+            error_log: Arc::default(),
             spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
@@ -108,7 +108,7 @@ impl Process {
             Summaries::All => self.throttled.flush(self.clock.now()),
         }
         let now = Instant::now();
-        self.incidents.write(which, now);
+        self.error_log.write(which, now);
         self.connections.refused().write(which, now);
         self.spans.lost.write(which, now);
         self.store.unsettled.write(which, now);
@@ -178,8 +178,8 @@ pub async fn run(
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
     let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone()));
-    let incidents = process.incidents.clone();
-    let serving = Rc::new(downstream::Worker { proxy: proxy.clone(), incidents });
+    let error_log = process.error_log.clone();
+    let serving = Rc::new(downstream::Worker { proxy: proxy.clone(), error_log });
     let connections = Rc::new(Connections::new(process.connections.clone()));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
@@ -245,6 +245,6 @@ fn activate(
         })
         .collect();
     // Requests count references in the `Rc` of this `Active`, and not in the `Arc` of the shared plan.
-    let (incidents, spans) = (process.incidents.clone(), process.spans.clone());
-    Active::new(published.plan.clone(), upstreams, incidents, spans, metrics.clone())
+    let (error_log, spans) = (process.error_log.clone(), process.spans.clone());
+    Active::new(published.plan.clone(), upstreams, error_log, spans, metrics.clone())
 }

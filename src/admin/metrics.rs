@@ -146,9 +146,9 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, and faulty bodies, handshakes and frames.", |scrape, page| page.number(&scrape.process.incidents.malformed.total())),
+    ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, and faulty bodies, handshakes and frames.", |scrape, page| page.number(&scrape.process.error_log.malformed.total())),
     ("counter", "tidegate_panics_total", "Faults of the program, each of which ended a request, a connection or a task.", |scrape, page| page.number(&scrape.panics)),
-    ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.incidents.slow.total())),
+    ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.error_log.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.connections.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
@@ -325,7 +325,7 @@ limits = ["per-client", "off", "slots"]
             two.decision(&everyone, DecisionKind::Error);
             one.decided(Some(Duration::from_micros(600)), std::iter::empty());
             let client = [203, 0, 113, 7].into();
-            process.incidents.malformed.count("no head".into(), client, Instant::now());
+            process.error_log.malformed.count("no head".into(), client, Instant::now());
             process.is_config_valid.store(false, Ordering::Relaxed);
             let event = ThrottleEvent {
                 limit: &per_client,

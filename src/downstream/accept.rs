@@ -18,8 +18,8 @@ use super::counts::ConnectionCounts;
 use super::listener::AsyncListener;
 use super::{Port, Worker, serve};
 use crate::observe::events;
+use crate::observe::log_interval::LogIntervals;
 use crate::observe::repeated::RefusedConnections;
-use crate::observe::seldom::Seldom;
 use crate::proxy::client::AcceptedStream;
 use crate::request::client::PeerAddress;
 
@@ -48,7 +48,7 @@ pub(crate) struct ConnectionLimit {
     listening: AtomicUsize,
     of_clients: ConnectionCounts,
     refused: RefusedConnections,
-    complaints: Seldom<Complaint>,
+    complaints: LogIntervals<Complaint>,
 }
 
 /// Why connections are not accepted, for the log.
@@ -73,7 +73,7 @@ impl ConnectionLimit {
     pub(crate) fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        let complaints = Seldom::new(COMPLAINT_PAUSE);
+        let complaints = LogIntervals::new(COMPLAINT_PAUSE);
         let (of_clients, refused) = (ConnectionCounts::default(), RefusedConnections::default());
         Self { free, owed, open, listening, of_clients, refused, complaints }
     }
@@ -116,7 +116,7 @@ impl ConnectionLimit {
         let permit = match free().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                if self.complaints.is_due(Complaint::Full) {
+                if self.complaints.next(Complaint::Full) {
                     events::connections_full(self.open());
                 }
                 free().acquire_owned().await.ok()?
@@ -243,7 +243,7 @@ async fn take(
             connections.add(serve(stream, peer, port, worker, permit, draining));
         }
         Err(error) if is_serious(&error) => {
-            if connections.limit.complaints.is_due(Complaint::Failing) {
+            if connections.limit.complaints.next(Complaint::Failing) {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

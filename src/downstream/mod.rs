@@ -35,7 +35,7 @@ use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
 use self::watch::in_time;
-use crate::observe::incidents::Incidents;
+use crate::observe::error_log::ErrorLog;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket};
 use crate::proxy::{Peer, Proxy};
@@ -62,13 +62,13 @@ pub(crate) struct Worker {
     /// Answers requests.
     pub(crate) proxy: Rc<Proxy>,
     /// Counts malformed requests and clients that took too long.
-    pub(crate) incidents: Arc<Incidents>,
+    pub(crate) error_log: Arc<ErrorLog>,
 }
 
 impl Worker {
     /// Counts and logs that a peer has sent what is no request.
     fn refuse(&self, reason: String, peer: PeerAddress) {
-        self.incidents.malformed.count(reason, peer.as_client(), Instant::now());
+        self.error_log.malformed.count(reason, peer.as_client(), Instant::now());
     }
 }
 
@@ -95,7 +95,7 @@ async fn serve(
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.header() {
-            worker.incidents.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
+            worker.error_log.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
         }
     };
     if is_introduced(peer, &worker.proxy.active().plan.server) {
@@ -150,7 +150,7 @@ async fn serve(
         worker.refuse(stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
     if let Some(overdue) = client.phase.overdue() {
-        worker.incidents.slow.count(overdue.reason(), peer.as_client(), Instant::now());
+        worker.error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
     } else if client.phase.is_in_head() {
         Box::pin(stream::linger(client.socket.clone())).await;
     }

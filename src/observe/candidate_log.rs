@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
+use tokio::time::Instant;
 use tracing::info;
 
 use super::candidates::CandidateTally;
+use super::log_interval::LogInterval;
 use super::metrics::Metrics;
 use super::throttled::TARGET;
 use crate::limit::name::Name;
@@ -18,42 +18,41 @@ use crate::plan::{LimitSpec, Plan, ThrottleLog};
 #[derive(Debug)]
 pub(crate) struct CandidateLog {
     metrics: Arc<Metrics>,
-    /// When the running interval began.
-    began: Timestamp,
-    /// For each limit, by its name, what the last line told: when the counts began, and how many requests only the
+    line: LogInterval,
+    /// For each limit, by its name, what the last line said: when the counts began, and how many requests only the
     /// candidate or only the limit had rejected.
-    told: HashMap<Name, (Timestamp, u64)>,
+    logged: HashMap<Name, (Timestamp, u64)>,
 }
 
 impl CandidateLog {
-    pub(crate) fn new(metrics: Arc<Metrics>, now: Timestamp) -> Self {
-        Self { metrics, began: now, told: HashMap::new() }
+    pub(crate) fn new(metrics: Arc<Metrics>, now: Instant) -> Self {
+        Self { metrics, line: LogInterval::from(now), logged: HashMap::new() }
     }
 
-    /// Writes the lines if an interval has ended by `now`. A call costs little while the interval still runs.
-    pub(crate) fn tick(&mut self, plan: &Plan, now: Timestamp) {
-        if Duration::from_micros(now.micros_since(self.began)) >= plan.log.summary_interval {
-            self.flush(plan, now);
+    /// Writes the lines if an interval has passed. A call costs little before that.
+    /// `time` is the steady clock's at `now`.
+    pub(crate) fn tick(&mut self, plan: &Plan, time: Timestamp, now: Instant) {
+        if self.line.next(plan.log.summary_interval, now) {
+            self.flush(plan, time);
         }
     }
 
-    /// Writes the counts that no line has told yet. The end of the process calls this, too.
+    /// Writes the counts that no line has yet. The end of the process calls this, too.
     pub(crate) fn flush(&mut self, plan: &Plan, now: Timestamp) {
-        self.began = now;
-        let mut told = HashMap::new();
+        let mut logged = HashMap::new();
         for limit in &plan.limits {
             let (Some(candidate), Some(tally)) = (&limit.candidate, self.metrics.candidate(limit))
             else {
                 continue;
             };
-            let before = self.told.get(&limit.name).filter(|(since, _)| *since == tally.since);
+            let before = self.logged.get(&limit.name).filter(|(since, _)| *since == tally.since);
             let differed = before.map_or(0, |(_, differing)| *differing);
             if tally.differing > differed && plan.log.throttle != ThrottleLog::Off {
                 write_line(limit, candidate, &tally, now);
             }
-            told.insert(limit.name.clone(), (tally.since, tally.differing));
+            logged.insert(limit.name.clone(), (tally.since, tally.differing));
         }
-        self.told = told;
+        self.logged = logged;
     }
 }
 

@@ -4,15 +4,15 @@
 
 pub(crate) mod candidate_log;
 pub mod candidates;
+pub(crate) mod error_log;
 pub(crate) mod events;
 mod format;
 pub(crate) mod history;
-pub(crate) mod incidents;
 pub(crate) mod log;
+pub(crate) mod log_interval;
 pub mod metrics;
 pub(crate) mod panics;
 pub(crate) mod repeated;
-pub(crate) mod seldom;
 mod sink;
 pub(crate) mod throttled;
 pub(crate) mod top_keys;

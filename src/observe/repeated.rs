@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::events::{self, DropReason, FailedExchange};
+use super::log_interval::LogInterval;
 
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
 pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
@@ -44,7 +45,7 @@ pub(crate) enum Summaries {
     All,
 }
 
-/// Implements `Default` for each kind of events. The function behind a kind writes its lines.
+/// Implements `Default` for each kind of events. The function after a kind writes its lines.
 macro_rules! begin_without_counts {
     ($($events:ty: $say:path,)*) => {
         $(impl Default for $events {
@@ -79,10 +80,9 @@ pub(crate) struct Repeated<K, S> {
 
 #[derive(Debug)]
 struct EventKind<S> {
-    /// When the last line of this kind was written.
-    told: Instant,
-    /// Events since that line.
-    untold: u64,
+    line: LogInterval,
+    /// Events since the last line.
+    unlogged: u64,
     /// The details of the last event.
     details: S,
 }
@@ -98,12 +98,12 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.count_many(kind, details, 1, now);
     }
 
-    /// Counts this many events of this kind at `now`.
+    /// Counts `count` events of this kind at `now`.
     pub(crate) fn count_many(&self, kind: K, details: S, count: u64, now: Instant) {
         self.total.fetch_add(count, Ordering::Relaxed);
         let mut kinds = self.kinds.lock();
         if let Some(known) = kinds.get_mut(&kind) {
-            known.untold += count;
+            known.unlogged += count;
             known.details = details;
             return;
         }
@@ -111,13 +111,14 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
             true => HashMap::new(),
             false => mem::take(&mut *kinds),
         };
-        let new = EventKind { told: now, untold: 0, details: details.clone() };
+        let line = LogInterval::from(now);
+        let new = EventKind { line, unlogged: 0, details: details.clone() };
         kinds.insert(kind.clone(), new);
         drop(kinds);
-        for (kind, EventKind { untold, details, .. }) in
-            over.iter().filter(|(_, kind)| kind.untold > 0)
+        for (kind, EventKind { unlogged, details, .. }) in
+            over.iter().filter(|(_, kind)| kind.unlogged > 0)
         {
-            (self.say)(kind, details, *untold);
+            (self.say)(kind, details, *unlogged);
         }
         (self.say)(&kind, &details, count);
     }
@@ -127,26 +128,19 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Writes the counts of kinds that are due, or all counts that no line has told yet. To be called about every
-    /// second.
+    /// Writes the counts of kinds that are due, or all counts that no line has yet. A kind without events since its last
+    /// line is forgotten. To be called about every second.
     pub(crate) fn write(&self, which: Summaries, now: Instant) {
-        match which {
-            Summaries::Due(pause) => {
-                self.tell(|kind| now.saturating_duration_since(kind.told) >= pause, now);
-            }
-            Summaries::All => self.tell(|_| true, now),
-        }
-    }
-
-    /// Writes the counts of kinds that are due. A kind without events since its last line is forgotten.
-    fn tell(&self, is_due: impl Fn(&EventKind<S>) -> bool, now: Instant) {
+        let interval = match which {
+            Summaries::Due(interval) => interval,
+            Summaries::All => Duration::ZERO,
+        };
         let mut lines = Vec::new();
         self.kinds.lock().retain(|name, kind| {
-            if !is_due(kind) {
+            if !kind.line.next(interval, now) {
                 return true;
             }
-            let count = mem::take(&mut kind.untold);
-            kind.told = now;
+            let count = mem::take(&mut kind.unlogged);
             if count > 0 {
                 lines.push((name.clone(), kind.details.clone(), count));
             }
@@ -170,11 +164,11 @@ mod tests {
 
     /// The route, error and count of each line. A failure has its second, its route and its error. The
     /// timer ticks each second for half a minute.
-    fn told(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
-        told_each(10, failures)
+    fn logged(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
+        logged_each(10, failures)
     }
 
-    fn told_each(interval: u64, failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
+    fn logged_each(interval: u64, failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
         let (failed, begin) = (FailedExchanges::default(), Instant::now());
         let lines = testing::lines(|| {
             for second in 0..30 {
@@ -193,22 +187,22 @@ mod tests {
     }
 
     fn counts(failures: &[(u64, &str, &str)]) -> Vec<u64> {
-        told(failures).into_iter().map(|(.., count)| count).collect()
+        logged(failures).into_iter().map(|(.., count)| count).collect()
     }
 
     #[test]
     fn an_api_that_is_away_is_a_line_in_ten_seconds() {
         let away: Vec<_> = (0..25).map(|second| (second, "all", "refused")).collect();
         assert_eq!(counts(&away), [1, 10, 10]);
-        let each = |interval| told_each(interval, &away).into_iter().map(|(.., count)| count);
+        let each = |interval| logged_each(interval, &away).into_iter().map(|(.., count)| count);
         assert!(each(5).eq([1, 5, 5, 5, 5, 4]), "the file says how long an interval is");
     }
 
     #[test]
-    fn those_behind_the_first_are_told_though_nothing_fails_any_more() {
+    fn those_after_the_first_are_logged_though_nothing_fails_any_more() {
         let crowd: Vec<_> = (0..500).map(|_| (3, "all", "no answer: timed out")).collect();
         let line = |count| ("all".to_owned(), "no answer: timed out".to_owned(), count);
-        assert_eq!(told(&crowd), [line(1), line(499)]);
+        assert_eq!(logged(&crowd), [line(1), line(499)]);
     }
 
     #[test]
@@ -217,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_tells_what_is_left() {
+    fn the_end_of_the_process_logs_what_is_left() {
         let (failed, now) = (FailedExchanges::default(), Instant::now());
         let lines = testing::lines(|| {
             for _ in 0..3 {

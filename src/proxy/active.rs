@@ -8,8 +8,8 @@ use http::HeaderMap;
 use super::headers::Seen;
 use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
+use crate::observe::error_log::ErrorLog;
 use crate::observe::events;
-use crate::observe::incidents::Incidents;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::trace::SpanQueue;
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ pub(crate) struct Active {
     /// Cached `ratelimit` fields of the answers to all other clients.
     pub(super) fields: QuotaFields,
     /// Where the process counts what goes wrong.
-    pub(super) incidents: Arc<Incidents>,
+    pub(super) error_log: Arc<ErrorLog>,
     /// The process's spans that wait to be sent.
     pub(super) spans: Arc<SpanQueue>,
 }
@@ -42,13 +42,13 @@ impl Active {
     pub(crate) fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Rc<Upstream>>,
-        incidents: Arc<Incidents>,
+        error_log: Arc<ErrorLog>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, incidents, spans }
+        Self { plan, upstreams, counters, metrics, rejections, fields, error_log, spans }
     }
 
     /// The counter of the route with this index in the plan, or of requests without a route.
@@ -69,7 +69,7 @@ impl Active {
             return;
         }
         let header = self.plan.server.trust.header.name();
-        if headers.contains_key(&header) && self.incidents.untrusted.is_due(()) {
+        if headers.contains_key(&header) && self.error_log.untrusted.next(()) {
             events::client_header_ignored(peer, &header);
         }
     }

@@ -74,7 +74,7 @@ impl RequestEnd {
             route: self.route().to_owned(),
             error: error.to_string(),
         };
-        self.active.incidents.failed.count(failed, (), Instant::now());
+        self.active.error_log.failed.count(failed, (), Instant::now());
     }
 
     /// Writes the access line.
@@ -193,7 +193,7 @@ impl Drop for RequestEnd {
         }
         if let Some(fault @ BodyFault::Broken) = self.body_end.fault() {
             let client = self.client.peer.address.as_client();
-            self.active.incidents.malformed.count(fault.to_string(), client, now);
+            self.active.error_log.malformed.count(fault.to_string(), client, now);
         }
         let counter = self.active.counter(self.noted.route);
         let upstream = self.upstream().zip(self.noted.answered_after);

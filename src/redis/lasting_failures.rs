@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::observe::seldom::Seldom;
+use crate::observe::log_interval::LogIntervals;
 
 /// The time between two warnings.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -15,13 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The failures of one such call.
 pub(crate) struct LastingFailures {
-    lines: Seldom<()>,
+    lines: LogIntervals<()>,
     since: Option<Instant>,
 }
 
 impl LastingFailures {
     pub(crate) fn new() -> Self {
-        Self { lines: Seldom::new(SILENCE), since: None }
+        Self { lines: LogIntervals::new(SILENCE), since: None }
     }
 
     /// The call succeeded.
@@ -37,7 +37,7 @@ impl LastingFailures {
             return false;
         }
         let since = *self.since.get_or_insert(now);
-        now.duration_since(since) >= PATIENCE && self.lines.is_due(())
+        now.duration_since(since) >= PATIENCE && self.lines.next(())
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use super::connect::RedisConnector;
 use super::hash_slot::{HASH_SLOTS, HashSlot, HashSlotRange};
 use super::health::RedisHealth;
+use crate::observe::log_interval::LogIntervals;
 use crate::observe::metrics::Histogram;
-use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 
 /// The time between two log lines about hash slots that moved: a resharding moves hash slots for minutes.
@@ -39,7 +39,7 @@ pub(crate) struct RedisNodes {
     is_stale: AtomicBool,
     /// How many hash slots moved since the last log line, by the old and the new server.
     moves: Mutex<BTreeMap<(String, String), usize>>,
-    lines: Seldom<()>,
+    lines: LogIntervals<()>,
 }
 
 /// One server.
@@ -123,7 +123,7 @@ impl RedisNodes {
             timeout: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
             moves: Mutex::default(),
-            lines: Seldom::new(LINE_PAUSE),
+            lines: LogIntervals::new(LINE_PAUSE),
         }
     }
 
@@ -276,7 +276,7 @@ impl RedisNodes {
     /// Logs the hash slots that moved since the last such line. During a resharding a line comes from time to time.
     fn log_moves(&self, is_failover: bool) {
         let mut moved = self.moves.lock();
-        if moved.is_empty() || !self.lines.is_due(()) && !is_failover {
+        if moved.is_empty() || !self.lines.next(()) && !is_failover {
             return;
         }
         let mut moves = String::new();

@@ -10,6 +10,7 @@ use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
+use crate::observe::log_interval::LogInterval;
 use crate::plan::{LoweredLimit, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -39,7 +40,7 @@ impl Supervisor {
                 let errors: Vec<_> = problems.lines().collect();
                 events::config_rejected(&errors);
                 self.process.config.rejected(errors, self.process.wall());
-                self.rejected = Some(Instant::now());
+                self.rejected = Some(LogInterval::from(Instant::now()));
                 return;
             }
         };

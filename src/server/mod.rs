@@ -42,8 +42,8 @@ use crate::config::FileText;
 use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
+use crate::observe::log_interval::LogInterval;
 use crate::observe::repeated::Summaries;
-use crate::observe::seldom::Seldom;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::Reload;
@@ -134,10 +134,10 @@ struct Supervisor {
     candidates: CandidateLog,
     checks: HealthChecks,
     export: SpanExport,
-    /// The time of the last log line about errors of the file. `None` if the file is valid.
-    rejected: Option<Instant>,
+    /// When to read a file again that is wrong, and to log its errors again. `None` if the file is valid.
+    rejected: Option<LogInterval>,
     /// When to say again that every limit is in shadow. `None` where the command line does not say so.
-    shadow: Option<Seldom<()>>,
+    shadow: Option<LogInterval>,
     admin: Option<Arc<Admin>>,
 }
 
@@ -197,7 +197,7 @@ impl Supervisor {
             serving = Some(admin);
         }
         tokio::spawn(start.beside);
-        let candidates = CandidateLog::new(process.metrics.clone(), process.clock.now());
+        let candidates = CandidateLog::new(process.metrics.clone(), Instant::now());
         let (spans, clock) = (process.spans.clone(), process.clock.clone());
         let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
         Ok(Self {
@@ -222,7 +222,7 @@ impl Supervisor {
             checks,
             export,
             rejected: None,
-            shadow: start.shadow.then(|| Seldom::new(SHADOW_PAUSE)),
+            shadow: start.shadow.then(LogInterval::default),
             admin: serving,
         })
     }
@@ -259,9 +259,11 @@ impl Supervisor {
             Occasion::Tick => {
                 let interval = self.published.borrow().plan.log.summary_interval;
                 self.process.write_summaries(Summaries::Due(interval));
-                let now = self.process.clock.now();
-                self.candidates.tick(&self.published.borrow().plan, now);
-                if self.shadow.as_ref().is_some_and(|shadow| shadow.is_due(())) {
+                let (time, now) = (self.process.clock.now(), Instant::now());
+                self.candidates.tick(&self.published.borrow().plan, time, now);
+                if let Some(line) = &mut self.shadow
+                    && line.next(SHADOW_PAUSE, now)
+                {
                     events::all_in_shadow();
                 }
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
@@ -313,11 +315,10 @@ impl Supervisor {
         self.checks.try_again();
         // Files that the file names may have been mended: the file is read again rather than the old errors
         // repeated.
-        if let Some(last) = &mut self.rejected
-            && last.elapsed() >= STILL_WRONG
+        if let Some(line) = &mut self.rejected
+            && line.next(STILL_WRONG, Instant::now())
         {
             self.reload.forget();
-            *last = Instant::now();
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::limit::name::Name;
-use crate::observe::seldom::Seldom;
+use crate::observe::log_interval::LogIntervals;
 use crate::plan::LimitSpec;
 use crate::redis::CallError;
 
@@ -12,11 +12,11 @@ use crate::redis::CallError;
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// The warnings that a process has logged.
-pub(super) struct Notices(Seldom<(Name, NoticeKind)>);
+pub(super) struct Notices(LogIntervals<(Name, NoticeKind)>);
 
 impl Default for Notices {
     fn default() -> Self {
-        Self(Seldom::new(SILENCE))
+        Self(LogIntervals::new(SILENCE))
     }
 }
 
@@ -129,7 +129,7 @@ impl Notices {
     }
 
     fn is_news(&self, limit: &LimitSpec, kind: NoticeKind) -> bool {
-        self.0.is_due((limit.name.clone(), kind))
+        self.0.next((limit.name.clone(), kind))
     }
 }
 

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::super::candidate_log::CandidateLog;
 use super::super::metrics::Metrics;
@@ -111,19 +114,20 @@ fn without_time(mut line: Value) -> Value {
 fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force() {
     let plan = plan(LINES);
     let metrics = two_workers(&plan, at(0));
-    let mut log = CandidateLog::new(metrics.clone(), at(0));
+    let start = Instant::now();
+    let mut log = CandidateLog::new(metrics.clone(), start);
     let silent = testing::lines(|| {
         note(&metrics, 0, &plan, "a", BOTH);
-        log.tick(&plan, at(10_000));
+        log.tick(&plan, at(10_000), start + Duration::from_millis(10_000));
         note(&metrics, 1, &plan, "b", NEWLY);
-        log.tick(&plan, at(19_999));
+        log.tick(&plan, at(19_999), start + Duration::from_millis(19_999));
     });
     assert_eq!(silent, [] as [Value; 0], "both reject the same, and then the interval runs");
     let lines = testing::lines(|| {
         note(&metrics, 0, &plan, "c", PASSES);
-        log.tick(&plan, at(20_000));
+        log.tick(&plan, at(20_000), start + Duration::from_millis(20_000));
         note(&metrics, 0, &plan, "c", PASSES);
-        log.tick(&plan, at(30_000));
+        log.tick(&plan, at(30_000), start + Duration::from_millis(30_000));
         log.flush(&plan, at(31_000));
     });
     let expected = json!({
@@ -145,16 +149,17 @@ fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force(
 fn other_figures_are_told_anew_and_nothing_is_told_where_the_log_has_no_throttle_lines() {
     let (before, mut after) = (plan(LINES), plan("rate = \"1/s\"\ncandidate = { rate = \"9/s\" }"));
     let metrics = two_workers(&before, at(0));
-    let mut log = CandidateLog::new(metrics.clone(), at(0));
+    let start = Instant::now();
+    let mut log = CandidateLog::new(metrics.clone(), start);
     let lines = testing::lines(|| {
         note(&metrics, 0, &before, "a", NEWLY);
-        log.tick(&before, at(10_000));
+        log.tick(&before, at(10_000), start + Duration::from_millis(10_000));
         put_in_force(&metrics, &after, at(11_000));
         note(&metrics, 0, &after, "a", NEWLY);
-        log.tick(&after, at(20_000));
+        log.tick(&after, at(20_000), start + Duration::from_millis(20_000));
         after.log.throttle = crate::plan::ThrottleLog::Off;
         note(&metrics, 0, &after, "a", NEWLY);
-        log.tick(&after, at(30_000));
+        log.tick(&after, at(30_000), start + Duration::from_millis(30_000));
     });
     let told: Vec<_> = lines.iter().map(|line| (&line["candidate"], &line["requests"])).collect();
     assert_eq!(told, [(&json!("50/s, burst 60"), &json!(1)), (&json!("9/s, burst 9"), &json!(1))]);

@@ -38,7 +38,7 @@ impl Episodes {
     /// Adds the counts of a key since the last summary. `id` is the key's hash.
     pub(super) fn add(&mut self, id: u128, entry: &EventEntry) {
         let event = entry.seen.event();
-        let count = entry.count + entry.told;
+        let count = entry.count + entry.unsummed;
         if event.decision.name() != REJECTED || count == 0 {
             return;
         }

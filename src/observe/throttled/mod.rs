@@ -168,7 +168,7 @@ impl Throttled {
         }
     }
 
-    /// Writes all counts that no line has told yet. The end of the process calls this, too.
+    /// Writes all counts that no line has yet. The end of the process calls this, too.
     pub(crate) fn flush(&self, now: Timestamp) {
         let elapsed = self.window.lock().restart(now);
         // The interval may not be over, so it is too early to say that a limit's throttling has ended.
@@ -221,12 +221,12 @@ impl Throttled {
         let at_once = is_each || is_first && self.window.lock().list(event);
         match is_summed && !at_once {
             true => entry.add(event, now),
-            false => entry.add_told(now),
+            false => entry.add_unsummed(now),
         }
         at_once
     }
 
-    fn summarise(&self, interval: Duration, tell_ended: impl FnOnce(&mut Episodes)) {
+    fn summarise(&self, interval: Duration, log_ends: impl FnOnce(&mut Episodes)) {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
         let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
@@ -236,14 +236,14 @@ impl Throttled {
             let mut shard = shard.lock();
             shard.entries.retain(|id, entry| {
                 episodes.add(*id, entry);
-                let (count, told) = (take(&mut entry.count), take(&mut entry.told));
+                let (count, unsummed) = (take(&mut entry.count), take(&mut entry.unsummed));
                 let is_chosen = count > 0 && chosen.remove(id);
                 if is_chosen || count > 0 && spare > 0 {
                     spare -= usize::from(!is_chosen);
                     lines.push((entry.seen.clone(), count));
                     return true;
                 }
-                if count == 0 && told > 0 {
+                if count == 0 && unsummed > 0 {
                     return true;
                 }
                 let group = Group::of(&entry.seen.event());
@@ -267,7 +267,7 @@ impl Throttled {
                 others.entry(group).or_default().count += overflow.summed;
             }
         }
-        tell_ended(&mut episodes);
+        log_ends(&mut episodes);
         window.close(spare, kept + episodes.len());
         drop((window, episodes));
         // The most throttled keys come first: operators look for these keys.
@@ -280,7 +280,7 @@ impl Throttled {
         }
     }
 
-    /// The entries with the most events that no line has told: one for each line for a single key.
+    /// The entries with the most events that no line has: one for each line for a single key.
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {

@@ -39,7 +39,7 @@ pub(super) struct EventEntry {
     /// Events for the next summary.
     pub(super) count: u64,
     /// Other events since the last summary: those with a line of their own, and those without any line.
-    pub(super) told: u64,
+    pub(super) unsummed: u64,
     /// Whether the log tells of this entry: an event had its line, or is counted for a summary.
     pub(super) is_listed: bool,
     /// The times of the first and of the last event since the last summary.
@@ -51,7 +51,13 @@ pub(super) struct EventEntry {
 impl EventEntry {
     /// An entry without events.
     pub(super) fn new(event: &ThrottleEvent<'_>, now: Timestamp) -> Self {
-        Self { count: 0, told: 0, is_listed: false, times: (now, now), seen: PastEvent::of(event) }
+        Self {
+            count: 0,
+            unsummed: 0,
+            is_listed: false,
+            times: (now, now),
+            seen: PastEvent::of(event),
+        }
     }
 
     /// Adds an event for the next summary.
@@ -61,14 +67,14 @@ impl EventEntry {
         self.seen.update(event);
     }
 
-    /// Adds an event that no summary tells of.
-    pub(super) fn add_told(&mut self, now: Timestamp) {
+    /// Adds an event that no summary has.
+    pub(super) fn add_unsummed(&mut self, now: Timestamp) {
         self.touch(now);
-        self.told += 1;
+        self.unsummed += 1;
     }
 
     fn touch(&mut self, now: Timestamp) {
-        if self.count + self.told == 0 {
+        if self.count + self.unsummed == 0 {
             self.times.0 = now;
         }
         self.times.1 = now;
@@ -223,9 +229,9 @@ impl Window {
         let entries = self.entries.entry(Group::of(event)).or_default();
         entries.listed += 1;
         // The first key of a limit has its line even if the keys of another limit have used up the lines.
-        let is_told = self.lines_left > 0 || entries.listed == 1;
+        let has_line = self.lines_left > 0 || entries.listed == 1;
         self.lines_left = self.lines_left.saturating_sub(1);
-        is_told
+        has_line
     }
 
     /// The table has lost these entries of the group.

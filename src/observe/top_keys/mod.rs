@@ -85,7 +85,7 @@ struct LimitTable {
 #[derive(Debug, Default)]
 struct LimitKeys {
     /// When a key was last noted.
-    noted: Option<Timestamp>,
+    last_note: Option<Timestamp>,
     /// The number of the running period.
     period: u64,
     rejected: KeySketch,
@@ -142,7 +142,7 @@ impl TopKeys {
             return;
         }
         let keys = limits.keys.entry(fingerprint).or_default();
-        keys.noted = Some(now);
+        keys.last_note = Some(now);
         keys.turn(now);
         change(keys);
     }
@@ -195,8 +195,8 @@ impl LimitTable {
         self.swept = Some(now);
         self.keys.retain(|_, keys| keys.is_used(now));
         if self.keys.len() >= LIMITS
-            && let Some((limit, keys)) = self.keys.iter().min_by_key(|(_, keys)| keys.noted)
-            && !keys.noted.is_some_and(|noted| is_within(QUIET, noted, now))
+            && let Some((limit, keys)) = self.keys.iter().min_by_key(|(_, keys)| keys.last_note)
+            && !keys.last_note.is_some_and(|last| is_within(QUIET, last, now))
         {
             let limit = *limit;
             self.keys.remove(&limit);

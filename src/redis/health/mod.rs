@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::counts::CallCounts;
 use super::error::CallError;
+use crate::observe::log_interval::LogInterval;
 use crate::plan::Endpoint;
 
 /// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
@@ -67,17 +68,17 @@ struct Without {
 
 #[derive(Default)]
 struct Away {
-    /// The reasons that were logged, and the time of the last line.
+    /// The reasons that were logged.
     reasons: Vec<Option<&'static str>>,
-    last_line: Option<Instant>,
+    line: LogInterval,
     probing: bool,
     next_probe: Option<Instant>,
     /// The counts of [`Without`] that log lines have reported: decided, refused.
     counted: (u64, u64),
     /// What they were a second ago.
     seen: (u64, u64),
-    /// When a line outside an outage last reported them.
-    missed: Option<Instant>,
+    /// For the line outside an outage that reports them.
+    missed: LogInterval,
 }
 
 impl RedisHealth {
@@ -186,7 +187,7 @@ impl RedisHealth {
             return;
         }
         away.reasons = vec![error.kind()];
-        away.last_line = Some(Instant::now());
+        away.line = LogInterval::from(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
         let (server, help) = (&self.server, error.help());
@@ -199,11 +200,11 @@ impl RedisHealth {
     fn still_away(&self, error: &CallError) {
         let mut away = self.away.lock();
         let is_new = !away.reasons.contains(&error.kind());
-        let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
+        let is_due = away.line.is_over(STILL_AWAY, Instant::now());
         if self.is_up() || !is_new && !is_due {
             return;
         }
-        away.last_line = Some(Instant::now());
+        away.line = LogInterval::from(Instant::now());
         away.reasons.extend(is_new.then(|| error.kind()));
         drop(away);
         let (server, help) = (&self.server, error.help());
@@ -291,11 +292,9 @@ impl RedisHealth {
         let mut away = self.away.lock();
         let seen = std::mem::replace(&mut away.seen, self.without());
         let is_news = seen.0 > away.counted.0 || seen.1 > away.counted.1;
-        let is_too_soon = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
-        if !self.is_up() || is_too_soon || !is_news {
+        if !self.is_up() || !is_news || !away.missed.next(MISSED_PAUSE, Instant::now()) {
             return;
         }
-        away.missed = Some(Instant::now());
         let (decided, refused) = self.not_logged(&mut away);
         drop(away);
         let last = self.counts.take_last();

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::log_interval::LogIntervals;
 use super::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
-use super::seldom::Seldom;
 
 /// The time between two lines about proxies in front that are not trusted.
 const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The process's incidents, which all workers count together.
+/// The errors of the process, which all workers count together.
 #[derive(Debug)]
-pub(crate) struct Incidents {
+pub(crate) struct ErrorLog {
     /// Exchanges with servers that failed.
     pub(crate) failed: FailedExchanges,
     /// What clients sent that is no HTTP.
@@ -21,18 +21,18 @@ pub(crate) struct Incidents {
     /// Clients that took too long.
     pub(crate) slow: SlowClients,
     /// Proxies in front that are not trusted.
-    pub(crate) untrusted: Seldom<()>,
+    pub(crate) untrusted: LogIntervals<()>,
 }
 
-impl Default for Incidents {
+impl Default for ErrorLog {
     fn default() -> Self {
         let (failed, malformed, slow) =
             (FailedExchanges::default(), MalformedRequests::default(), SlowClients::default());
-        Self { failed, malformed, slow, untrusted: Seldom::new(UNTRUSTED_PAUSE) }
+        Self { failed, malformed, slow, untrusted: LogIntervals::new(UNTRUSTED_PAUSE) }
     }
 }
 
-impl Incidents {
+impl ErrorLog {
     /// Writes the summaries.
     pub(crate) fn write(&self, which: Summaries, now: Instant) {
         self.failed.write(which, now);
