@@ -385,7 +385,8 @@ fn every_limit_stays_in_shadow_after_a_reload_and_a_handover() {
     proxy.log.wait("throttled", |line| line["limit"] == "all" && line["decision"] == "shadow");
     assert_eq!(modes(), in_shadow);
     let config = get(proxy.admin(), "/api/config", &[("host", "localhost")]).json();
-    let modes_of = ["all", "own", "off"].map(|name| config["limits"][name]["mode"].clone());
+    let modes_of =
+        ["all", "own", "off"].map(|name| config["settings"]["limits"][name]["mode"].clone());
     assert_eq!(modes_of, ["shadow", "shadow", "off"]);
     proxy.reload(&text.replace("1/h", "2/h"));
     passes();

@@ -96,7 +96,10 @@ fn an_exchange_by_tls_that_is_called_off_ends_with_a_reset() {
             if shakes_hands {
                 let mut stream =
                     StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
-                read_head(&mut BufReader::new(&mut stream));
+                if read_head(&mut BufReader::new(&mut stream)).is_none() {
+                    // The proxy has looked whether somebody is there.
+                    return;
+                }
             } else {
                 let _ = stream.read(&mut [0; 1]);
             }
@@ -107,13 +110,14 @@ fn an_exchange_by_tls_that_is_called_off_ends_with_a_reset() {
         let proxy = Proxy::of_one_worker(url).upstream(&upstream).start();
         let mut client = Connection::open(proxy.address);
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        begun.recv_timeout(PATIENCE).unwrap();
+        // Without a handshake the look itself does not end either.
+        for _ in 0..if shakes_hands { 1 } else { 2 } {
+            begun.recv_timeout(PATIENCE).unwrap();
+        }
         drop(client);
-        assert_eq!(
-            told.recv_timeout(PATIENCE).unwrap(),
-            Err(ErrorKind::ConnectionReset),
-            "{shakes_hands}"
-        );
+        let ends = [(); 2].map(|()| told.recv_timeout(PATIENCE).unwrap());
+        let resets = ends.iter().filter(|end| **end == Err(ErrorKind::ConnectionReset)).count();
+        assert_eq!(resets, if shakes_hands { 1 } else { 2 }, "{shakes_hands}: {ends:?}");
     }
 }
 
