@@ -1,4 +1,4 @@
-//! One worker: a thread with a runtime of its own, on which a request lives from accept to answer.
+//! One worker: a thread with its own runtime, on which a request lives from accept to answer.
 //!
 //! | shared by the process | each worker's own |
 //! | --- | --- |
@@ -135,7 +135,7 @@ pub struct Orders {
     pub stop: watch::Receiver<bool>,
 }
 
-/// Starts a worker in a thread of its own.
+/// Starts a worker in a new thread.
 ///
 /// # Errors
 /// If the thread cannot be created.

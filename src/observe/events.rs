@@ -146,7 +146,7 @@ events! {
     /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 
-    /// `drain_timeout` is over, and this many connections are still open. They are closed now.
+    /// `drain_timeout` is over, and `count` connections are still open. They are closed now.
     pub(crate) fn connections_cut(count: usize) =
         warn!(count,
             help = "requests on them took longer than server.drain_timeout: raise it, and the time \
@@ -174,7 +174,7 @@ events! {
     pub(crate) fn lines_dropped(count: u64) = warn!(count, "log lines dropped");
 }
 
-/// Why spans did not reach the collector. Each reason has summaries of its own.
+/// Why spans did not reach the collector. Each reason has its own summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropReason {
     /// No connection to the collector can be made.

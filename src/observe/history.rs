@@ -35,7 +35,7 @@ pub(crate) struct History {
     ends: Ring<Timestamp>,
     limits: SeriesTable<Name, PointCounts>,
     routes: SeriesTable<Arc<str>, RoutePoint>,
-    /// The requests of all routes that have no history of their own.
+    /// The requests of all routes without a history.
     others: Ring<RoutePoint>,
     store: Ring<StoreLatency>,
 }
@@ -115,7 +115,7 @@ impl History {
         self.routes.iter()
     }
 
-    /// The requests of the routes that have no history of their own.
+    /// The requests of the routes without a history.
     pub(crate) fn others(&self) -> &Ring<RoutePoint> {
         &self.others
     }

@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// A sink with a gate behind it.
+    /// A sink that writes through a gate.
     struct Rig {
         sink: Arc<Sink>,
         lines: Receiver<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Opens listening sockets. On the network each worker has a socket of its own for each address. A Unix socket
+//! Opens listening sockets. On the network each worker has its own socket for each address. A Unix socket
 //! is shared by all workers.
 
 use std::fs::{self, Metadata, Permissions};

@@ -1,4 +1,4 @@
-//! What a service manager is told (`sd_notify(3)`). Without `NOTIFY_SOCKET` nobody is told anything.
+//! Tells a service manager what the process does (`sd_notify(3)`), where `NOTIFY_SOCKET` names one.
 
 use sd_notify::{NotifyState, notify};
 

@@ -165,7 +165,7 @@ impl CandidateTally {
         self.limit_keys_rejected.count()
     }
 
-    /// This number of requests in percent of all, with three digits behind the point.
+    /// This number of requests in percent of all, with three digits after the point.
     pub(crate) fn percent(&self, requests: u64) -> f64 {
         let share = requests as f64 / self.requests.max(1) as f64;
         (share * 100_000.0).round() / 1_000.0

@@ -1,6 +1,6 @@
 //! The counters of the workers. `admin` lists the metrics and renders them from these counters.
 //!
-//! Each worker has counters of its own, so workers never wait for each other. A scrape adds the counters
+//! Each worker has its own counters, so workers never wait for each other. A scrape adds the counters
 //! up. Labels come from the configuration and never from a client: their number does not grow with traffic.
 
 mod histogram;

@@ -1,5 +1,5 @@
 //! Follows the episodes of throttling. An episode begins with a limit's first rejection. It ends with the first
-//! interval in which the limit rejects nothing. A line in the log then tells the end.
+//! interval in which the limit rejects nothing. A line in the log then says so.
 
 use std::collections::{HashMap, HashSet};
 

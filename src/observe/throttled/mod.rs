@@ -194,7 +194,7 @@ impl Throttled {
         }
     }
 
-    /// Counts the event. Returns whether the event is logged at once, in a line of its own.
+    /// Counts the event. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, line: EventLine, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(place(id)) else { return false };
@@ -309,7 +309,7 @@ impl Throttled {
     }
 }
 
-/// The counts of keys without a line of their own, for one limit and decision.
+/// The counts of the keys that share a line, for one limit and decision.
 #[derive(Default)]
 struct Others {
     /// Distinct keys, without those for which the table had no room.

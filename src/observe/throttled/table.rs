@@ -20,7 +20,7 @@ const TEXT: usize = 512;
 /// table with the keys of one limit cannot hide what the other limits do.
 pub(super) const OWN_ENTRIES: usize = 20;
 
-/// A part of the table, with a lock of its own.
+/// A part of the table, with its own lock.
 #[derive(Debug)]
 pub(super) struct EventShard {
     pub(super) mode: ThrottleLog,
@@ -38,9 +38,9 @@ impl EventShard {
 pub(super) struct EventEntry {
     /// Events for the next summary.
     pub(super) count: u64,
-    /// Other events since the last summary: those with a line of their own, and those without any line.
+    /// Other events since the last summary: those with their own line, and those without any line.
     pub(super) unsummed: u64,
-    /// Whether the log tells of this entry: an event had its line, or is counted for a summary.
+    /// Whether this entry is in the log: an event had its line, or is counted for a summary.
     pub(super) is_listed: bool,
     /// The times of the first and of the last event since the last summary.
     pub(super) times: (Timestamp, Timestamp),
@@ -84,7 +84,7 @@ impl EventEntry {
 /// Events for which the table has no room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Overflow {
-    /// Those that a summary is to tell.
+    /// Those that a summary is to count.
     pub(super) summed: u64,
     pub(super) all: u64,
 }
@@ -93,7 +93,7 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupEntries {
     pub(super) all: usize,
-    /// Those of which the log tells.
+    /// Those that are in the log.
     pub(super) listed: usize,
 }
 
@@ -224,7 +224,7 @@ impl Window {
         true
     }
 
-    /// The log is to tell of an entry from now on. Returns whether it may do so at once.
+    /// An entry is in the log from now on. Returns whether it may have its line at once.
     pub(super) fn list(&mut self, event: &ThrottleEvent<'_>) -> bool {
         let entries = self.entries.entry(Group::of(event)).or_default();
         entries.listed += 1;

@@ -70,7 +70,7 @@ pub(crate) struct NearKey {
     /// The tokens that its bucket had left, and those of a full bucket.
     pub(crate) remaining: u64,
     pub(crate) burst: u64,
-    /// When its bucket had this many tokens left.
+    /// When its bucket had so many tokens left.
     pub(crate) seen: Timestamp,
 }
 

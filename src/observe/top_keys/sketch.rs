@@ -198,10 +198,10 @@ mod tests {
     /// What the sketches say is true, and no frequent key is left out.
     fn check(parts: &[Vec<u64>]) {
         let sketches: Vec<_> = parts.iter().map(|part| sketch(part)).collect();
-        let told = merged(&sketches, Timestamp::MIN);
+        let counts = merged(&sketches, Timestamp::MIN);
         let unseen: u64 = sketches.iter().map(KeySketch::unseen).sum();
         for (key, count) in truth(parts.iter().flatten()) {
-            match told.iter().find(|it| it.label.text == key.to_string()) {
+            match counts.iter().find(|it| it.label.text == key.to_string()) {
                 Some(it) => assert!(
                     it.count - it.at_most_over <= count && count <= it.count,
                     "{key} came {count} times: {it:?}"
@@ -211,7 +211,7 @@ mod tests {
         }
         let events: usize = parts.iter().map(Vec::len).sum();
         assert!(unseen <= (events / KEYS) as u64, "{unseen} of {events}");
-        assert!(told.is_sorted_by_key(|it| Reverse(it.count)));
+        assert!(counts.is_sorted_by_key(|it| Reverse(it.count)));
         assert!(sketches.iter().all(|it| it.ids.len() <= KEYS && it.counts.len() == it.ids.len()));
     }
 
@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn few_keys_are_counted_exactly() {
-        let told = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])], Timestamp::MIN);
-        let told: Vec<_> =
-            told.iter().map(|it| (it.label.text.as_str(), it.count, it.at_most_over)).collect();
-        assert_eq!(told, [("8", 4, 0), ("7", 3, 0), ("9", 1, 0)]);
+        let counts = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])], Timestamp::MIN);
+        let counts: Vec<_> =
+            counts.iter().map(|it| (it.label.text.as_str(), it.count, it.at_most_over)).collect();
+        assert_eq!(counts, [("8", 4, 0), ("7", 3, 0), ("9", 1, 0)]);
     }
 
     #[test]

@@ -46,8 +46,8 @@ impl SpanExport {
         clock: Clock,
         collector: Option<CollectorAddress>,
     ) -> Self {
-        let (orders, told) = watch::channel(ExportOrders { collector, end: None });
-        Self { orders, task: tokio::spawn(Exporter::new(queue, clock, told).run()) }
+        let (orders, received) = watch::channel(ExportOrders { collector, end: None });
+        Self { orders, task: tokio::spawn(Exporter::new(queue, clock, received).run()) }
     }
 
     /// Sends spans to this collector from now on.
@@ -96,9 +96,9 @@ impl Exporter {
             let is_end = self.orders.borrow_and_update().end.is_some();
             // A batch that is not full has all spans that were left.
             while self.send_batch().await == Some(BATCH) {
-                self.tell_overflow();
+                self.log_overflow();
             }
-            self.tell_overflow();
+            self.log_overflow();
             if is_end {
                 self.lose_rest();
                 return;
@@ -194,18 +194,18 @@ impl Exporter {
     /// Counts and logs spans that no collector got.
     fn lose(&self, reason: DropReason, error: String, spans: u64) {
         self.queue.count_dropped(spans);
-        self.tell(reason, error, spans);
+        self.log_dropped(reason, error, spans);
     }
 
     /// Logs the spans that found the queue full, which are counted already.
-    fn tell_overflow(&self) {
+    fn log_overflow(&self) {
         let spans = self.queue.take_overflow();
         if spans > 0 {
-            self.tell(DropReason::Full, "more came than it took".to_owned(), spans);
+            self.log_dropped(DropReason::Full, "more came than it took".to_owned(), spans);
         }
     }
 
-    fn tell(&self, reason: DropReason, error: String, spans: u64) {
+    fn log_dropped(&self, reason: DropReason, error: String, spans: u64) {
         let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
         let details = (collector.unwrap_or_default(), error);
         self.queue.lost.count_many(reason, details, spans, Instant::now());
@@ -215,9 +215,9 @@ impl Exporter {
 /// Waits until the time for a batch is over.
 async fn out_of_time(mut orders: watch::Receiver<ExportOrders>) {
     let end = async {
-        let told = orders.wait_for(|orders| orders.end.is_some()).await;
+        let ending = orders.wait_for(|orders| orders.end.is_some()).await;
         // If the sender is gone, the process has ended. Then the spans are not needed.
-        let end = told.ok().and_then(|orders| orders.end);
+        let end = ending.ok().and_then(|orders| orders.end);
         sleep_until(end.unwrap_or_else(Instant::now)).await;
     };
     tokio::select! {
@@ -272,8 +272,8 @@ mod tests {
     async fn a_connection_is_kept_while_there_is_nothing_to_send() {
         let (address, connections) = collector(|| {}).await;
         let queue = Arc::new(SpanQueue::default());
-        let told = ExportOrders { collector: Some(address), end: None };
-        let (_orders, orders) = watch::channel(told);
+        let order = ExportOrders { collector: Some(address), end: None };
+        let (_orders, orders) = watch::channel(order);
         let mut exporter = Exporter::new(queue.clone(), Clock::new(), orders);
         for spans in [1, 0, 2, 0, 0, 1] {
             (0..spans).for_each(|_| queue.put(span()));
@@ -284,19 +284,19 @@ mod tests {
 
     /// Batches were full without end, and the log said nothing of the spans that were lost meanwhile.
     #[tokio::test]
-    async fn a_steady_overload_is_told() {
+    async fn a_steady_overload_is_logged() {
         let queue = Arc::new(SpanQueue::default());
         let fed = queue.clone();
         let overload = move || (0..=MOST).for_each(|_| fed.put(span()));
         let (address, _) = collector(overload.clone()).await;
         let export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
         overload();
-        let told = async {
+        let logged = async {
             while queue.overflow.load(Ordering::Relaxed) == queue.dropped() {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(10 * PATIENCE, told).await.unwrap();
+        timeout(10 * PATIENCE, logged).await.unwrap();
         export.task.abort();
     }
 }

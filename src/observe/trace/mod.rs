@@ -37,7 +37,7 @@ pub(crate) struct SpanQueue {
     dropped: AtomicU64,
     /// The lines about spans that no collector got.
     pub(crate) lost: DroppedSpans,
-    /// Spans that found the queue full, since the log last told of them.
+    /// Spans that found the queue full, since the last line about them.
     overflow: AtomicU64,
 }
 

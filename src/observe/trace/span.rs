@@ -1,4 +1,4 @@
-//! The contents of a span: what it tells about a request.
+//! The contents of a span: what it says about a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -154,7 +154,7 @@ impl CheckError {
     }
 }
 
-/// Asks a server once, on a connection of its own. A server that demands HTTP/1.1 is asked by HTTP/1.1.
+/// Asks a server once, on a new connection. A server that demands HTTP/1.1 is asked by HTTP/1.1.
 async fn check(
     connector: &Connector,
     server: &ServerAddress,
