@@ -1,5 +1,5 @@
 //! Writes most events of the log. Each event has one fixed message. The throttle lines are in `throttled`, the
-//! notices about Redis in `store`, and the access line in `proxy`.
+//! warnings about limits in Redis in `store`, and the access line in `proxy`.
 
 use std::fmt::Display;
 use std::net::IpAddr;

@@ -8,7 +8,7 @@
 //! is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
 //! set since the start.
 //!
-//! `name` has the names of the keys in Redis. `notices` tells the operator what is odd there. The connections are those
+//! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are those
 //! of [`crate::redis`].
 //!
 //! All workers of a process share one [`ProcessStore`]. Each worker has its own [`Store`], because a Redis
@@ -20,13 +20,13 @@ mod current_limits;
 mod known;
 mod memory;
 mod name;
-mod notices;
 mod order;
 mod process;
 mod redis;
 mod running;
 #[cfg(test)]
 mod simulation;
+mod warnings;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

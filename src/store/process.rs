@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::current_limits::CurrentLimits;
 use super::memory::{Memory, OverCount};
-use super::notices::Notices;
 use super::running::{ListedOverride, RunningOverrides};
+use super::warnings::LimitWarnings;
 use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
@@ -30,7 +30,7 @@ pub struct ProcessStore {
     pub(super) redis: Option<Arc<RedisNodes>>,
     /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
-    pub(super) notices: Notices,
+    pub(super) warnings: LimitWarnings,
     /// Settlements that may not have reached Redis.
     pub(crate) unsettled: UnsettledCosts,
     pub(super) current_limits: CurrentLimits,
@@ -85,7 +85,7 @@ impl ProcessStore {
             wall,
             redis,
             client_id: client_id(),
-            notices: Notices::default(),
+            warnings: LimitWarnings::default(),
             unsettled: UnsettledCosts::default(),
             current_limits: CurrentLimits::default(),
             running: RunningOverrides::default(),

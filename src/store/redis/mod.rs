@@ -148,7 +148,7 @@ impl Redis {
         if let (Err(error), [claim]) = (&answer, &*claims)
             && error.is_no_right_in_script()
         {
-            self.shared.notices.refused(claim.spec, error);
+            self.shared.warnings.refused(claim.spec, error);
         }
         let reply = answer?;
         let took = match verb {
@@ -211,7 +211,7 @@ impl Redis {
     /// Logs from time to time that this bucket's key holds a value of another type.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
         let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
-        self.shared.notices.other_type(ask.spec, name);
+        self.shared.warnings.other_type(ask.spec, name);
     }
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {

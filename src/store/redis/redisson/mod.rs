@@ -24,7 +24,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::waiting::MaxWait;
 use crate::redis::CallError;
 use crate::store::claim::{LimiterFigures, Source};
-use crate::store::notices::shown;
+use crate::store::warnings::shown;
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("redisson.lua")));
@@ -64,7 +64,7 @@ impl Redis {
             Err(error) if error.is_of_one_key() => {
                 claim.party = Party::WrongType;
                 if let CallError::Redis(_) = error {
-                    self.shared.notices.refused(claim.spec, &error);
+                    self.shared.warnings.refused(claim.spec, &error);
                     // The script may have taken permits before it failed. They go back.
                     claim.reset();
                 } else {
@@ -95,10 +95,10 @@ impl Redis {
         let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
-            Err(Unusable::Unset) => self.shared.notices.unset(ask.spec),
-            Err(Unusable::Older) => self.shared.notices.older(ask.spec),
+            Err(Unusable::Unset) => self.shared.warnings.unset(ask.spec),
+            Err(Unusable::Older) => self.shared.warnings.older(ask.spec),
             Err(Unusable::OtherType) => {
-                self.shared.notices.other_type(ask.spec, || shown(ask.spec));
+                self.shared.warnings.other_type(ask.spec, || shown(ask.spec));
             }
         }
         reply.map_err(CallError::from)
@@ -179,10 +179,10 @@ impl Redis {
     /// Warns the operator of what is odd about a limiter.
     fn tell(&self, ask: &BucketAsk<'_>, figures: &LimiterHash) {
         if figures.ahead > AHEAD {
-            self.shared.notices.ahead(ask.spec, figures.ahead);
+            self.shared.warnings.ahead(ask.spec, figures.ahead);
         }
         if figures.ends_too_soon {
-            self.shared.notices.ends_too_soon(ask.spec);
+            self.shared.warnings.ends_too_soon(ask.spec);
         }
         let LimiterHash { config, .. } = figures;
         // Where the file has no keep-alive time, any is right.
@@ -193,7 +193,7 @@ impl Redis {
         if written.is_some_and(|written| written != *config) {
             let keep_alive_ms = config.keep_alive_ms.unwrap_or(0);
             let told = || (config.rate_text(), config.type_text(), keep_alive_ms);
-            self.shared.notices.other_figures(ask.spec, told);
+            self.shared.warnings.other_figures(ask.spec, told);
         }
     }
 }

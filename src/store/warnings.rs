@@ -12,16 +12,16 @@ use crate::redis::CallError;
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// The warnings that a process has logged.
-pub(super) struct Notices(LogIntervals<(Name, NoticeKind)>);
+pub(super) struct LimitWarnings(LogIntervals<(Name, WarningKind)>);
 
-impl Default for Notices {
+impl Default for LimitWarnings {
     fn default() -> Self {
         Self(LogIntervals::new(SILENCE))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum NoticeKind {
+enum WarningKind {
     Unset,
     Older,
     Ahead,
@@ -31,9 +31,9 @@ enum NoticeKind {
     Refused,
 }
 
-impl Notices {
+impl LimitWarnings {
     pub(super) fn unset(&self, limit: &LimitSpec) {
-        if self.is_news(limit, NoticeKind::Unset) {
+        if self.is_news(limit, WarningKind::Unset) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -45,7 +45,7 @@ impl Notices {
 
     /// A Redisson before 3.17 uses the keys of the limiter.
     pub(super) fn older(&self, limit: &LimitSpec) {
-        if self.is_news(limit, NoticeKind::Older) {
+        if self.is_news(limit, WarningKind::Older) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -58,7 +58,7 @@ impl Notices {
     }
 
     pub(super) fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
-        if self.is_news(limit, NoticeKind::Ahead) {
+        if self.is_news(limit, WarningKind::Ahead) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -71,7 +71,7 @@ impl Notices {
     }
 
     pub(super) fn ends_too_soon(&self, limit: &LimitSpec) {
-        if self.is_news(limit, NoticeKind::EndsTooSoon) {
+        if self.is_news(limit, WarningKind::EndsTooSoon) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -88,7 +88,7 @@ impl Notices {
         limit: &LimitSpec,
         told: impl FnOnce() -> (String, &'static str, u64),
     ) {
-        if self.is_news(limit, NoticeKind::OtherFigures) {
+        if self.is_news(limit, WarningKind::OtherFigures) {
             let (rate, kind, keep_alive_ms) = told();
             tracing::warn!(
                 limit = %limit.name,
@@ -104,7 +104,7 @@ impl Notices {
 
     /// The key that `name` returns holds a value of another type than the limit's bucket.
     pub(super) fn other_type(&self, limit: &LimitSpec, name: impl FnOnce() -> String) {
-        if self.is_news(limit, NoticeKind::OtherType) {
+        if self.is_news(limit, WarningKind::OtherType) {
             tracing::warn!(
                 limit = %limit.name,
                 redis_key = name(),
@@ -117,7 +117,7 @@ impl Notices {
 
     /// Redis refuses the limit's key, or what its algorithm does, but works for others.
     pub(super) fn refused(&self, limit: &LimitSpec, error: &CallError) {
-        if self.is_news(limit, NoticeKind::Refused) {
+        if self.is_news(limit, WarningKind::Refused) {
             tracing::warn!(
                 limit = %limit.name,
                 %error,
@@ -128,7 +128,7 @@ impl Notices {
         }
     }
 
-    fn is_news(&self, limit: &LimitSpec, kind: NoticeKind) -> bool {
+    fn is_news(&self, limit: &LimitSpec, kind: WarningKind) -> bool {
         self.0.next((limit.name.clone(), kind))
     }
 }
