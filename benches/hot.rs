@@ -163,7 +163,7 @@ mod decide {
             let mut claims: SmallVec<[Claim<'_>; 4]> = specs
                 .iter()
                 .zip(&keys[place])
-                .map(|(spec, key)| Claim::new(spec, key.clone().into(), ask(spec)))
+                .map(|(spec, key)| Claim::new(&store, spec, key.clone().into(), ask(spec)))
                 .collect();
             let mut all: SmallVec<[&mut Claim<'_>; 4]> = claims.iter_mut().collect();
             at_once(store.take(&mut all, Moment { time: now, at: began })).unwrap();

@@ -221,7 +221,7 @@ impl Ours {
             Buckets::Used => (&self.used, "1/s"),
         };
         let ask = Ask::for_one(bucket(rate, 1_000));
-        let claim = |spec| Claim::new(spec, self.keys[place].clone().into(), ask);
+        let claim = |spec| Claim::new(&self.store, spec, self.keys[place].clone().into(), ask);
         let mut claims: Vec<_> = specs.iter().take(limits).map(claim).collect();
         let mut all: Vec<_> = claims.iter_mut().collect();
         let now = Moment::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap());

@@ -26,7 +26,7 @@
 //! wait is held. `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`,
 //! and its end settles, counts and logs the request. For a request that does not go on, `proxy::refusal` says
 //! why, and `proxy::answer` makes a response of that. A client that leaves drops its request, and with it
-//! what the request holds: a dropped grant goes back to its bucket (`store::claim`). Where Redis decides, the
+//! what the request holds: a dropped grant goes back to its bucket (`store::grant`). Where Redis decides, the
 //! head of `store/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::claim::{BucketAsk, Claim, LimiterFigures, Party};
+use super::bucket::{BucketAsk, LimiterFigures};
+use super::claim::{Claim, Decider};
 use super::process::ProcessStore;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
@@ -14,12 +15,14 @@ use crate::plan::OnStoreError;
 /// Writes what Redis has decided on these claims.
 pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timestamp) {
     for claim in claims {
-        let Some(Decision { remaining, .. }) = claim.decision else { continue };
-        let capacity = match (claim.party, claim.figures, &claim.ask.algorithm) {
+        let Some(Decision { remaining, .. }) = claim.decision() else { continue };
+        let capacity = match (claim.decider(), &claim.ask.algorithm) {
             // Only Redis knows the times of a list's entries and the holders of slots.
-            (Party::Redis, _, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => continue,
-            (Party::Redis, _, algorithm) => algorithm.capacity(),
-            (Party::Limiter, Some(LimiterFigures { capacity, .. }), _) => capacity,
+            (Some(Decider::Redis), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => {
+                continue;
+            }
+            (Some(Decider::Redis), algorithm) => algorithm.capacity(),
+            (Some(Decider::Limiter(LimiterFigures { capacity, .. })), _) => capacity,
             _ => continue,
         };
         let used = capacity.saturating_sub(remaining);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::BucketAsk;
+use super::bucket::BucketAsk;
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::Now;

@@ -1,22 +1,27 @@
 //! Where buckets live, and who decides on a request's claims.
 //!
-//! `throttle` hands [`Store::take`] one [`Claim`] for each limit that applies to a request. Three parties
-//! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
-//! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `order` asks them
-//! in their order, and decides what happens while Redis is away. `carry_over` writes what Redis says into the buckets
-//! that decide then. `known` has the refusals that need no question to Redis. `claim` holds what a limit gave until it
-//! is kept, settled or given back. `current_limits` has the figures of the last reload, and `running` the overrides that were
-//! set since the start.
+//! `throttle` makes one [`Claim`] for each limit that applies to a request, and hands them to [`Store::take`], which
+//! stands in `order`: who is asked, in which order, and what goes back. `known` has the refusals that need no question.
+//! Those who are asked are `memory` (the buckets of this process), `redis` (the buckets in Redis, by `shell.lua` and the
+//! Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). They know questions
+//! (`bucket`), but no claims. `claim` has the state of a claim. It holds what a limit gave (`grant`) until that is kept,
+//! settled or given back. `carry_over` writes what Redis says into the buckets that decide while Redis is away.
+//!
+//! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
+//! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
+//! since the start (`running`).
 //!
 //! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are those
 //! of [`crate::redis`].
 //!
-//! All workers of a process share one [`ProcessStore`]. Each worker has its own [`Store`], because a Redis
-//! connection belongs to the runtime that made it.
+//! Imports point one way: `order` → `carry_over` → `claim` → `grant` → `access` → `known`, `redis` → `process` → `memory` → `bucket`.
 
+mod access;
+mod bucket;
 mod carry_over;
 mod claim;
 mod current_limits;
+mod grant;
 mod known;
 mod memory;
 mod name;
@@ -28,281 +33,17 @@ mod running;
 mod simulation;
 mod warnings;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use parking_lot::Mutex;
-use tokio::time::timeout;
-
-use self::claim::BucketReceipt;
-pub(crate) use self::claim::Grant;
-pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, Unavailable, verdict};
-use self::known::KnownRefusals;
-use self::memory::ReceiptUse;
+pub use self::access::Store;
+pub use self::bucket::{BucketAsk, LimiterFigures};
+pub use self::claim::{Claim, Decider, verdict};
+pub(crate) use self::grant::Grant;
+pub use self::grant::Moment;
 pub use self::name::BucketKey;
 pub(crate) use self::name::{BucketName, kept, stored_text};
+pub use self::order::Unavailable;
 pub use self::process::{Counters, ProcessStore};
-use self::redis::Redis;
 pub(crate) use self::redis::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
-use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
-use crate::limit::Scope;
-use crate::limit::algorithm::{Difference, Receipt, Settlement};
-use crate::limit::decide::Ask;
-use crate::limit::decision::Decision;
-use crate::limit::key::Key;
-use crate::limit::time::{Now, Timestamp};
-use crate::limit::waiting::MaxWait;
-use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreSpec};
-use crate::redis::CallError;
 
 /// This many calls of [`ProcessStore::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
-
-/// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
-pub struct Store {
-    shared: Arc<ProcessStore>,
-    redis: Option<Redis>,
-    known: KnownRefusals,
-    display: KeyDisplay,
-    /// The table of overrides that this worker knows, with its number.
-    running: Mutex<(u64, Arc<RunningTable>)>,
-}
-
-impl Store {
-    /// Creates a store. Where buckets live in Redis, the store begins to connect.
-    ///
-    /// Must be called within the worker's runtime, because the connection lives there. The connection ends
-    /// when the store is dropped. A server that is away is no error: the store connects once it is back.
-    pub fn new(shared: Arc<ProcessStore>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
-        let redis =
-            shared.redis.as_ref().map(|nodes| Redis::new(nodes, &spec.prefix, Arc::clone(&shared)));
-        let (known, running) = (KnownRefusals::default(), Mutex::default());
-        Arc::new(Self { shared, redis, known, display, running })
-    }
-
-    /// `now` by both clocks. In this process, windows that begin with the clock follow the time of day.
-    pub(crate) fn both(&self, now: Timestamp) -> Now {
-        self.shared.wall.both(now)
-    }
-
-    /// Whether all buckets live in this process.
-    pub(crate) fn is_local(&self) -> bool {
-        self.redis.is_none()
-    }
-
-    /// Decides over these claims together: every limit that allows takes, or none does. The decisions are
-    /// written into the claims, and [`verdict`] combines them.
-    ///
-    /// Waits for Redis at most `store.timeout`, and not at all where buckets live in the process. A dropped
-    /// claim gives back what it took. Where this future is dropped early, tokens taken in Redis are given
-    /// back once Redis has answered, and lost where Redis does not answer in time.
-    ///
-    /// # Errors
-    /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
-    pub async fn take(
-        self: &Arc<Self>,
-        claims: &mut [&mut Claim<'_>],
-        moment: Moment,
-    ) -> Result<(), Unavailable> {
-        match &self.redis {
-            None => {
-                self.take_locally(claims, moment);
-                Ok(())
-            }
-            Some(redis) => match order::take_here(self, redis, claims, moment) {
-                None => Ok(()),
-                // Boxed: otherwise the futures of requests without Redis would also have its size.
-                Some(lookup) => Box::pin(order::take(self, redis, claims, moment, lookup)).await,
-            },
-        }
-    }
-
-    /// Like [`Store::take`], but with the buckets of this process alone.
-    pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
-        let noting = noting(claims);
-        let verdict = self.shared.memory.take(claims, noting, self.shared.wall.both(moment.time));
-        for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
-            claim.hold(self, moment);
-        }
-    }
-
-    /// Asks a bucket of this process what it would say, and takes nothing. Returns whether the claim's bucket
-    /// is in this process.
-    pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
-        let is_here = self.redis_of(&claim.question()).is_none();
-        if is_here {
-            claim.decision = Some(self.shared.memory.look(&claim.question(), now));
-        }
-        is_here
-    }
-
-    /// What the bucket would decide if the request had no other limit. Nothing is taken, so `remaining` includes the
-    /// tokens that the request would take.
-    ///
-    /// # Errors
-    /// Where Redis does not decide.
-    pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
-        match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
-            Some(redis) => redis.look(ask).await,
-        }
-    }
-
-    /// The same question to the bucket in this process that decides while Redis is away.
-    pub(crate) fn without_redis<'r>(&self, ask: &BucketAsk<'r>) -> BucketAsk<'r> {
-        let processes = self.shared.processes.load(Ordering::Relaxed);
-        let algorithm = ask.ask.algorithm.share(processes, ask.ask.cost);
-        BucketAsk { ask: Ask { algorithm, ..ask.ask }, ..*ask }
-    }
-
-    /// What a bucket in this process would decide, as [`Store::peek`].
-    pub(crate) fn peek_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
-        self.shared.memory.look(ask, self.both(now))
-    }
-
-    /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
-    /// limit wrote `receipt` when the request took its tokens. A bucket in this process is corrected at once.
-    /// For a bucket in Redis, the correction is sent with the next call, before any later question of this
-    /// worker. [`Store::settled`] waits for the answer.
-    pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
-        match self.redis_of(ask) {
-            None => self.settle_here(ask, used, BucketReceipt::of(receipt), now),
-            Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
-        }
-    }
-
-    /// Settles with a bucket of this process.
-    fn settle_here(
-        &self,
-        ask: &BucketAsk<'_>,
-        used: Difference,
-        taken: BucketReceipt,
-        now: Timestamp,
-    ) {
-        let ask = self.in_force(ask, now);
-        let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.ask.max_wait };
-        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
-    }
-
-    fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        let running = self.running_figures(ask.spec, ask.key);
-        let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
-        let now = self.both(now);
-        BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
-    }
-
-    /// A request's key for a limit.
-    pub(crate) fn key(&self, spec: &LimitSpec, key: Key) -> BucketKey {
-        BucketKey::new(spec, key, self.display)
-    }
-
-    /// The figures that an operator has set for this key while the process runs. They win over the file's.
-    pub(crate) fn running_figures(&self, spec: &LimitSpec, key: &BucketKey) -> Option<Figures> {
-        let version = self.shared.running.version();
-        if version == 0 {
-            return None;
-        }
-        // The lock is this worker's own.
-        let mut known = self.running.lock();
-        if known.0 != version {
-            *known = self.shared.running.table();
-        }
-        known.1.find(spec, key).cloned()
-    }
-
-    /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`
-    /// is the time of day. Returns whether there was room for it.
-    ///
-    /// # Errors
-    /// Where Redis does not answer.
-    pub(crate) async fn set_override(
-        &self,
-        entry: RunningOverride,
-        lasts: Option<Duration>,
-        wall: Timestamp,
-    ) -> Result<bool, CallError> {
-        match &self.redis {
-            Some(redis) => redis.set_override(&entry, lasts).await,
-            None => {
-                let ends = lasts.map(|lasts| wall.plus(lasts));
-                Ok(self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts))
-            }
-        }
-    }
-
-    /// Ends the override of the key with this text. Returns whether there was one.
-    ///
-    /// # Errors
-    /// Where Redis does not answer.
-    pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
-        match &self.redis {
-            Some(redis) => redis.end_override(limit, key).await,
-            None => Ok(self.shared.running.end_here(limit, key)),
-        }
-    }
-
-    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `max_wait`, and not for
-    /// a Redis that is known to be away.
-    pub(crate) async fn connected(&self, max_wait: Duration) {
-        if let Some(redis) = &self.redis {
-            // Without a connection the next question says what is wrong.
-            let _ = timeout(max_wait, redis.router.connected()).await;
-        }
-    }
-
-    /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
-    /// at most `store.timeout`, and twice that where Redis must first say what was taken.
-    pub async fn settled(&self) {
-        if let Some(redis) = &self.redis {
-            redis.queue.told().await;
-        }
-    }
-
-    /// Called when the worker ends. Does what [`Store::settled`] does, and then tells Redis that the process
-    /// has ended. The other processes need not wait until its announcement expires.
-    pub(crate) async fn leave(&self) {
-        self.settled().await;
-        if let Some(redis) = &self.redis {
-            redis.leave().await;
-        }
-    }
-
-    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's
-    /// known refusals within a second. Where Redis does not tell them, because in a cluster another server has the
-    /// overrides and is away, they forget them within about two seconds.
-    ///
-    /// # Errors
-    /// Where Redis does not answer. The bucket may be reset all the same if it did not answer in time.
-    pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
-        let redis = self.redis_of(ask);
-        if let Some(redis) = redis {
-            redis.forget(ask).await?;
-        }
-        self.shared.memory.forget(ask);
-        self.known.forget_bucket(&self.shared.memory.identity(ask));
-        // Without this, known refusals end by themselves soon. The bucket is new in any case, so the answer must not
-        // be that nothing was done.
-        if let Some(redis) = redis
-            && redis.tell_forgotten().await.is_err()
-        {
-            // The other workers of this process can be told without Redis.
-            self.shared.running.begin_generation();
-        }
-        Ok(())
-    }
-
-    /// Redis, where it holds the ask's bucket.
-    fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
-        self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
-    }
-}
-
-/// Whether receipts are noted for these claims. They are needed where a request may be held and its client
-/// may leave meanwhile, and where a limit is settled later or holds a slot.
-fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
-    let comes_back =
-        |claim: &&mut Claim<'_>| claim.ask.max_wait > MaxWait::NONE || claim.is_held_to_the_end();
-    if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
-}

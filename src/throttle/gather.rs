@@ -73,13 +73,17 @@ fn apply<'p>(
     let cost = cost(&spec.cost, most, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
-        let claim = Claim::new(candidate, key.clone(), ask);
+        let claim = Claim::new(store, candidate, key.clone(), ask);
         Some(RequestLimit { claim, place: None, key_name: None })
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
         let key_name = in_file.and_then(|it| it.name.as_deref());
-        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None, key_name });
+        limits.push(RequestLimit {
+            claim: Claim::new(store, spec, key, ask),
+            place: None,
+            key_name,
+        });
     }
     limits.extend(candidate);
     Ok(())

@@ -23,7 +23,7 @@ impl Throttle {
         now: Timestamp,
     ) {
         for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
-            match limit.claim.decision.map(|decision| decision.outcome) {
+            match limit.claim.decision().map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after }) => {
                     self.tell(limit, request, Shown::Shadow { retry_after }, now);
                 }
@@ -45,7 +45,8 @@ impl Throttle {
         now: Timestamp,
     ) {
         for (place, limit) in limits.iter().enumerate() {
-            if let Some(Outcome::Reject { retry_after }) = limit.claim.decision.map(|it| it.outcome)
+            if let Some(Outcome::Reject { retry_after }) =
+                limit.claim.decision().map(|it| it.outcome)
                 && place != by
                 && limit.mode() == Mode::Enforce
             {
@@ -95,7 +96,7 @@ impl Throttle {
 
 /// The figures that decided. Those of a Redisson limiter are what Redis reports.
 fn figures(claim: &Claim<'_>) -> Algorithm {
-    let reported = claim.figures.and_then(|LimiterFigures { capacity, interval_ms }| {
+    let reported = claim.figures().and_then(|LimiterFigures { capacity, interval_ms }| {
         let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
         redisson::Params::new(Some(rate), Sharing::default())
     });

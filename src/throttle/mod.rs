@@ -35,7 +35,7 @@ use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
+use crate::store::{self, Claim, Moment, Store, Unavailable};
 
 /// One worker's access to the limits.
 pub(crate) struct Throttle {
@@ -157,7 +157,7 @@ impl Throttle {
         // While Redis is away the process decides. Then no time of Redis is measured.
         let is_asked = match self.store.is_local() {
             true => !open.is_empty(),
-            false => open.iter().any(|it| matches!(it.party, Party::Redis | Party::Limiter)),
+            false => open.iter().any(|claim| claim.is_decided_in_redis()),
         };
         drop(open);
         let took = is_asked.then(|| moment.at.elapsed());
@@ -229,8 +229,8 @@ impl Throttle {
     /// comparison.
     fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
         for limit in limits {
-            let Claim { spec, decision: Some(decision), .. } = &limit.claim else { continue };
-            let Decision { remaining, outcome } = *decision;
+            let Claim { spec, .. } = &limit.claim;
+            let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
             let (burst, _) = capacity(&limit.claim);
             match outcome {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
@@ -247,14 +247,15 @@ impl Throttle {
     /// limit, which is no candidate, costs only a comparison.
     fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
         for (place, tried) in limits.iter().enumerate() {
-            let Claim { spec, key, decision: Some(decision), .. } = &tried.claim else { continue };
+            let Claim { spec, key, .. } = &tried.claim;
+            let Some(decision) = tried.claim.decision() else { continue };
             if tried.mode() == Mode::Enforce || !spec.name.is_of_candidate() {
                 continue;
             }
             // A limit that lets everything pass is not asked, and does not stand in front of its candidate.
             let limit = place.checked_sub(1).and_then(|before| limits.get(before));
             let limit = limit.filter(|it| it.claim.spec.name.as_str() == spec.name.limit());
-            let limit = limit.and_then(|limit| limit.claim.decision);
+            let limit = limit.and_then(|limit| limit.claim.decision());
             let by = RejectedBy {
                 candidate: !decision.outcome.passes(),
                 limit: limit.is_some_and(|it| !it.outcome.passes()),
@@ -274,7 +275,7 @@ fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
 }
 
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
-    match (limit.claim.decision.map(|decision| decision.outcome), limit.mode()) {
+    match (limit.claim.decision().map(|decision| decision.outcome), limit.mode()) {
         (None, _) => DecisionKind::Error,
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
@@ -299,7 +300,7 @@ fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mu
         limit: limit.claim.spec.name.clone(),
         mode: limit.mode(),
         kind: kind(limit),
-        decision: limit.claim.decision,
+        decision: limit.claim.decision(),
     });
     *answers = LimitAnswers { store: took, decisions: decisions.collect() };
 }
@@ -307,15 +308,15 @@ fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mu
 /// What an enforcing limit says to the client, whose request goes, or is refused, at the time of day `goes`.
 /// `None` for other limits, and where the limit did not decide.
 fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
-    let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, decision, figures, .. } =
-        &limit.claim;
-    let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
+    let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
+    let decision = limit.claim.decision().filter(|_| *mode == Mode::Enforce);
+    let Decision { remaining, outcome } = decision?;
     // A leaky bucket with room in its queue refuses a request that would have to be held for too long. The
     // client's next request would not get the room either.
     let is_promise = outcome.passes() || remaining < cost.get();
     let remaining = if is_promise { remaining } else { 0 };
     let (burst, window) = capacity(&limit.claim);
-    let reset = match figures {
+    let reset = match limit.claim.figures() {
         Some(_) => window,
         None => algorithm.reset_seconds(goes),
     };
@@ -326,7 +327,7 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
 /// The size of a claim's bucket, and the whole seconds in which it refills.
 fn capacity(claim: &Claim<'_>) -> (u64, Option<u64>) {
     let algorithm = &claim.ask.algorithm;
-    match claim.figures {
+    match claim.figures() {
         Some(figures) => (figures.capacity, Some(figures.window_seconds())),
         None => (algorithm.capacity(), algorithm.window_seconds()),
     }

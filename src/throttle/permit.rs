@@ -207,7 +207,7 @@ mod tests {
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };
         let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
-        let mut claim = Claim::new(spec, Key::of([None]).into(), ask);
+        let mut claim = Claim::new(&store, spec, Key::of([None]).into(), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held()).0.pop().unwrap()
     }

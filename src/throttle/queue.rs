@@ -201,7 +201,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         let decided = Moment::now(came.present());
         let mut claims: Vec<_> =
-            (0..11).map(|_| Claim::new(spec, Key::of([None]).into(), ask)).collect();
+            (0..11).map(|_| Claim::new(&store, spec, Key::of([None]).into(), ask)).collect();
         for claim in &mut claims {
             store.take(&mut [claim], decided).await.unwrap();
         }

@@ -175,8 +175,8 @@ impl<'p> RehearsedRequest<'p> {
     /// its limit.
     pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
-            let Claim { spec, key, decision, .. } = &limit.claim;
-            Some(RehearsedLimit { spec, key: store::kept(key.shown()), decision: (*decision)? })
+            let (Claim { spec, key, .. }, decision) = (&limit.claim, limit.claim.decision()?);
+            Some(RehearsedLimit { spec, key: store::kept(key.shown()), decision })
         })
     }
 

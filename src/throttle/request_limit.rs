@@ -41,7 +41,7 @@ impl RequestLimit<'_> {
 
     /// Whether the store need not be asked.
     pub(super) fn is_decided(&self) -> bool {
-        self.claim.decision.is_some()
+        self.claim.decision().is_some()
     }
 
     /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
@@ -84,7 +84,7 @@ pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store,
 /// The limits that do not delay a request give their places back at once.
 pub(super) fn leave_places(limits: &mut [RequestLimit<'_>]) {
     for limit in limits {
-        if !limit.claim.decision.is_some_and(|it| matches!(it.outcome, Outcome::Delay(_))) {
+        if !limit.claim.decision().is_some_and(|it| matches!(it.outcome, Outcome::Delay(_))) {
             limit.place = None;
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn leave_places(limits: &mut [RequestLimit<'_>]) {
 /// The index of the enforcing limit that delays the request by `wait`.
 pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
     let slowest = limits.iter().position(|limit| {
-        let outcome = limit.claim.decision.map(|decision| decision.outcome);
+        let outcome = limit.claim.decision().map(|decision| decision.outcome);
         limit.mode() == Mode::Enforce && outcome == Some(Outcome::Delay(wait))
     });
     slowest.unwrap_or_default()

@@ -20,17 +20,14 @@
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use self::table::{KnownAnswer, KnownRefusal, RefusalTable, Turn, is_lasting, may_be_known};
-use super::claim::{Claim, Party};
+use super::bucket::{BucketAsk, RedisAnswer, RedisAsk};
 use super::memory::{Identity, Memory};
-use super::process::ProcessStore;
-use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
@@ -39,12 +36,25 @@ use crate::limit::time::Timestamp;
 #[derive(Default)]
 pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 
-/// What becomes of a request that no known refusal refuses.
+/// One limit of a request that is looked up.
+#[derive(Clone, Copy)]
+pub(super) enum LookedUp<'r> {
+    /// Its bucket is in Redis.
+    InRedis(RedisAsk<'r>),
+    /// This process can say itself what its bucket says.
+    Here,
+    /// Nothing is known of it. It has to be asked.
+    Unknown,
+}
+
+/// What is known of a request.
 pub(super) enum RefusalLookup<'k> {
+    /// It is refused. This is the decision of each limit, in their order. `None` where the bucket is in this process.
+    Refused(PerAsk<Option<Decision>>),
     /// Redis has to be asked, by the `Asker` if others wait for the answer.
-    Asks(Option<Asker<'k>>),
+    Ask(Option<Asker<'k>>),
     /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
-    Waits(OwnedNotified),
+    Wait(OwnedNotified),
 }
 
 /// The request that asks Redis about a bucket whose wait has ended. Others wait until this is dropped.
@@ -55,108 +65,99 @@ pub(super) struct Asker<'k> {
 }
 
 impl KnownRefusals {
-    /// Refuses the request if a refusal is known, and all its other limits in Redis are known too. Limits of scope
-    /// `node` are asked here, and take nothing. `None` if the request is refused. Otherwise the claims stay unchanged.
-    pub(super) fn refuse(
+    /// Looks a request up. It is refused if one of its limits is known to refuse, and all its other limits in Redis are
+    /// known too.
+    pub(super) fn look_up<'r>(
         &self,
-        shared: &ProcessStore,
-        claims: &mut [&mut Claim<'_>],
+        memory: &Memory,
+        limits: impl Iterator<Item = LookedUp<'r>> + Clone,
         now: Timestamp,
-    ) -> Option<RefusalLookup<'_>> {
+    ) -> RefusalLookup<'_> {
         let mut table = self.0.lock();
-        let may_be_known = |claim: &Claim<'_>| is_of_process(claim) || may_be_known(claim);
-        if table.refusals.is_empty() || !claims.iter().all(|claim| may_be_known(claim)) {
-            return Some(RefusalLookup::Asks(None));
+        let may_be_known = |limit| match limit {
+            LookedUp::InRedis(asked) => may_be_known(&asked.ask),
+            LookedUp::Here => true,
+            LookedUp::Unknown => false,
+        };
+        if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
+            return RefusalLookup::Ask(None);
         }
         // This request may ask about several limits for the others, so all are looked up.
-        let known: PerAsk<Option<KnownAnswer>> = claims
-            .iter()
-            .map(|claim| match claim.party {
-                Party::Process => Some(KnownAnswer::Here),
-                _ => table.find(&shared.memory, claim, now),
+        let known: PerAsk<Option<KnownAnswer>> = limits
+            .clone()
+            .map(|limit| match limit {
+                LookedUp::InRedis(asked) => table.find(memory, &asked, now),
+                LookedUp::Here | LookedUp::Unknown => Some(KnownAnswer::Here),
             })
             .collect();
         let known: Option<PerAsk<KnownAnswer>> = known.into_iter().collect();
-        let Some(known) = known else { return Some(RefusalLookup::Asks(None)) };
-        let mut ended =
-            claims.iter().zip(&known).filter(|(_, known)| matches!(known, KnownAnswer::Ended));
+        let Some(known) = known else { return RefusalLookup::Ask(None) };
+        let mut ended = limits.zip(&known).filter(|(_, it)| matches!(it, KnownAnswer::Ended));
+        let refuses = known.iter().any(|known| matches!(known, KnownAnswer::Refusal(_)));
         let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
-        match (ended.next(), known.iter().any(|known| matches!(known, KnownAnswer::Refusal(_)))) {
+        match (ended.next(), refuses) {
             (None, true) => {}
-            // If this process or another limit refuses the request, the token stays in the bucket. The others would
-            // have waited in vain.
-            (Some((claim, _)), false) if rooms + 1 == known.len() => {
-                let bucket = shared.memory.identity(&claim.question());
-                return Some(match table.turn(&bucket, claim, now) {
+            // If this process or another limit refuses the request, the token stays in the bucket. Then the others
+            // would have waited for nothing.
+            (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
+                let bucket = memory.identity(&asked.ask);
+                return match table.turn(&bucket, &asked, now) {
                     Some(Turn::First(wakes)) => {
-                        RefusalLookup::Asks(Some(Asker { known: self, bucket, wakes }))
+                        RefusalLookup::Ask(Some(Asker { known: self, bucket, wakes }))
                     }
-                    Some(Turn::Later(woken)) => RefusalLookup::Waits(woken),
-                    None => RefusalLookup::Asks(None),
-                });
+                    Some(Turn::Later(woken)) => RefusalLookup::Wait(woken),
+                    None => RefusalLookup::Ask(None),
+                };
             }
-            _ => return Some(RefusalLookup::Asks(None)),
+            _ => return RefusalLookup::Ask(None),
         }
-        drop(table);
-        for (claim, known) in claims.iter_mut().zip(known) {
-            let here = || shared.memory.look(&claim.question(), shared.wall.both(now));
-            (claim.decision, claim.party) = match known {
-                KnownAnswer::Refusal(decision) | KnownAnswer::Room(decision) => {
-                    (Some(decision), Party::Nobody)
-                }
-                KnownAnswer::Here | KnownAnswer::Ended => (Some(here()), Party::Process),
-            };
-        }
-        shared.known_refusals.fetch_add(1, Ordering::Relaxed);
-        None
+        let decisions = known.into_iter().map(|known| match known {
+            KnownAnswer::Refusal(decision) | KnownAnswer::Room(decision) => Some(decision),
+            KnownAnswer::Here | KnownAnswer::Ended => None,
+        });
+        RefusalLookup::Refused(decisions.collect())
     }
 
-    /// The bucket is reset. Its known refusals no longer hold.
-    pub(super) fn forget_bucket(&self, bucket: &Identity) {
+    /// The bucket is reset, or Redis did not answer. Its known refusals may no longer hold.
+    pub(super) fn forget(&self, memory: &Memory, ask: &BucketAsk<'_>) {
+        let bucket = memory.identity(ask);
         let mut table = self.0.lock();
-        table.refusals.remove(bucket);
-        table.rooms.remove(bucket);
+        table.refusals.remove(&bucket);
+        table.rooms.remove(&bucket);
     }
 
-    /// Redis did not answer. The known refusals of this bucket may no longer hold.
-    pub(super) fn forget(&self, memory: &Memory, claim: &Claim<'_>) {
-        self.forget_bucket(&memory.identity(&claim.question()));
-    }
-
-    /// Notes what Redis said about these claims. `asked` is a time before the question was sent. `asker` is
-    /// there if other requests wait for the answer.
+    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `asker` is there if
+    /// other requests wait for the answer, and the request passes: otherwise it has taken nothing.
     pub(super) fn note(
         &self,
         memory: &Memory,
-        claims: &[&mut Claim<'_>],
+        answers: &[RedisAnswer<'_>],
         asked: Timestamp,
         asker: Option<&Asker<'_>>,
     ) {
-        let refuses = claims.iter().any(|claim| claim.refuses() && is_lasting(claim));
-        // If another limit refuses, the asker has taken nothing.
-        let asker = asker.filter(|_| !claims.iter().any(|claim| claim.refuses()));
-        for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
-            let Some(Decision { outcome, remaining }) = claim.decision else { continue };
-            // A claim has the connection number 0 until the first connection to its server is made.
-            let Some(1..) = claim.place.connection else { continue };
+        let refuses = answers.iter().any(|it| it.refuses() && is_lasting(&it.asked.ask));
+        for answer in answers {
+            // The connection's number is 0 until the first connection to the server is made.
+            let Some(1..) = answer.asked.place.connection else { continue };
+            let (ask, Decision { outcome, remaining }) = (&answer.asked.ask, answer.decision);
             let mut table = self.0.lock();
-            let is_new_room = refuses && may_be_known(claim);
+            let is_new_room = refuses && may_be_known(ask);
             let is_new =
-                is_new_room || matches!(outcome, Outcome::Reject { .. }) && is_lasting(claim);
+                is_new_room || matches!(outcome, Outcome::Reject { .. }) && is_lasting(ask);
             if !is_new && table.refusals.is_empty() && table.rooms.is_empty() {
                 continue;
             }
-            let bucket = memory.identity(&claim.question());
+            let bucket = memory.identity(ask);
             table.clean(asked);
             if is_new_room || !table.rooms.is_empty() {
-                table.note_room(bucket, claim, refuses, asked);
+                table.note_room(bucket, answer, refuses, asked);
             }
             match outcome {
-                Outcome::Reject { retry_after: Some(after) } if is_lasting(claim) => {
+                Outcome::Reject { retry_after: Some(after) } if is_lasting(ask) => {
                     if !table.has_space(asked) {
                         return;
                     }
-                    table.add(bucket, KnownRefusal::of(claim, after, asked));
+                    table.add(bucket, KnownRefusal::of(answer, after, asked));
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
@@ -165,7 +166,7 @@ impl KnownRefusals {
                         let is_asked = asker.is_some_and(|it| refusal.is_asked_by(&it.wakes));
                         let is_empty = is_asked && refusal.cost.get() > remaining;
                         if is_empty {
-                            refusal.took(claim.ask.cost, remaining, asked);
+                            refusal.took(ask.ask.cost, remaining, asked);
                         }
                         is_empty
                     });
@@ -180,9 +181,4 @@ impl Drop for Asker<'_> {
     fn drop(&mut self) {
         self.known.0.lock().end_turn(&self.bucket, &self.wakes);
     }
-}
-
-/// Whether the process itself decides. False for a candidate: it may take where its limit alone refuses.
-fn is_of_process(claim: &Claim<'_>) -> bool {
-    claim.party == Party::Process && claim.ask.mode != Mode::Candidate
 }

@@ -15,7 +15,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::store::claim::{Claim, Party, RedisPlace};
+use crate::store::bucket::{BucketAsk, RedisAnswer, RedisAsk, RedisPlace};
 use crate::store::memory::{Identity, Memory};
 
 /// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
@@ -91,21 +91,21 @@ pub(super) enum Turn {
 }
 
 impl KnownRefusal {
-    /// Of a claim that was refused. `after` is the wait that Redis named, from the time `asked` on.
-    pub(super) fn of(claim: &Claim<'_>, after: Duration, asked: Timestamp) -> Self {
-        let Ask { algorithm, cost, .. } = claim.ask;
+    /// From an answer that refuses. `after` is the wait that Redis named, from the time `asked` on.
+    pub(super) fn of(answer: &RedisAnswer<'_>, after: Duration, asked: Timestamp) -> Self {
+        let Ask { algorithm, cost, .. } = answer.asked.ask.ask;
         let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
-        let remaining = claim.decision.map_or(0, |decision| decision.remaining);
-        let (place, asked_by) = (claim.place, None);
+        let remaining = answer.decision.remaining;
+        let (place, asked_by) = (answer.asked.place, None);
         Self { algorithm, cost, remaining, ends, until, place, asked_by }
     }
 
-    /// When the bucket has enough for this claim. `None` where this refusal does not tell: the bucket has other
+    /// When the bucket has enough for this request. `None` where this refusal does not tell: the bucket has other
     /// figures, or enough was left, or this is no token bucket and the cost is another one. For another cost the moment
     /// may be a microsecond too late. It is never too early: a client is told of it.
-    fn ends_for(&self, claim: &Claim<'_>) -> Option<Timestamp> {
-        let Ask { algorithm, cost, .. } = claim.ask;
-        let is_of = (self.algorithm, self.place) == (algorithm, claim.place);
+    fn ends_for(&self, asked: &RedisAsk<'_>) -> Option<Timestamp> {
+        let Ask { algorithm, cost, .. } = asked.ask.ask;
+        let is_of = (self.algorithm, self.place) == (algorithm, asked.place);
         if !is_of || cost == self.cost {
             return is_of.then_some(self.ends);
         }
@@ -136,19 +136,19 @@ impl KnownRefusal {
 }
 
 impl RefusalTable {
-    /// What is known of a claim. `None` where Redis has to be asked.
+    /// What is known of a limit. `None` where Redis has to be asked.
     pub(super) fn find(
         &mut self,
         memory: &Memory,
-        claim: &Claim<'_>,
+        asked: &RedisAsk<'_>,
         now: Timestamp,
     ) -> Option<KnownAnswer> {
-        let bucket = memory.identity(&claim.question());
-        let refusals = self.refusals.get_mut(&bucket).filter(|_| is_lasting(claim));
+        let bucket = memory.identity(&asked.ask);
+        let refusals = self.refusals.get_mut(&bucket).filter(|_| is_lasting(&asked.ask));
         let refusal =
-            refusals.and_then(|all| all.iter_mut().find_map(|it| Some((it.ends_for(claim)?, it))));
+            refusals.and_then(|all| all.iter_mut().find_map(|it| Some((it.ends_for(asked)?, it))));
         let Some((ends, refusal)) = refusal else {
-            let room = self.rooms.get_mut(&bucket).filter(|room| room.is_for(claim))?;
+            let room = self.rooms.get_mut(&bucket).filter(|room| room.is_for(asked))?;
             let remaining = room.remaining;
             let is_believed = is_believed(&mut room.until, now);
             return is_believed
@@ -163,21 +163,21 @@ impl RefusalTable {
             .then_some(KnownAnswer::Refusal(Decision { outcome, remaining }))
     }
 
-    /// Notes that the claim's bucket has room for one more request of this cost, or that it has none. A room is new
+    /// Notes that the bucket has room for one more request of this cost, or that it has none. A room is new
     /// only where another limit `refuses` the request.
     pub(super) fn note_room(
         &mut self,
         bucket: Identity,
-        claim: &Claim<'_>,
+        answer: &RedisAnswer<'_>,
         refuses: bool,
         asked: Timestamp,
     ) {
-        let Some(Decision { outcome, remaining }) = claim.decision else { return };
-        let Ask { algorithm, cost, .. } = claim.ask;
+        let Decision { outcome, remaining } = answer.decision;
+        let Ask { algorithm, cost, .. } = answer.asked.ask.ask;
         if outcome != Outcome::Allow || remaining < cost.get() {
             self.rooms.remove(&bucket);
         } else if self.rooms.contains_key(&bucket) || refuses && self.has_space(asked) {
-            let (until, place) = (asked.plus(ASKING), claim.place);
+            let (until, place) = (asked.plus(ASKING), answer.asked.place);
             self.rooms.insert(bucket, KnownRoom { algorithm, remaining, until, place });
         }
     }
@@ -186,10 +186,10 @@ impl RefusalTable {
     pub(super) fn turn(
         &mut self,
         bucket: &Identity,
-        claim: &Claim<'_>,
+        asked: &RedisAsk<'_>,
         now: Timestamp,
     ) -> Option<Turn> {
-        let ended = |it: &&mut KnownRefusal| it.ends_for(claim).is_some_and(|ends| now >= ends);
+        let ended = |it: &&mut KnownRefusal| it.ends_for(asked).is_some_and(|ends| now >= ends);
         let refusal = self.refusals.get_mut(bucket)?.iter_mut().find(ended)?;
         if let Some(wakes) = &refusal.asked_by {
             return Some(Turn::Later(Arc::clone(wakes).notified_owned()));
@@ -247,9 +247,9 @@ impl RefusalTable {
 }
 
 impl KnownRoom {
-    fn is_for(&self, claim: &Claim<'_>) -> bool {
-        let Ask { algorithm, cost, .. } = claim.ask;
-        (self.algorithm, self.place) == (algorithm, claim.place) && cost.get() <= self.remaining
+    fn is_for(&self, asked: &RedisAsk<'_>) -> bool {
+        let Ask { algorithm, cost, .. } = asked.ask.ask;
+        (self.algorithm, self.place) == (algorithm, asked.place) && cost.get() <= self.remaining
     }
 }
 
@@ -263,19 +263,18 @@ fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     is_believed
 }
 
-/// Whether it may be known what Redis would say to the claim. A limit that holds requests would have to say for how
-/// long. A limit in shadow is asked each time, since its decisions are counted.
-pub(super) fn may_be_known(claim: &Claim<'_>) -> bool {
-    claim.party == Party::Redis
-        && claim.ask.mode == Mode::Enforce
-        && claim.ask.max_wait == MaxWait::NONE
-        && claim.spec.wait == MaxWait::NONE
+/// Whether it may be known what Redis would say. A limit that holds requests would have to say for how long. A limit in
+/// shadow is asked each time, since its decisions are counted.
+pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
+    ask.ask.mode == Mode::Enforce
+        && ask.ask.max_wait == MaxWait::NONE
+        && ask.spec.wait == MaxWait::NONE
 }
 
-/// Whether a refusal of this claim lasts until the moment that Redis names. A limit that holds requests or
-/// settles them later may give tokens back before. A slot may come back at any time.
-pub(super) fn is_lasting(claim: &Claim<'_>) -> bool {
-    may_be_known(claim)
-        && !claim.spec.is_settled()
-        && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
+/// Whether a refusal lasts until the moment that Redis names. A limit that holds requests or settles them later may
+/// give tokens back before. A slot may come back at any time.
+pub(super) fn is_lasting(ask: &BucketAsk<'_>) -> bool {
+    may_be_known(ask)
+        && !ask.spec.is_settled()
+        && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
 }

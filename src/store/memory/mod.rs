@@ -33,8 +33,8 @@ pub(crate) use self::over::OverCount;
 use self::resets::Resets;
 use self::shard::{Due, Shard};
 use self::shares::Shares;
-use super::claim::{BucketAsk, BucketReceipt, Claim};
-use crate::limit::algorithm::{Algorithm, State, Want, sliding_log};
+use super::bucket::{BucketAsk, BucketReceipt, ReceiptUse};
+use crate::limit::algorithm::{Algorithm, Receipt, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
@@ -73,7 +73,7 @@ pub(super) struct Memory {
     looked_at: AtomicUsize,
 }
 
-/// Where a claim's bucket is.
+/// Where a bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BucketPlace {
     /// In its shard.
@@ -84,18 +84,19 @@ enum BucketPlace {
     Shared,
 }
 
-/// A claim's bucket, as it is found.
+/// A bucket, as it is found.
 struct FoundBucket {
     id: Identity,
     place: BucketPlace,
     state: Option<State>,
 }
 
-/// Whether receipts of what requests take are needed, because some of it may come back.
+/// What a bucket of this process says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReceiptUse {
-    Needed,
-    Unneeded,
+pub(super) struct LocalAnswer {
+    pub(super) decision: Decision,
+    /// `Some` where the request took, and receipts are needed.
+    pub(super) taken: Option<BucketReceipt>,
 }
 
 impl Memory {
@@ -128,20 +129,21 @@ impl Memory {
         self.shares.set_max_keys(max_keys);
     }
 
-    /// Decides over these claims together: every limit that allows takes, or none does.
+    /// Decides over these asks together: every limit that allows takes, or none does. Returns one answer for each ask,
+    /// and the verdict of the enforcing limits.
     pub(super) fn take(
         &self,
-        claims: &mut [&mut Claim<'_>],
+        asks: &[BucketAsk<'_>],
         noting: ReceiptUse,
         now: Now,
-    ) -> Verdict {
-        // Most requests have one claim, which needs no lists of buckets and locks.
-        if let [claim] = claims
-            && let Some(verdict) = self.take_one(claim, noting, now)
+    ) -> (PerAsk<LocalAnswer>, Verdict) {
+        // Most requests have one limit, which needs no lists of buckets and locks.
+        if let [ask] = asks
+            && let Some((answer, verdict)) = self.take_one(ask, noting, now)
         {
-            return verdict;
+            return (PerAsk::from_iter([answer]), verdict);
         }
-        let ids: PerAsk<Identity> = claims.iter().map(|it| self.identity(&it.question())).collect();
+        let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
         for id in &ids {
@@ -156,62 +158,67 @@ impl Memory {
         }
         let has_shared = buckets.iter().any(|bucket| bucket.place == BucketPlace::Shared);
         let mut shared = has_shared.then(|| self.shared.lock());
-        for (claim, bucket) in claims.iter().zip(&mut buckets) {
+        for (ask, bucket) in asks.iter().zip(&mut buckets) {
             let shard = match (bucket.place, &mut shared) {
                 (BucketPlace::New, _) => continue,
                 (BucketPlace::Shared, Some(shared)) => {
-                    self.full.shared(&claim.spec.name, self.keys());
-                    bucket.id = self.shared_identity(&claim.question());
+                    self.full.shared(&ask.spec.name, self.keys());
+                    bucket.id = self.shared_identity(ask);
                     shared
                 }
                 _ => shards.of(bucket.id),
             };
-            bucket.state = state(shard, bucket.id, &claim.ask, now);
+            bucket.state = state(shard, bucket.id, &ask.ask, now);
         }
         let states: PerAsk<Option<State>> = buckets.iter().map(|bucket| bucket.state).collect();
-        let asks: PerAsk<Ask> = claims.iter().map(|claim| claim.ask).collect();
-        let decided = decide(&asks, &states, now);
-        let said = decided.decisions.into_iter().zip(decided.changes);
-        for ((claim, bucket), (decision, change)) in claims.iter_mut().zip(buckets).zip(said) {
+        let wanted: PerAsk<Ask> = asks.iter().map(|ask| ask.ask).collect();
+        let decided = decide(&wanted, &states, now);
+        let (mut answers, mut changes) = (PerAsk::new(), decided.changes.into_iter());
+        for ((ask, bucket), decision) in wanted.iter().zip(buckets).zip(decided.decisions) {
             let shard = match (bucket.place, &mut shared) {
                 (BucketPlace::Shared, Some(shared)) => shared,
                 _ => shards.of(bucket.id),
             };
-            let is_kept = keep(shard, bucket.id, bucket.state, &claim.ask.algorithm, change, now);
+            let change = changes.next().unwrap_or(Change::None);
+            let is_kept = keep(shard, bucket.id, bucket.state, &ask.algorithm, change, now);
             if bucket.place == BucketPlace::New && !is_kept {
                 self.removed(1);
             }
-            decided_on(claim, decision, change, noting, now);
-            if let Some(taken) = &mut claim.taken {
-                taken.from_shared = bucket.place == BucketPlace::Shared;
-                taken.resets = self.resets.count();
-            }
+            let taken = receipt(ask, change, noting, now).map(|receipt| BucketReceipt {
+                receipt,
+                from_shared: bucket.place == BucketPlace::Shared,
+                resets: self.resets.count(),
+            });
+            answers.push(LocalAnswer { decision, taken });
         }
-        decided.verdict
+        (answers, decided.verdict)
     }
 
-    /// Like [`Memory::take`], for one claim. `None` where its bucket is new and no room can be made for it.
-    fn take_one(&self, claim: &mut Claim<'_>, noting: ReceiptUse, now: Now) -> Option<Verdict> {
-        let id = self.identity(&claim.question());
+    /// Like [`Memory::take`], for one ask. `None` where its bucket is new and no room can be made for it.
+    fn take_one(
+        &self,
+        ask: &BucketAsk<'_>,
+        noting: ReceiptUse,
+        now: Now,
+    ) -> Option<(LocalAnswer, Verdict)> {
+        let id = self.identity(ask);
         let number = shard_number(id, self.shards.len());
         let mut shard = self.shards.get(number)?.lock();
-        let before = state(&mut shard, id, &claim.ask, now);
+        let before = state(&mut shard, id, &ask.ask, now);
         let is_new = before.is_none() && !shard.has(id);
         if is_new && !self.make_room(&mut shard, id, &[id], now) {
             return None;
         }
-        let (decision, change, verdict) = decide_one(&claim.ask, before, now);
-        let is_kept = keep(&mut shard, id, before, &claim.ask.algorithm, change, now);
+        let (decision, change, verdict) = decide_one(&ask.ask, before, now);
+        let is_kept = keep(&mut shard, id, before, &ask.ask.algorithm, change, now);
         let resets = self.resets.count();
         drop(shard);
         if is_new && !is_kept {
             self.removed(1);
         }
-        decided_on(claim, decision, change, noting, now);
-        if let Some(taken) = &mut claim.taken {
-            taken.resets = resets;
-        }
-        Some(verdict)
+        let taken = receipt(&ask.ask, change, noting, now);
+        let taken = taken.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
+        Some((LocalAnswer { decision, taken }, verdict))
     }
 
     /// The decision that one ask alone would get. Nothing is taken.
@@ -271,21 +278,14 @@ impl Memory {
     }
 }
 
-/// Writes a decision into its claim, with the receipt of what was taken.
-fn decided_on(
-    claim: &mut Claim<'_>,
-    decision: Decision,
-    change: Change,
-    noting: ReceiptUse,
-    now: Now,
-) {
-    claim.decision = Some(decision);
-    claim.taken = match (noting, change) {
+/// The receipt of what was taken, where receipts are needed.
+fn receipt(ask: &Ask, change: Change, noting: ReceiptUse, now: Now) -> Option<Receipt> {
+    match (noting, change) {
         (ReceiptUse::Needed, Change::Taken(state, outcome)) => {
-            Some(BucketReceipt::of(claim.ask.receipt(outcome, state, now)))
+            Some(ask.receipt(outcome, state, now))
         }
         _ => None,
-    };
+    }
 }
 
 /// Writes the outcome of a decision into a bucket for which there is room. Returns whether there is something

@@ -12,7 +12,7 @@ use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::limit::time::Now;
 use crate::plan::{KeyDisplay, LoweredLimit};
-use crate::store::BucketKey;
+use crate::store::name::BucketKey;
 
 /// The keys of a lowered limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State,
 use crate::limit::rate::Cost;
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
-use crate::store::BucketAsk;
-use crate::store::claim::BucketReceipt;
+use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.

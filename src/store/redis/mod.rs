@@ -1,5 +1,5 @@
-//! Asks Redis: one script call holds the asks of all requests that come together. `store/order.rs` calls
-//! this file, and decides what happens where Redis does not answer with a decision.
+//! Asks Redis: one script call holds the asks of all requests that come together. `store::order` calls
+//! this folder, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
 //! `call` packs them and reads the answer, and [`crate::redis`] sends the call. In a
@@ -24,15 +24,14 @@ use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{Call, Request, SCRIPT};
+use self::call::{AskReply, Call, Request, SCRIPT};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
-use super::claim::{BucketAsk, BucketReceipt, Claim, Moment, Party, RedisPlace, Source};
-use super::memory::ReceiptUse;
+use super::bucket::{BucketAsk, ReceiptUse, RedisAsk, RedisPlace};
 use super::name::BucketName;
-use super::{ProcessStore, Store};
+use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
@@ -40,13 +39,30 @@ use crate::limit::rate::{Burst, Rate};
 use crate::redis::{CallError, HashSlot, Program, RedisNodes, Router, keep_map};
 
 pub(super) use self::call::Verb;
-use self::redisson::new_id;
+pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
 };
 
 /// A key's value has another type than the limit's bucket.
 const OTHER_TYPE: CallError = CallError::UnusableKey("the key holds a value of another type");
+
+/// A question to one slot about one bucket.
+pub(super) struct SlotAsk<'r> {
+    pub(super) asked: RedisAsk<'r>,
+    /// The name of the slot that is asked for, where this is a concurrency limit.
+    pub(super) holder: Option<u64>,
+}
+
+/// What a slot says about one bucket.
+pub(super) struct SlotReply {
+    /// `None` where the key holds a value of another type. Then no ask of the call took anything.
+    pub(super) decision: Option<Decision>,
+    /// Whether the request took from this bucket.
+    pub(super) took: bool,
+    /// What the bucket noted. `None` where it took nothing, and where no receipts were needed.
+    pub(super) receipt: Option<Receipt>,
+}
 
 /// One worker's access to Redis.
 pub(super) struct Redis {
@@ -93,20 +109,11 @@ impl Redis {
         }
     }
 
-    /// Finds out where the claims' keys are.
-    pub(super) fn find_places(&self, claims: &mut [&mut Claim<'_>]) {
-        let mut last: Option<RedisPlace> = None;
-        for claim in claims {
-            let slot = self.slot(&claim.question());
-            let known = last.filter(|place| place.slot == slot);
-            let find = || RedisPlace {
-                slot,
-                connection: self.router.connection_number(slot),
-                generation: self.shared.running.generation(),
-            };
-            claim.place = known.unwrap_or_else(find);
-            last = Some(claim.place);
-        }
+    /// Where the key of this question is.
+    pub(super) fn place(&self, ask: &BucketAsk<'_>) -> RedisPlace {
+        let slot = self.slot(ask);
+        let connection = self.router.connection_number(slot);
+        RedisPlace { slot, connection, generation: self.shared.running.generation() }
     }
 
     fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
@@ -117,64 +124,58 @@ impl Redis {
         }
     }
 
-    /// Decides over these claims together by Redis's clock, and takes where `verb` says so. If the future
-    /// is dropped early, what was taken goes back. The keys of all claims must share a slot.
-    pub(super) async fn ask_for(
+    /// Names a slot of a concurrency limit before Redis is asked for it. `None` for all other limits.
+    pub(super) fn name_slot(&self, ask: &BucketAsk<'_>) -> Option<u64> {
+        let has_slots = matches!(ask.ask.algorithm, Algorithm::Concurrency(_));
+        has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
+    }
+
+    /// Decides over these asks together by Redis's clock, and takes where `verb` says so. Returns one reply for each. If
+    /// the future is dropped early, tokens that were taken go back. The keys of all asks must share a slot.
+    pub(super) async fn ask(
         &self,
-        claims: &mut [&mut Claim<'_>],
+        asks: &[SlotAsk<'_>],
         verb: Verb,
         noting: ReceiptUse,
-        store: &Arc<Store>,
-        moment: Moment,
-    ) -> Result<(), CallError> {
-        let holds = |claim: &Claim<'_>| matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
-        for claim in claims.iter_mut().filter(|claim| verb == Verb::Take && holds(claim)) {
-            let slot = self.leases.name(&claim.ask, self.name(&claim.question()));
-            claim.hold_from(Source::Slot(slot), store, moment);
-        }
-        let slot = claims.first().map(|claim| claim.place.slot).unwrap_or_default();
-        let request = Request { asks: claims.len(), receipts: noting == ReceiptUse::Needed };
+    ) -> Result<PerAsk<SlotReply>, CallError> {
+        let slot = asks.first().map(|it| it.asked.place.slot).unwrap_or_default();
+        let request = Request { asks: asks.len(), receipts: noting == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(slot, request, self.router.deadline(), |call| {
-            for claim in claims.iter() {
-                let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
-                let holder = claim.slot().map(|slot| self.leases.holder(slot));
-                call.ask_for(holder, verb, &claim.ask, name);
+            for SlotAsk { asked, holder } in asks {
+                let holder = holder.map(|slot| self.leases.holder(slot));
+                let name = |name: &mut Vec<u8>| self.write_name(&asked.ask, name);
+                call.ask_for(holder, verb, &asked.ask.ask, name);
             }
         });
         let answer = match verb {
-            Verb::Take => PendingAsk::new(self, claims, awaited).answer().await,
+            Verb::Take => PendingAsk::new(self, asks, awaited).answer().await,
             _ => awaited.answer().await,
         };
-        if let (Err(error), [claim]) = (&answer, &*claims)
+        if let (Err(error), [one]) = (&answer, asks)
             && error.is_no_right_in_script()
         {
-            self.shared.warnings.refused(claim.spec, error);
+            self.shared.warnings.refused(one.asked.ask.spec, error);
         }
         let reply = answer?;
         let took = match verb {
-            Verb::Take => takers(claims.iter().map(|claim| &claim.ask), &reply),
-            _ => PerAsk::from_elem(false, claims.len()),
+            Verb::Take => takers(asks.iter().map(|it| &it.asked.ask.ask), &reply),
+            _ => PerAsk::from_elem(false, asks.len()),
         };
-        for (claim, (one, took)) in claims.iter_mut().zip(reply.into_iter().zip(took)) {
-            if one.decision.is_none() {
-                self.tell_other_type(&claim.question());
-                self.router.count_error(claim.place.slot, &OTHER_TYPE);
-                claim.party = Party::WrongType;
-            }
-            claim.decision = one.decision;
-            match (claim.slot(), one.receipt) {
-                (Some(slot), _) if took => self.leases.renew(slot),
-                (Some(slot), _) => {
-                    self.leases.forget(slot);
-                    claim.hold_nothing();
-                }
-                (None, Some(receipt)) if took => {
-                    claim.taken = Some(BucketReceipt::of(receipt));
-                }
-                (None, _) => {}
-            }
+        let replies = asks.iter().zip(reply.into_iter().zip(took));
+        Ok(replies.map(|(ask, (one, took))| self.read(ask, one, took)).collect())
+    }
+
+    fn read(&self, ask: &SlotAsk<'_>, reply: AskReply, took: bool) -> SlotReply {
+        if reply.decision.is_none() {
+            self.tell_other_type(&ask.asked.ask);
+            self.router.count_error(ask.asked.place.slot, &OTHER_TYPE);
         }
-        Ok(())
+        match ask.holder {
+            Some(slot) if took => self.leases.renew(slot),
+            Some(slot) => self.leases.forget(slot),
+            None => {}
+        }
+        SlotReply { decision: reply.decision, took, receipt: reply.receipt.filter(|_| took) }
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.

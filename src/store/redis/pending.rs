@@ -6,27 +6,28 @@ use tokio::runtime::Handle;
 
 use super::call::{AskReply, Reply, Verb};
 use super::queue::Awaited;
-use super::{Claim, PerAsk, Redis};
+use super::{PerAsk, Redis, SlotAsk};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
 use crate::redis::CallError;
+use crate::store::bucket::RedisAsk;
 
 /// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
 /// a task waits for the answer and gives back what was taken.
-pub(super) struct PendingAsk<'q, 'c, 'p> {
+pub(super) struct PendingAsk<'q, 'r> {
     redis: &'q Redis,
-    claims: &'q [&'c mut Claim<'p>],
+    asks: &'q [SlotAsk<'r>],
     /// `None` once it has been answered.
     awaited: Option<Awaited>,
 }
 
-impl<'q, 'c, 'p> PendingAsk<'q, 'c, 'p> {
-    /// `awaited` is the reply to a request whose asks are these claims, in their order.
-    pub(super) fn new(redis: &'q Redis, claims: &'q [&'c mut Claim<'p>], awaited: Awaited) -> Self {
-        Self { redis, claims, awaited: Some(awaited) }
+impl<'q, 'r> PendingAsk<'q, 'r> {
+    /// `awaited` is the reply to a request of these asks, in their order.
+    pub(super) fn new(redis: &'q Redis, asks: &'q [SlotAsk<'r>], awaited: Awaited) -> Self {
+        Self { redis, asks, awaited: Some(awaited) }
     }
 
     /// Waits for the reply.
@@ -38,21 +39,20 @@ impl<'q, 'c, 'p> PendingAsk<'q, 'c, 'p> {
     }
 }
 
-impl Drop for PendingAsk<'_, '_, '_> {
+impl Drop for PendingAsk<'_, '_> {
     fn drop(&mut self) {
         // Without a runtime the worker has ended, and with it its connection.
         let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
             return;
         };
         let buckets: Vec<(Ask, Vec<u8>)> = self
-            .claims
+            .asks
             .iter()
-            .map(|claim| {
-                let ask = Ask { max_wait: claim.spec.wait, ..claim.ask };
-                (ask, self.redis.name(&claim.question()))
+            .map(|SlotAsk { asked: RedisAsk { ask, .. }, .. }| {
+                (Ask { max_wait: ask.spec.wait, ..ask.ask }, self.redis.name(ask))
             })
             .collect();
-        let slot = self.claims.first().map(|claim| claim.place.slot).unwrap_or_default();
+        let slot = self.asks.first().map(|it| it.asked.place.slot).unwrap_or_default();
         let (teller, router) = (self.redis.queue.teller(), Arc::clone(&self.redis.router));
         // `Store::settled` waits for this task, too.
         let counted = teller.about_to();
@@ -63,7 +63,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             for ((ask, name), one) in
                 buckets.iter().zip(reply).zip(took).filter_map(|(it, took)| took.then_some(it))
             {
-                // The grant of the claim gives a slot back.
+                // The grant that was made before the question gives a slot back.
                 if matches!(ask.algorithm, Algorithm::Concurrency(_)) {
                     continue;
                 }

@@ -18,7 +18,8 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claim::{Claim, Party, RedisPlace};
+use super::bucket::{BucketAsk, RedisAsk, RedisPlace};
+use super::name::BucketKey;
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::Params;
@@ -85,7 +86,7 @@ struct Tally {
 struct Limit {
     spec: Arc<LimitSpec>,
     ask: Ask,
-    keys: Vec<Key>,
+    keys: Vec<BucketKey>,
 }
 
 impl Limit {
@@ -95,16 +96,14 @@ impl Limit {
         let (rate, burst) = (setting.rate.parse().unwrap(), Burst::new(setting.burst).unwrap());
         let algorithm = Algorithm::TokenBucket(Params { rate, burst });
         let ask = Ask::for_one(algorithm);
-        let keys = (0..setting.keys).map(|key| Key::of([Some(key.to_string().as_bytes())]));
+        let keys = (0..setting.keys).map(|key| Key::of([Some(key.to_string().as_bytes())]).into());
         Self { spec: Arc::new(spec), ask, keys: keys.collect() }
     }
 
-    /// A request's claim, for Redis to decide on.
-    fn claim(&self, key: usize) -> Claim<'_> {
-        let mut claim = Claim::new(&self.spec, self.keys[key].clone().into(), self.ask);
-        claim.party = Party::Redis;
-        claim.place = RedisPlace { connection: Some(1), ..RedisPlace::default() };
-        claim
+    /// The question of a request to Redis.
+    fn question(&self, key: usize) -> RedisAsk<'_> {
+        let ask = BucketAsk { spec: &self.spec, key: &self.keys[key], ask: self.ask };
+        RedisAsk { ask, place: RedisPlace { connection: Some(1), ..RedisPlace::default() } }
     }
 }
 

@@ -7,8 +7,9 @@ use super::{Limit, Strategy};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::plan::StoreSpec;
-use crate::store::ProcessStore;
-use crate::store::known::KnownRefusals;
+use crate::store::bucket::RedisAnswer;
+use crate::store::known::{KnownRefusals, LookedUp, RefusalLookup};
+use crate::store::process::ProcessStore;
 
 pub(super) struct SimulatedNode {
     mode: Strategy,
@@ -25,30 +26,30 @@ impl SimulatedNode {
     /// Refuses a request if the refusal is known, and says when the client may come again. Otherwise the server is
     /// to be asked.
     pub(super) fn refuse(&self, limit: &Limit, key: usize, now: Timestamp) -> Option<Duration> {
-        let mut claim = limit.claim(key);
-        // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
-        if self.mode == Strategy::Exact
-            || self.known.refuse(&self.shared, &mut [&mut claim], now).is_some()
-        {
+        if self.mode == Strategy::Exact {
             return None;
         }
-        match claim.decision.map(|decision| decision.outcome) {
-            Some(Outcome::Reject { retry_after: Some(retry_after) }) => Some(retry_after),
-            said => panic!("a known refusal is {said:?}"),
+        let limits = [LookedUp::InRedis(limit.question(key))].into_iter();
+        match self.known.look_up(&self.shared.memory, limits, now) {
+            RefusalLookup::Refused(decisions) => match decisions[0].map(|it| it.outcome) {
+                Some(Outcome::Reject { retry_after }) => retry_after,
+                said => panic!("a known refusal is {said:?}"),
+            },
+            // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
+            RefusalLookup::Ask(_) | RefusalLookup::Wait(_) => None,
         }
     }
 
     /// The server's answer to a request that was sent at `asked`.
     pub(super) fn hear(&self, limit: &Limit, key: usize, decision: Decision, asked: Timestamp) {
-        let mut claim = limit.claim(key);
-        claim.decision = Some(decision);
         if self.mode == Strategy::Known {
-            self.known.note(&self.shared.memory, &[&mut claim], asked, None);
+            let answer = RedisAnswer { asked: limit.question(key), decision };
+            self.known.note(&self.shared.memory, &[answer], asked, None);
         }
     }
 
     /// The server did not answer in time.
     pub(super) fn hear_nothing(&self, limit: &Limit, key: usize) {
-        self.known.forget(&self.shared.memory, &limit.claim(key));
+        self.known.forget(&self.shared.memory, &limit.question(key).ask);
     }
 }

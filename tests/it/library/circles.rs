@@ -123,8 +123,8 @@ fn definer(
     }
 }
 
-/// The arrows that are part of a circle, for each folder that has one.
-fn circles(house: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Arrow>> {
+/// Each import: the module that has it, and the module that defines what is imported.
+fn imports(house: &BTreeMap<Module, String>) -> Vec<(&Module, Module)> {
     let mut named = Vec::new();
     let mut exports = HashMap::new();
     for (module, code) in house {
@@ -135,9 +135,13 @@ fn circles(house: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Arrow>
             named.push((module, path));
         }
     }
+    named.into_iter().map(|(from, path)| (from, definer(&path, house, &exports, 8))).collect()
+}
+
+/// The arrows that are part of a circle, for each folder that has one.
+fn circles(house: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Arrow>> {
     let mut arrows = BTreeMap::<Module, BTreeSet<Arrow>>::new();
-    for (from, path) in named {
-        let to = definer(&path, house, &exports, 8);
+    for (from, to) in imports(house) {
         let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
         if let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) {
             let folder = arrows.entry(from[..shared].to_vec()).or_default();
@@ -168,6 +172,18 @@ fn files_of_a_folder_make_no_circle() {
     assert!(files.len() > 200, "the sources are not where this test looks");
     let circles = circles(&files);
     assert!(circles.is_empty(), "{circles:#?}");
+}
+
+/// `store/mod.rs` only joins what stands beside it. Otherwise its files would import each other by way of it.
+#[test]
+fn nothing_in_the_store_imports_what_its_front_defines() {
+    let mut files = BTreeMap::new();
+    house(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &Vec::new(), &mut files);
+    let store = vec!["store".to_owned()];
+    let is_up = |(from, to): &(&Module, Module)| from.starts_with(&store) && *to == store;
+    let up: Vec<_> = imports(&files).into_iter().filter(is_up).collect();
+    let up: Vec<_> = up.iter().filter(|(from, _)| **from != store).collect();
+    assert!(up.is_empty(), "{up:?}");
 }
 
 #[test]

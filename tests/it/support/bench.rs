@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
-use tidegate::store::{self, BucketAsk, Claim, Moment, Party, ProcessStore, Store, Unavailable};
+use tidegate::store::{self, BucketAsk, Claim, Moment, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
@@ -61,15 +61,15 @@ pub(crate) async fn decide(
 ) -> Result<Answer, Unavailable> {
     // A claim borrows its limit from the plan, which outlives it. Here a limit lives as long as the process.
     let spec = |ask: &BucketAsk<'_>| &*Box::leak(Box::new(Arc::new(ask.spec.clone())));
-    let claim = |ask: &BucketAsk<'_>| Claim::new(spec(ask), ask.key.clone(), ask.ask);
+    let claim = |ask: &BucketAsk<'_>| Claim::new(store, spec(ask), ask.key.clone(), ask.ask);
     let mut claims: Vec<_> = asks.iter().map(claim).collect();
     let mut all: Vec<_> = claims.iter_mut().collect();
     store.take(&mut all, Moment::now(now)).await?;
-    let decisions = claims.iter().map(|claim| claim.decision).collect();
+    let decisions = claims.iter().map(Claim::decision).collect();
     let receipts = claims.iter().map(Claim::receipt).collect();
     for claim in &mut claims {
         let is_slot = matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
-        if !is_slot && claim.party != Party::Limiter {
+        if !is_slot && claim.figures().is_none() {
             claim.take_held().into_iter().for_each(|grant| grant.keep());
         }
     }

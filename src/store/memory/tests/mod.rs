@@ -13,7 +13,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::fixed_window::{self, windows::Windows};
 use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::algorithm::{Difference, Settlement, concurrency, sliding_window};
-use crate::limit::decision::{Outcome, Verdict};
+use crate::limit::decision::Outcome;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
@@ -62,14 +62,10 @@ struct Decided {
 
 impl Memory {
     fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
-        let specs: Vec<_> = asks.iter().map(|ask| Arc::new(ask.spec.clone())).collect();
-        let claims = specs.iter().zip(asks);
-        let mut claims: Vec<_> =
-            claims.map(|(spec, ask)| Claim::new(spec, ask.key.clone(), ask.ask)).collect();
-        let mut all: Vec<_> = claims.iter_mut().collect();
-        let verdict = self.take(&mut all, ReceiptUse::Needed, now);
-        let decisions = claims.iter().map(|claim| claim.decision.unwrap()).collect();
-        let taken = claims.iter().map(|claim| claim.taken).collect();
+        let asks: Vec<_> = asks.iter().map(|ask| **ask).collect();
+        let (answers, verdict) = self.take(&asks, ReceiptUse::Needed, now);
+        let decisions = answers.iter().map(|answer| answer.decision).collect();
+        let taken = answers.iter().map(|answer| answer.taken).collect();
         Decided { decisions, taken, verdict }
     }
 }

@@ -1,6 +1,6 @@
 //! Asks a Redisson limiter: one script call for each limiter, over keys and bytes as Redisson writes them.
 //!
-//! `store/order.rs` calls [`Redis::ask_limiter_for`]. The other side is `redisson.lua`, whose head
+//! `store::order` calls [`Redis::ask_limiter`]. The other side is `redisson.lua`, whose head
 //! describes the data in Redis. `command` is for operators, and `names` builds the keys.
 
 mod command;
@@ -17,13 +17,13 @@ pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
 pub(crate) use self::names::{limiter_keys, limiter_name};
 use super::call::Verb;
 use super::queue::Lost;
-use super::{BucketAsk, Claim, Moment, OTHER_TYPE, Party, Redis, Store};
+use super::{OTHER_TYPE, Redis};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::waiting::MaxWait;
 use crate::redis::CallError;
-use crate::store::claim::{LimiterFigures, Source};
+use crate::store::bucket::{BucketAsk, LimiterFigures};
 use crate::store::warnings::shown;
 
 pub(super) static SCRIPT: LazyLock<Script> =
@@ -36,63 +36,23 @@ const AHEAD: Duration = Duration::from_millis(100);
 const MOST: u32 = u32::MAX;
 
 impl Redis {
-    /// Asks the limiter of a claim, and writes the decision into the claim.
-    pub(in crate::store) async fn ask_limiter_for(
-        &self,
-        claim: &mut Claim<'_>,
-        verb: Verb,
-        store: &Arc<Store>,
-        moment: Moment,
-        deadline: Instant,
-    ) -> Result<(), CallError> {
-        let id = new_id();
-        if verb == Verb::Take {
-            claim.hold_from(Source::Limiter(id), store, moment);
-        }
-        match self.ask_limiter(&claim.question(), verb, &id, deadline).await {
-            Ok((decision, figures)) => {
-                if !decision.outcome.passes() {
-                    claim.hold_nothing();
-                }
-                claim.decision = Some(decision);
-                claim.figures = Some(LimiterFigures {
-                    capacity: figures.config.rate,
-                    interval_ms: figures.config.interval_ms,
-                });
-                Ok(())
-            }
-            Err(error) if error.is_of_one_key() => {
-                claim.party = Party::WrongType;
-                if let CallError::Redis(_) = error {
-                    self.shared.warnings.refused(claim.spec, &error);
-                    // The script may have taken permits before it failed. They go back.
-                    claim.reset();
-                } else {
-                    claim.hold_nothing();
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if let CallError::Away | CallError::NotConnected = error {
-                    // The call was never sent.
-                    claim.hold_nothing();
-                }
-                Err(error)
-            }
-        }
-    }
-
     /// Asks a limiter for the ask's cost. `id` names the permits that are taken.
-    pub(super) async fn ask_limiter(
+    pub(in crate::store) async fn ask_limiter(
         &self,
         ask: &BucketAsk<'_>,
         verb: Verb,
         id: &[u8; 16],
         deadline: Instant,
-    ) -> Result<(Decision, LimiterHash), CallError> {
+    ) -> Result<(Decision, LimiterFigures), CallError> {
         let (wanted, permits) = wanted(ask, verb);
         let call = self.command(ask, wanted, permits, id, ask.ask.max_wait);
-        let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
+        let reply = self.router.call(self.slot(ask), &call, read, deadline).await;
+        if let Err(error) = &reply
+            && error.is_of_one_key()
+        {
+            self.shared.warnings.refused(ask.spec, error);
+        }
+        let reply = reply?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
             Err(Unusable::Unset) => self.shared.warnings.unset(ask.spec),
@@ -101,7 +61,9 @@ impl Redis {
                 self.shared.warnings.other_type(ask.spec, || shown(ask.spec));
             }
         }
-        reply.map_err(CallError::from)
+        let (decision, LimiterHash { config, .. }) = reply?;
+        let (capacity, interval_ms) = (config.rate, config.interval_ms);
+        Ok((decision, LimiterFigures { capacity, interval_ms }))
     }
 
     /// Gives back the permits of this id. If the call fails, they come back when the interval is over.
@@ -218,7 +180,7 @@ fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     }
 }
 
-pub(super) fn new_id() -> [u8; 16] {
+pub(in crate::store) fn new_id() -> [u8; 16] {
     fastrand::u128(..).to_be_bytes()
 }
 

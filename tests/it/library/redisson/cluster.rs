@@ -3,9 +3,9 @@
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decision::Verdict;
 use tidegate::plan::OnStoreError;
-use tidegate::store::Party;
+use tidegate::store::Decider;
 
-use super::{ask, ask_with, limiter, now, parties, store_at};
+use super::{ask, ask_with, deciders, limiter, now, store_at};
 use crate::support::bench::decide;
 use crate::support::cluster::Cluster;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
@@ -40,7 +40,7 @@ async fn a_name_with_odd_braces_breaks_no_call_but_its_own() {
         for _ in 0..3 {
             let asks = [ask(&spec, &none, 1), bucket_ask(&bucket, &key, 10)];
             let answer = decide(&store, &asks, now()).await.unwrap();
-            assert_eq!(parties(&answer), [Party::Nobody, Party::Redis], "{name}");
+            assert_eq!(deciders(&answer), [None, Some(Decider::Redis)], "{name}");
         }
     }
     let left = store.peek(&bucket_ask(&bucket, &key, 10), now()).await.unwrap();

@@ -21,7 +21,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use tidegate::store::{
-    BucketAsk, BucketKey, LimiterFigures, Party, ProcessStore, Store, Unavailable,
+    BucketAsk, BucketKey, Claim, Decider, LimiterFigures, ProcessStore, Store, Unavailable,
 };
 
 use crate::support::bench::{Answer, decide};
@@ -96,8 +96,9 @@ fn now() -> Timestamp {
     Timestamp::from_micros(5_000_000_000).unwrap()
 }
 
-fn parties(answer: &Answer) -> Vec<Party> {
-    answer.claims.iter().map(|claim| claim.party).collect()
+/// Who has decided on each claim. `None` where nobody has.
+fn deciders(answer: &Answer) -> Vec<Option<Decider>> {
+    answer.claims.iter().map(Claim::decider).collect()
 }
 
 /// A limit that shares the limiter of this name, and rejects where it has no figures.
@@ -198,7 +199,7 @@ async fn the_wait_is_true_for_more_than_one_permit() {
     assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
     let answer = bench.decide(&[ask(&limiter("orders"), &no_key(), 1)]).await;
     let figures = LimiterFigures { capacity: 10, interval_ms: 3_600_000 };
-    assert_eq!(answer.claims[0].figures, Some(figures));
+    assert_eq!(answer.claims[0].figures(), Some(figures));
 }
 
 #[tokio::test]

@@ -10,10 +10,10 @@ use tidegate::limit::name::Name;
 use tidegate::limit::rate::Rate;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{Party, ProcessStore, Store, Unavailable};
+use tidegate::store::{Decider, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
-use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, parties, permits, store_at};
+use super::{Bench, HOUR_MS, ask, ask_with, deciders, limiter, now, permits, store_at};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
@@ -177,7 +177,7 @@ async fn redis_decides_beside_what_cannot_decide() {
     let (none, key) = (no_key(), key("x"));
     let asks = [ask(&unset, &none, 1), bucket_ask(&odd, &key, 10), bucket_ask(&good, &key, 10)];
     let answer = bench.decide(&asks).await;
-    assert_eq!(parties(&answer), [Party::Nobody, Party::Process, Party::Redis]);
+    assert_eq!(deciders(&answer), [None, Some(Decider::Process), Some(Decider::Redis)]);
 }
 
 #[tokio::test]
@@ -186,8 +186,8 @@ async fn a_request_never_meets_permits_of_its_own() {
     unset.on_store_error = OnStoreError::Allow;
     let (none, key) = (no_key(), key("x"));
     for (name, other, by) in [
-        ("a bucket of another type", bucket_ask(&bucket, &key, 1), Party::Process),
-        ("a limiter without figures", ask(&unset, &none, 1), Party::Nobody),
+        ("a bucket of another type", bucket_ask(&bucket, &key, 1), Some(Decider::Process)),
+        ("a limiter without figures", ask(&unset, &none, 1), None),
     ] {
         for max_wait in [MaxWait::NONE, MaxWait::of(Duration::from_secs(32_400))] {
             let bench = Bench::start();
@@ -196,7 +196,10 @@ async fn a_request_never_meets_permits_of_its_own() {
             let mut first = ask(&orders, &none, 1);
             first.ask.max_wait = max_wait;
             let answer = bench.decide(&[first, other]).await;
-            assert_eq!(parties(&answer), [Party::Limiter, by], "{name}");
+            let [Some(Decider::Limiter(_)), other] = deciders(&answer)[..] else {
+                panic!("{name}")
+            };
+            assert_eq!(other, by, "{name}");
             assert_eq!(answer.verdict, Verdict::PASS, "{name}, {max_wait:?}");
             bench.store.settled().await;
             let entries = bench.entries("orders").len();

@@ -1,0 +1,91 @@
+//! A question about one bucket, where its key is in Redis, and what the bucket noted when a request took from it.
+
+use super::name::BucketKey;
+use crate::limit::Mode;
+use crate::limit::algorithm::Receipt;
+use crate::limit::decide::Ask;
+use crate::limit::decision::Decision;
+use crate::plan::LimitSpec;
+use crate::redis::HashSlot;
+
+/// A question about one bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketAsk<'r> {
+    /// The limit that the bucket belongs to.
+    pub spec: &'r LimitSpec,
+    /// The request's key.
+    pub key: &'r BucketKey,
+    /// The figures that apply to this key, what the request takes, and whether a refusal counts.
+    pub ask: Ask,
+}
+
+/// Where a key is in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RedisPlace {
+    pub(super) slot: HashSlot,
+    /// The number of this worker's connection to the server. `None` where the server is away.
+    pub(super) connection: Option<u64>,
+    /// The generation of overrides and of buckets that were reset.
+    pub(super) generation: u64,
+}
+
+/// A question about a bucket in Redis.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedisAsk<'r> {
+    pub(super) ask: BucketAsk<'r>,
+    pub(super) place: RedisPlace,
+}
+
+/// What Redis has said about a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedisAnswer<'r> {
+    pub(super) asked: RedisAsk<'r>,
+    pub(super) decision: Decision,
+}
+
+impl RedisAnswer<'_> {
+    /// Whether an enforcing limit refuses.
+    pub(super) fn refuses(&self) -> bool {
+        self.asked.ask.ask.mode == Mode::Enforce && !self.decision.outcome.passes()
+    }
+}
+
+/// The figures of a Redisson limiter, which only Redis knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimiterFigures {
+    /// The most tokens that a request can ever take.
+    pub capacity: u64,
+    /// The limiter's interval in milliseconds.
+    pub interval_ms: u64,
+}
+
+impl LimiterFigures {
+    /// The limiter's interval in whole seconds, rounded up.
+    pub(crate) fn window_seconds(self) -> u64 {
+        self.interval_ms.div_ceil(1_000)
+    }
+}
+
+/// What a bucket noted when a request took from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BucketReceipt {
+    pub(super) receipt: Receipt,
+    /// The tokens came from the shared bucket, which several keys use while the table is full.
+    pub(super) from_shared: bool,
+    /// The number of resets in this process before the request took.
+    pub(super) resets: u64,
+}
+
+impl BucketReceipt {
+    /// From a key's own bucket. The bucket counts as never reset since.
+    pub(super) fn of(receipt: Receipt) -> Self {
+        Self { receipt, from_shared: false, resets: u64::MAX }
+    }
+}
+
+/// Whether receipts of what requests take are needed, because some of it may come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReceiptUse {
+    Needed,
+    Unneeded,
+}

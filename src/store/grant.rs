@@ -1,0 +1,175 @@
+//! What a limit gave for a request. A [`Grant`] has three ends: it is kept, it is settled by what the request used, or
+//! it is dropped and goes back.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::access::Store;
+use super::bucket::{BucketAsk, BucketReceipt};
+use super::name::BucketKey;
+use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use crate::limit::decide::Ask;
+use crate::limit::time::Timestamp;
+use crate::plan::response::UsedSource;
+use crate::plan::{CostSpec, LimitSpec};
+
+/// A time, and the [`Instant`] at which it was read. The two give the present time without another clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The time, by the process's steady clock.
+    pub time: Timestamp,
+    /// When `time` was read.
+    pub at: Instant,
+}
+
+impl Moment {
+    /// The present moment. `time` is the present time by the steady clock.
+    pub fn now(time: Timestamp) -> Self {
+        Self { time, at: Instant::now() }
+    }
+
+    /// The present time: `time` and what has passed since.
+    pub(crate) fn present(&self) -> Timestamp {
+        self.time_at(Instant::now())
+    }
+
+    /// The time at `now`, which is not before [`Moment::at`].
+    pub(super) fn time_at(&self, now: Instant) -> Timestamp {
+        self.time.plus(now.duration_since(self.at))
+    }
+}
+
+/// What one limit gave a request: tokens, a slot, or permits of a Redisson limiter. Dropped, it goes back.
+pub struct Grant {
+    pub(super) store: Arc<Store>,
+    pub(super) spec: Arc<LimitSpec>,
+    pub(super) key: BucketKey,
+    pub(super) ask: Ask,
+    pub(super) moment: Moment,
+    pub(super) source: Source,
+}
+
+/// Where a grant came from, and goes back to.
+pub(super) enum Source {
+    /// A bucket of this process.
+    Process(BucketReceipt),
+    /// A bucket in Redis.
+    Redis(Receipt),
+    /// The slot in Redis that this worker knows by this number.
+    Slot(u64),
+    /// A Redisson limiter, which knows the permits by this id.
+    Limiter([u8; 16]),
+    /// Nowhere: the grant has ended.
+    Ended,
+}
+
+impl Grant {
+    /// The limit that gave the grant.
+    pub(crate) fn spec(&self) -> &LimitSpec {
+        &self.spec
+    }
+
+    /// What was asked, with the limit's own longest wait.
+    pub(crate) fn ask(&self) -> &Ask {
+        &self.ask
+    }
+
+    /// Whether the grant is a slot of a concurrency limit.
+    pub(crate) fn is_slot(&self) -> bool {
+        matches!(self.ask.algorithm, Algorithm::Concurrency(_))
+    }
+
+    /// Whether the bytes of the response's body are what is counted.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        match &self.spec.cost {
+            CostSpec::Response { source, .. } => **source == UsedSource::Bytes,
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => false,
+        }
+    }
+
+    /// Ends the grant: the request has used exactly what it took. A slot is free again.
+    pub fn keep(mut self) {
+        if !self.is_slot() {
+            self.end();
+        }
+    }
+
+    /// Ends a grant that was held before Redis was asked for it: Redis has given nothing.
+    pub(super) fn was_not_given(mut self) {
+        self.end();
+    }
+
+    /// What the bucket noted when the request took. `None` for a slot and for permits.
+    pub(super) fn receipt(&self) -> Option<Receipt> {
+        match self.source {
+            Source::Process(BucketReceipt { receipt, .. }) | Source::Redis(receipt) => {
+                Some(receipt)
+            }
+            Source::Slot(_) | Source::Limiter(_) | Source::Ended => None,
+        }
+    }
+
+    /// The slot in Redis, where the grant is one.
+    pub(super) fn slot(&self) -> Option<u64> {
+        match self.source {
+            Source::Slot(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// The present time.
+    pub(crate) fn present(&self) -> Timestamp {
+        self.moment.present()
+    }
+
+    /// Ends the grant at the time `now`: the request has used this much more or less than it took.
+    pub(crate) fn settle_at(mut self, used: Difference, now: Timestamp) {
+        let source = self.end();
+        self.settle_with(source, used, now);
+    }
+
+    fn end(&mut self) -> Source {
+        mem::replace(&mut self.source, Source::Ended)
+    }
+
+    fn question(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
+    }
+
+    fn settle_with(&self, source: Source, used: Difference, now: Timestamp) {
+        let ask = self.question();
+        match source {
+            Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
+            Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
+            Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
+            Source::Slot(slot) => {
+                self.store.redis.iter().for_each(|redis| redis.leases.give_back(slot));
+            }
+            Source::Ended => {}
+        }
+    }
+
+    fn go_back(&mut self) {
+        match (self.end(), &self.store.redis) {
+            (Source::Limiter(id), Some(redis)) => redis.return_permits(&self.question(), id),
+            (source, _) => {
+                self.settle_with(source, Difference::Less(self.ask.cost.get()), self.present());
+            }
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.go_back();
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Grant").field(&self.spec.name).finish()
+    }
+}
