@@ -58,7 +58,8 @@
 -- `lists.lua`.
 --
 -- Redis interprets the script once for each call. Therefore the code uses loops rather than functions, few
--- tables, and few reads from them.
+-- tables, and few reads from them. A function for each step would cost a fifth of a check. So the steps are pieces of
+-- text in the folder `shell`, and each stands in place of the line that names it.
 
 local WRONG_TYPE = -2
 
@@ -120,7 +121,6 @@ while place < ends do
     receipts = receipts or {}
     count, noted = -count, receipts
   end
-  local noted_before = noted and #noted
   local pass = true
   -- The only enforcing ask that refused so far; 0 where there are several, or a key is of another type.
   local refused
@@ -128,52 +128,11 @@ while place < ends do
   local tried, tried_expiry
   for n = 1, count do
     local bucket, ask = plan[place + 1], terms[plan[place + 2]]
-    local state, cost, way = states[bucket], ask[2], ask[3]
-    local wait, remaining, moved, taken, expiry, receipt = 0, 0
+    local way, wait, remaining, taken, expiry, receipt = ask[3], 0, 0
     place = place + 2
-    local list = lists and lists[ask[1]]
-    if list then
-      if state or state == nil and kinds[bucket] ~= 'zset' then
-        wait = WRONG_TYPE
-      elseif way == 'settle' then
-        wait = list.settle(keys[bucket], ask, now)
-      else
-        wait, remaining, taken = list.ask(keys[bucket], ask, now)
-      end
-    elseif way == 'settle' and state ~= nil then
-      -- A new bucket is full: nothing can be given back.
-      if state or cost > 0 then
-        wait, remaining, moved, taken, expiry =
-          decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
-        states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
-        wait, remaining, taken = 0, 0, nil
-      end
-    elseif state then
-      wait, remaining, moved, taken, expiry, receipt =
-        decide(ask[1], ask[4], cost, ask[5], state, now)
-      if moved == true then
-        -- The bucket goes back with the clock even if the request is refused.
-        local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
-        states[bucket], written[bucket] = kept, kept_expiry
-      elseif moved ~= nil then
-        aged[bucket] = ask
-      end
-    elseif state == nil then
-      wait = WRONG_TYPE
-    else
-      -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
-      wait, remaining, taken, expiry = ask[7], ask[8], ask[9], ask[10]
-      if not wait or noted then
-        wait, remaining, moved, taken, expiry, receipt =
-          decide(ask[1], ask[4], cost, ask[5], nil, now)
-        ask[7], ask[8], ask[9], ask[10] = wait, remaining, taken, expiry
-        if taken then
-          expiries[expiry] = format('%d', expiry / 1000 + 1)
-        end
-      end
-    end
+    -- (ask.lua)
     if noted then
-      noted[noted_before + n] = receipt or list and taken and taken[1] or 0
+      noted[#noted + 1] = receipt or 0
     end
     if n < count then
       before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
@@ -181,20 +140,18 @@ while place < ends do
     if way == 'look' then
       pass = false
     end
-    if taken then
-      if not pass then
-        if refused == n - 1 and way == 'candidate' then
-          tried, tried_expiry = taken, expiry
-        end
-        if list then
-          list.keep(keys[bucket], taken)
-        end
-      elseif list then
-        entries = entries or {}
-        entries[n] = taken
-      else
-        states[bucket], written[bucket] = taken, expiry or written[bucket] or true
+    if taken and not pass then
+      if refused == n - 1 and way == 'candidate' then
+        tried, tried_expiry = taken, expiry
       end
+      if list then
+        list.keep(keys[bucket], taken)
+      end
+    elseif taken and list then
+      entries = entries or {}
+      entries[n] = taken
+    elseif taken then
+      states[bucket], written[bucket] = taken, expiry or written[bucket] or true
     end
     if wait == 0 then
       said = said + 1
@@ -211,76 +168,9 @@ while place < ends do
     end
   end
   place = place + 1
-
-  if entries then
-    for n, entry in pairs(entries) do
-      local key, ask = keys[plan[first + 2 * n - 1]], terms[plan[first + 2 * n]]
-      if pass then
-        lists[ask[1]].write(key, ask, entry)
-      else
-        lists[ask[1]].keep(key, entry)
-      end
-    end
-  end
-  if not pass then
-    for n = count - 1, 1, -1 do
-      local bucket = plan[first + 2 * n - 1]
-      states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
-    end
-    -- The candidate stands right behind the only ask that refused.
-    local stands_in
-    if tried and refused > 0 then
-      stands_in = refused + 1
-      local bucket, ask = plan[first + 2 * stands_in - 1], terms[plan[first + 2 * stands_in]]
-      local list = lists and lists[ask[1]]
-      if list then
-        list.write(keys[bucket], ask, tried)
-      else
-        states[bucket], written[bucket] = tried, tried_expiry or written[bucket] or true
-      end
-    end
-    said = said_before
-    for n = 1, count do
-      said = said + 1
-      if answer[said] < 0 then
-        said = said + 1
-      elseif n ~= stands_in then
-        answer[said] = answer[said] + terms[plan[first + 2 * n]][2]
-      end
-    end
-  end
+  -- (keep_or_give_back.lua)
 end
-
--- Expiries are in whole milliseconds, rounded up.
-for bucket = 1, #keys do
-  local expiry = written[bucket]
-  if expiry then
-    local state = states[bucket]
-    if not state then
-      call('DEL', keys[bucket])
-    elseif expiry == true then
-      call('SETRANGE', keys[bucket], '0', state)
-    else
-      local old = stored and stored[bucket]
-      local text = expiries[expiry] or format('%d', expiry / 1000 + 1)
-      if old and #old == #state then
-        -- Two commands that answer with numbers cost three quarters of one that answers OK.
-        call('SETRANGE', keys[bucket], '0', state)
-        call('PEXPIREAT', keys[bucket], text)
-      else
-        -- With GET the answer is the old value in place of OK.
-        call('SET', keys[bucket], state, 'PXAT', text, 'GET')
-      end
-    end
-  elseif aged[bucket] then
-    -- Nothing was taken. The key may still have the expiry of other figures, and would expire too early.
-    local ask = aged[bucket]
-    local _, _, lives, _, expiry = decide(ask[1], ask[4], 0, 0, states[bucket], now)
-    if expiry and expiry > (lives or 0) then
-      call('PEXPIREAT', keys[bucket], format('%d', expiry / 1000 + 1))
-    end
-  end
-end
+-- (write.lua)
 
 if receipts then
   for n = 1, #receipts do

@@ -30,11 +30,17 @@ const HELD: i64 = -1;
 
 const SHELL: &str = include_str!("../../shell.lua");
 
-/// A line of `shell.lua`, and the text that replaces it.
-const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../../lists.lua"));
+/// Lines of `shell.lua`, and the texts that replace them.
+const PIECES: [(&str, &str); 4] = [
+    ("-- (lists.lua)\n", include_str!("../../lists.lua")),
+    ("-- (ask.lua)\n", include_str!("../../shell/ask.lua")),
+    ("-- (keep_or_give_back.lua)\n", include_str!("../../shell/keep_or_give_back.lua")),
+    ("-- (write.lua)\n", include_str!("../../shell/write.lua")),
+];
 
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&format!("{}{}", algorithm::LUA, SHELL.replacen(LISTS.0, LISTS.1, 1)))
+    let put = |shell: String, (line, text): &(&str, &str)| shell.replacen(line, text, 1);
+    Script::new(&format!("{}{}", algorithm::LUA, PIECES.iter().fold(SHELL.to_owned(), put)))
 });
 
 /// What an ask wants of its bucket.

@@ -12,15 +12,22 @@ use super::places::{Asked, Event, Pure, What};
 
 /// What `src/store/redis/call/mod.rs` sends, but for the clock.
 fn text() -> String {
-    let (shell, lists) = (
-        include_str!("../../../../src/store/shell.lua"),
-        include_str!("../../../../src/store/lists.lua"),
-    );
     let put = |text: &str, from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text.replacen(from, to, 1)
     };
-    let shell = put(shell, "-- (lists.lua)\n", lists);
+    let mut shell = include_str!("../../../../src/store/shell.lua").to_owned();
+    for (line, piece) in [
+        ("-- (lists.lua)\n", include_str!("../../../../src/store/lists.lua")),
+        ("-- (ask.lua)\n", include_str!("../../../../src/store/shell/ask.lua")),
+        (
+            "-- (keep_or_give_back.lua)\n",
+            include_str!("../../../../src/store/shell/keep_or_give_back.lua"),
+        ),
+        ("-- (write.lua)\n", include_str!("../../../../src/store/shell/write.lua")),
+    ] {
+        shell = put(&shell, line, piece);
+    }
     let shell = put(&shell, "redis.call,", "test_call,");
     assert!(!shell.contains("redis."), "Redis is called through one name");
     format!("{LUA}{}", put(include_str!("clock.lua"), "-- (shell.lua)\n", &shell))
