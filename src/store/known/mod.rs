@@ -182,3 +182,6 @@ impl Drop for Asker<'_> {
         self.known.0.lock().end_turn(&self.bucket, &self.wakes);
     }
 }
+
+#[cfg(test)]
+mod tests;

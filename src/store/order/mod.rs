@@ -476,3 +476,6 @@ fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
     let outcomes: PerAsk<_> = claims.iter().map(|it| (it.ask.mode, outcome(it))).collect();
     takers(outcomes.into_iter()).collect()
 }
+
+#[cfg(test)]
+mod tests;

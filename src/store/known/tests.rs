@@ -1,0 +1,180 @@
+//! What is known of refusals. Redis is played by hand, and time moves only where a test says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::limit::decide::Ask;
+use crate::limit::key::Key;
+use crate::limit::rate::Cost;
+use crate::plan::LimitSpec;
+use crate::plan::testing::limit;
+use crate::store::bucket::RedisPlace;
+use crate::store::name::BucketKey;
+
+/// One worker, and a limit of this rate with one key.
+struct Worker {
+    known: KnownRefusals,
+    memory: Memory,
+    spec: Arc<LimitSpec>,
+    key: BucketKey,
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Refused { after_ms: u128, remaining: u64 },
+    Asks { for_others: bool },
+    Waits,
+}
+
+const REFUSED: fn(u128) -> Said = |after_ms| Said::Refused { after_ms, remaining: 0 };
+
+impl Worker {
+    fn with(lines: &str) -> Self {
+        let (known, key) = (KnownRefusals::default(), Key::of([None]).into());
+        Self { known, memory: Memory::new(10), spec: limit(lines), key }
+    }
+
+    fn question(&self, cost: u64) -> RedisAsk<'_> {
+        let algorithm = self.spec.figures.at(Timestamp::MIN).unwrap();
+        let ask = Ask { cost: Cost::new(cost).unwrap(), ..Ask::for_one(algorithm) };
+        let ask = BucketAsk { spec: &self.spec, key: &self.key, ask };
+        RedisAsk { ask, place: RedisPlace { connection: Some(1), ..RedisPlace::default() } }
+    }
+
+    /// What becomes of a request for this many tokens, and the asker that it has become.
+    fn comes(&self, cost: u64, now: u64) -> (Said, Option<Asker<'_>>) {
+        let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
+        match self.known.look_up(&self.memory, limits, at(now)) {
+            RefusalLookup::Refused(decisions) => {
+                let Decision { outcome, remaining } = decisions[0].unwrap();
+                let Outcome::Reject { retry_after: Some(after) } = outcome else { panic!() };
+                (Said::Refused { after_ms: after.as_millis(), remaining }, None)
+            }
+            RefusalLookup::Ask(asker) => (Said::Asks { for_others: asker.is_some() }, asker),
+            RefusalLookup::Wait(_) => (Said::Waits, None),
+        }
+    }
+
+    fn said(&self, cost: u64, now: u64) -> Said {
+        self.comes(cost, now).0
+    }
+
+    /// Redis answers a question that was sent at `asked`.
+    fn hears(&self, cost: u64, decision: Decision, asked: u64, asker: Option<&Asker<'_>>) {
+        let answer = RedisAnswer { asked: self.question(cost), decision };
+        self.known.note(&self.memory, &[answer], at(asked), asker);
+    }
+}
+
+/// So many milliseconds after the beginning.
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000 + 1_000 * millis).unwrap()
+}
+
+fn rejected(after_ms: u64, remaining: u64) -> Decision {
+    let retry_after = Some(Duration::from_millis(after_ms));
+    Decision { outcome: Outcome::Reject { retry_after }, remaining }
+}
+
+fn allowed(remaining: u64) -> Decision {
+    Decision { outcome: Outcome::Allow, remaining }
+}
+
+#[test]
+fn a_refusal_is_known_until_its_moment_and_then_one_request_asks_for_all() {
+    let worker = Worker::with("rate = \"1/s\"");
+    assert_eq!(worker.said(1, 0), Said::Asks { for_others: false }, "nothing is known yet");
+    worker.hears(1, rejected(1_000, 0), 0, None);
+    assert_eq!(worker.said(1, 1), REFUSED(999));
+    assert_eq!(worker.said(1, 999), REFUSED(1));
+    let (said, asker) = worker.comes(1, 1_000);
+    assert_eq!(said, Said::Asks { for_others: true });
+    assert_eq!(worker.said(1, 1_001), Said::Waits);
+    // It takes the token, and none is left. The next one comes a second after the moment.
+    worker.hears(1, allowed(0), 1_002, asker.as_ref());
+    drop(asker);
+    assert_eq!(worker.said(1, 1_500), REFUSED(500));
+}
+
+#[test]
+fn an_asker_that_is_lost_leaves_the_question_to_the_next_request() {
+    let worker = Worker::with("rate = \"1/s\"");
+    worker.hears(1, rejected(1_000, 0), 0, None);
+    drop(worker.comes(1, 1_000));
+    assert_eq!(worker.said(1, 1_001), Said::Asks { for_others: true });
+}
+
+#[test]
+fn of_a_long_wait_one_request_in_two_seconds_asks_while_others_are_refused() {
+    let worker = Worker::with("rate = \"1/h\"");
+    worker.hears(1, rejected(3_600_000, 0), 0, None);
+    assert_eq!(worker.said(1, 1_999), REFUSED(3_598_001));
+    assert_eq!(worker.said(1, 2_000), Said::Asks { for_others: false });
+    assert_eq!(worker.said(1, 2_001), REFUSED(3_597_999));
+}
+
+#[test]
+fn a_token_bucket_tells_about_other_costs_and_a_window_does_not() {
+    let bucket = Worker::with("rate = \"1/s\"\nburst = 9");
+    bucket.hears(4, rejected(1_000, 3), 0, None);
+    assert_eq!(bucket.said(6, 0), Said::Refused { after_ms: 3_000, remaining: 3 });
+    assert_eq!(bucket.said(3, 0), Said::Asks { for_others: false }, "three tokens are left");
+    let window = Worker::with("algorithm = \"fixed-window\"\nrate = \"9/s\"");
+    window.hears(4, rejected(1_000, 3), 0, None);
+    assert_eq!(window.said(6, 0), Said::Asks { for_others: false });
+    assert_eq!(window.said(4, 0), Said::Refused { after_ms: 1_000, remaining: 3 });
+}
+
+#[test]
+fn tokens_that_may_come_back_early_make_no_refusal_known() {
+    for lines in [
+        "rate = \"1/s\"\nwait = \"5s\"",
+        "rate = \"1/s\"\ncount_when = { status = [\"401\"] }",
+        "algorithm = \"concurrency\"\nlimit = 1",
+    ] {
+        let worker = Worker::with(lines);
+        worker.hears(1, rejected(1_000, 0), 0, None);
+        assert_eq!(worker.said(1, 1), Said::Asks { for_others: false }, "{lines}");
+    }
+}
+
+/// Otherwise the answer could not say what the other limit has left.
+#[test]
+fn beside_a_limit_with_room_a_refusal_is_known_for_a_tenth_of_a_second() {
+    let narrow = Worker::with("rate = \"1/s\"");
+    let wide = Worker::with("algorithm = \"fixed-window\"\nrate = \"9/d\"");
+    let both = [narrow.question(1), wide.question(1)];
+    let look_up = |now| {
+        let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
+        match narrow.known.look_up(&narrow.memory, limits, at(now)) {
+            RefusalLookup::Refused(decisions) => decisions[1],
+            RefusalLookup::Ask(_) | RefusalLookup::Wait(_) => None,
+        }
+    };
+    let told = [rejected(1_000, 0), allowed(8)];
+    let answers: Vec<_> = both
+        .iter()
+        .zip(told)
+        .map(|(asked, decision)| RedisAnswer { asked: *asked, decision })
+        .collect();
+    narrow.known.note(&narrow.memory, &answers, at(0), None);
+    assert_eq!(look_up(99), Some(allowed(8)));
+    assert_eq!(look_up(100), None, "this request asks");
+    assert_eq!(look_up(101), Some(allowed(8)), "and the others are refused meanwhile");
+}
+
+#[test]
+fn what_is_reset_or_lost_is_forgotten() {
+    let worker = Worker::with("rate = \"1/s\"");
+    worker.hears(1, rejected(1_000, 0), 0, None);
+    worker.known.forget(&worker.memory, &worker.question(1).ask);
+    assert_eq!(worker.said(1, 1), Said::Asks { for_others: false });
+    worker.hears(1, rejected(1_000, 0), 0, None);
+    let elsewhere = RedisPlace { connection: Some(2), ..worker.question(1).place };
+    let asked = RedisAsk { place: elsewhere, ..worker.question(1) };
+    let limits = [LookedUp::InRedis(asked)].into_iter();
+    let lookup = worker.known.look_up(&worker.memory, limits, at(1));
+    assert!(matches!(lookup, RefusalLookup::Ask(None)), "another connection knows nothing");
+}

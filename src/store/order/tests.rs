@@ -1,0 +1,159 @@
+//! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
+
+use super::*;
+use crate::limit::algorithm::Receipt;
+use crate::limit::decide::Ask;
+use crate::limit::decision::Decision;
+use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
+use crate::plan::testing::plan;
+use crate::plan::{KeyDisplay, LimitSpec, Plan};
+use crate::store::bucket::BucketAsk;
+use crate::store::process::ProcessStore;
+
+const ALLOWED: Decision = Decision { outcome: Outcome::Allow, remaining: 3 };
+
+/// A plan with these limits, whose store is a Redis that is not there.
+fn plan_of(limits: &str) -> Plan {
+    plan(&format!(
+        "[store]\nurl = \"redis://127.0.0.1:1\"\ntimeout = \"5s\"\n{limits}\
+                   [[routes]]\npath = \"/\"\nrespond = {{}}\n"
+    ))
+}
+
+fn store(plan: &Plan) -> Arc<Store> {
+    Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain)
+}
+
+fn now() -> Moment {
+    Moment::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap())
+}
+
+/// A claim for each limit of the plan, in the order of their names.
+fn claims<'p>(store: &Store, plan: &'p Plan) -> Vec<Claim<'p>> {
+    let claim = |spec: &'p Arc<LimitSpec>| {
+        let algorithm = spec.figures.at(Timestamp::MIN).unwrap();
+        let ask = Ask { mode: spec.mode, ..Ask::for_one(algorithm) };
+        Claim::new(store, spec, Key::of([None]).into(), ask)
+    };
+    plan.limits.iter().map(claim).collect()
+}
+
+fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
+    let redis = store.redis.as_ref().unwrap();
+    let (noting, deadline) = (ReceiptUse::Needed, redis.router.deadline());
+    Asking {
+        store,
+        redis,
+        moment: now(),
+        asker: None,
+        deadline,
+        has_waited: false,
+        noting,
+        met: None,
+    }
+}
+
+/// Redis decides on this claim, as it would in answer to a question.
+fn redis_decides(claim: &mut Claim<'_>, decision: Decision) {
+    claim.decide(decision, Decider::Redis, Some(BucketReceipt::of(Receipt::NONE)));
+}
+
+/// What this process's bucket of a claim has left.
+fn left(store: &Store, claim: &Claim<'_>) -> u64 {
+    let BucketAsk { spec, key, ask } = claim.question();
+    store.peek_here(&BucketAsk { spec, key, ask }, now().time).remaining
+}
+
+#[tokio::test]
+async fn what_one_limit_gave_goes_back_when_another_refuses() {
+    let plan =
+        plan_of("[limits.a]\nscope = \"node\"\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
+    let store = store(&plan);
+    for (decision, kept) in [(ALLOWED, 8), (Decision::NEVER, 8), (ALLOWED, 7)] {
+        let mut claims = claims(&store, &plan);
+        let mut all: Vec<_> = claims.iter_mut().collect();
+        let asking = asking(&store);
+        asking.ask_process(&mut all);
+        redis_decides(all[1], decision);
+        asking.keep_or_give_back(&mut all);
+        assert_eq!(left(&store, all[0]), kept, "{decision:?}");
+        assert_eq!(all[0].decision().unwrap().remaining, kept, "the answer says so");
+    }
+}
+
+#[tokio::test]
+async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_say() {
+    let plan = plan_of(
+        "[limits.a]\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n\
+         [limits.c]\nrate = \"9/h\"\nmode = \"shadow\"\n",
+    );
+    let store = store(&plan);
+    let mut claims = claims(&store, &plan);
+    let mut all: Vec<_> = claims.iter_mut().collect();
+    assert_eq!(verb(&all), Verb::Take);
+    redis_decides(all[0], ALLOWED);
+    redis_decides(all[2], Decision::NEVER);
+    assert_eq!(verb(&all), Verb::Take, "a limit in shadow stops nobody");
+    redis_decides(all[1], Decision::NEVER);
+    assert_eq!(verb(&all), Verb::Look);
+}
+
+#[tokio::test]
+async fn keys_of_one_slot_are_asked_by_one_call() {
+    let plan = plan_of(
+        "[limits.a]\nrate = \"9/h\"\n[limits.b]\nscope = \"node\"\nrate = \"9/h\"\n\
+         [limits.c]\nrate = \"9/h\"\n[limits.d]\nrate = \"9/h\"\n",
+    );
+    let store = store(&plan);
+    let mut claims = claims(&store, &plan);
+    redis_decides(&mut claims[3], ALLOWED);
+    let mut all: Vec<_> = claims.iter_mut().collect();
+    let sizes =
+        |calls: PerAsk<SlotCall<'_, '_>>| calls.iter().map(|it| it.len()).collect::<Vec<_>>();
+    assert_eq!(sizes(calls(&mut all, Grouping::BySlot)), [2], "`b` is here, and `d` is decided");
+    assert_eq!(sizes(calls(&mut all, Grouping::Apart)), [1, 1]);
+}
+
+#[tokio::test]
+async fn where_redis_does_not_decide_each_limit_follows_its_on_store_error() {
+    let limits =
+        "[limits.a]\nrate = \"9/h\"\non_store_error = \"allow\"\n[limits.b]\nrate = \"9/h\"\n";
+    let reject = "[limits.c]\nrate = \"9/h\"\non_store_error = \"reject\"\n";
+    let plan = plan_of(limits);
+    let away = store(&plan);
+    let mut open = claims(&away, &plan);
+    let mut all: Vec<_> = open.iter_mut().collect();
+    assert_eq!(away.take(&mut all, now()).await, Ok(()));
+    assert_eq!((all[0].decider(), all[0].failure()), (None, Some(Failure::Unreachable)));
+    assert_eq!(all[1].decider(), Some(Decider::Process));
+
+    let plan = plan_of(&format!("{limits}{reject}"));
+    let away = store(&plan);
+    let mut open = claims(&away, &plan);
+    let mut all: Vec<_> = open.iter_mut().collect();
+    assert_eq!(away.take(&mut all, now()).await, Err(Unavailable { by: 2 }));
+    assert_eq!(left(&away, all[1]), 9, "nothing was taken");
+}
+
+#[tokio::test]
+async fn a_candidate_shares_the_failure_of_its_limit() {
+    let plan = plan_of("[limits.a]\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
+    let store = store(&plan);
+    for (of_limit, of_candidate, expected) in [
+        (Some(Failure::UnusableKey), None, Some(Failure::UnusableKey)),
+        (None, Some(Failure::Unreachable), Some(Failure::CandidateAlone)),
+        (None, None, None),
+    ] {
+        let mut claims = claims(&store, &plan);
+        claims[1].ask.mode = Mode::Candidate;
+        for (claim, failure) in claims.iter_mut().zip([of_limit, of_candidate]) {
+            match failure {
+                Some(failure) => claim.fail(failure),
+                None => redis_decides(claim, ALLOWED),
+            }
+        }
+        keep_candidates_with_their_limits(&mut claims.iter_mut().collect::<Vec<_>>());
+        assert_eq!(claims[1].failure(), expected, "{of_limit:?}, {of_candidate:?}");
+    }
+}
