@@ -101,6 +101,10 @@ impl Changes {
         new: impl IntoIterator<Item = &'t Entry>,
     ) {
         let [old, new] = [Vec::from_iter(old), Vec::from_iter(new)];
+        // Of ten thousand limits most stay as they are.
+        if old == new {
+            return;
+        }
         // A table with such a field is in force, or no more in force, only after a restart.
         let is_later =
             (old.is_empty() || new.is_empty()) && old.iter().chain(&new).any(|entry| entry.restart);
