@@ -60,11 +60,11 @@ pub(super) async fn serve(
                 return Box::pin(http2::serve(stream.after(early), client, worker, news)).await;
             }
             Served::Switched { mut stream, early, switched } => {
-                client.phase.switch();
+                client.phase.switched.set(true);
                 stream.put_back(early);
                 let tunnel = tunnel::join(stream, *switched, client.phase.times(), news);
                 if Box::pin(tunnel).await == TunnelEnd::Silent {
-                    client.phase.note_overdue(Overdue::Tunnel);
+                    client.phase.overdue.set(Some(Overdue::Tunnel));
                 }
                 return Ok(());
             }
@@ -119,7 +119,7 @@ async fn exchange(
             // hyper gives the same error for a long head and for too many fields. It has not removed the head from
             // its buffer, so the fields can be counted.
             if error.is_parse_too_large() && has_too_many_fields(&early) {
-                client.note_too_many_fields();
+                client.had_too_many_fields.set(true);
             }
             Served::Failed(error)
         }

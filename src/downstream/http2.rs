@@ -260,6 +260,6 @@ where
         if phase.is_write_waiting() {
             return None;
         }
-        self.streams.end_stalled(now, phase.times().body()).then_some(Overdue::Response)
+        self.streams.end_stalled(now, phase.times().get().body).then_some(Overdue::Response)
     }
 }

@@ -90,11 +90,11 @@ async fn serve(
     }
     let accepted = Instant::now();
     let times = worker.proxy.times();
-    let due = || accepted.checked_add(times.header());
+    let due = || accepted.checked_add(times.get().header);
     let (phase, socket) = (Phase::new(times.clone()), Socket::new(stream));
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
-        if accepted.elapsed() >= times.header() {
+        if accepted.elapsed() >= times.get().header {
             worker.error_log.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
         }
     };
@@ -149,7 +149,7 @@ async fn serve(
     if client.phase.is_multiplexed() && client.overhead.is_used_up() {
         worker.refuse(stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
-    if let Some(overdue) = client.phase.overdue() {
+    if let Some(overdue) = client.phase.overdue.get() {
         worker.error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
     } else if client.phase.is_in_head() {
         Box::pin(stream::linger(client.socket.clone())).await;
@@ -182,9 +182,9 @@ fn status(error: &hyper::Error) -> StatusCode {
 /// Why a connection was ended because of what its client sent; `None` where it ended for another reason.
 fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> {
     if error.is_parse() {
-        return Some(match client.said_hello() {
+        return Some(match client.said_hello.get() {
             true => "a TLS handshake on a port for plain HTTP".to_owned(),
-            false if client.had_too_many_fields() => {
+            false if client.had_too_many_fields.get() => {
                 format!("message head has more than {} fields", http1::MOST_FIELDS)
             }
             false => error.to_string(),

@@ -185,7 +185,7 @@ impl ClientStream {
             }
             phase.bytes_came();
             self.metrics.received(read);
-            if !phase.has_switched() {
+            if !phase.switched.get() {
                 overhead.came(read);
                 if overhead.is_used_up() {
                     let kind = io::ErrorKind::InvalidData;
@@ -222,7 +222,8 @@ impl ClientStream {
         }
         self.opening = false;
         if let Some(first) = buffer.filled().get(begin) {
-            self.client.begins_with(*first);
+            // A TLS record with a handshake message (RFC 8446, 5.1).
+            self.client.said_hello.set(*first == 22);
         }
         self.encode(buffer, begin);
         Poll::Ready(Ok(()))
@@ -297,7 +298,7 @@ impl AsyncWrite for ClientStream {
             ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
         }
         // After a head that is malformed, `downstream::serve` calls `linger`, because the request is counted first.
-        if self.client.phase.has_switched() || self.client.phase.is_in_head() {
+        if self.client.phase.switched.get() || self.client.phase.is_in_head() {
             return Poll::Ready(Ok(()));
         }
         // More requests, sent after the last one, may lie unread in the socket.

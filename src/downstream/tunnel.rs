@@ -29,7 +29,7 @@ pub(super) enum TunnelEnd {
 pub(super) async fn join(
     client: ClientStream,
     switched: Switched,
-    times: &ClientTimes,
+    times: &Cell<ClientTimes>,
     mut news: Receiver<bool>,
 ) -> TunnelEnd {
     let Switched { mut permit, mut lease } = switched;
@@ -57,8 +57,8 @@ pub(super) async fn join(
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
     loop {
         let (limit, end) = match is_half_open.get() {
-            true => (times.tunnel().min(times.body()), TunnelEnd::Closed),
-            false => (times.tunnel(), TunnelEnd::Silent),
+            true => (times.get().tunnel.min(times.get().body), TunnelEnd::Closed),
+            false => (times.get().tunnel, TunnelEnd::Silent),
         };
         let (now, due) = (Instant::now(), moved.get().checked_add(limit));
         if due.is_some_and(|due| due <= now) {

@@ -157,7 +157,7 @@ impl<'c> ConnectionWatch<'c> {
             self.client.phase.renew_idle();
         }
         if has_news && *self.news.borrow_and_update() && self.ending == Ending::NotDraining {
-            self.client.phase.end_soon();
+            self.client.phase.ending.set(true);
             self.ending = Ending::Announced(Instant::now() + LAST_CALL);
         }
         has_news
@@ -218,7 +218,7 @@ impl<'c> ConnectionWatch<'c> {
             }
             Some((at, DueAction::Close(overdue))) if at <= now => {
                 if let Some(overdue) = overdue {
-                    self.client.phase.note_overdue(overdue);
+                    self.client.phase.overdue.set(Some(overdue));
                 }
                 return Poll::Ready(Some(WatchEnd::Left));
             }
@@ -233,7 +233,7 @@ impl<'c> ConnectionWatch<'c> {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
                 if let Some(overdue) = serving.look(now) {
-                    self.client.phase.note_overdue(overdue);
+                    self.client.phase.overdue.set(Some(overdue));
                 }
                 self.client.looked(now);
             }
@@ -353,7 +353,7 @@ mod tests {
         let mut serving = Greedy { spent: true, ending: false };
         let ended = ConnectionWatch::new(&client, draining.clone()).during(&mut serving).await;
         assert!(matches!(ended, WatchEnd::Idle), "it is parked");
-        assert!(client.phase.is_ending(), "the next answer says that the connection ends");
+        assert!(client.phase.ending.get(), "the next answer says that the connection ends");
         let begun = Instant::now();
         assert!(in_time(|| None, draining, std::future::pending::<()>()).await.is_none());
         assert_eq!(begun.elapsed(), LAST_CALL);
@@ -366,7 +366,7 @@ mod tests {
         type End = bool;
 
         fn poll(&mut self, _: &mut Context<'_>) -> Poll<bool> {
-            Poll::Ready(self.0.phase.is_ending())
+            Poll::Ready(self.0.phase.ending.get())
         }
 
         fn end_soon(&mut self) {}

@@ -21,7 +21,7 @@ mod request_id;
 mod response;
 mod trace;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::pin::pin;
 use std::rc::Rc;
@@ -63,7 +63,7 @@ use crate::upstream::times::ClientTimes;
 /// What one worker needs to serve requests.
 pub(crate) struct Proxy {
     active: RefCell<Rc<Active>>,
-    times: Rc<ClientTimes>,
+    times: Rc<Cell<ClientTimes>>,
     throttle: Throttle,
     clock: Clock,
 }
@@ -99,8 +99,7 @@ impl Exchange {
 impl Proxy {
     /// A proxy with a first plan.
     pub(crate) fn new(active: Rc<Active>, throttle: Throttle, clock: Clock) -> Self {
-        let times = Rc::<ClientTimes>::default();
-        times.adopt(&active.plan.server);
+        let times = Rc::new(Cell::new(ClientTimes::of(&active.plan.server)));
         Self { active: RefCell::new(active), times, throttle, clock }
     }
 
@@ -110,7 +109,7 @@ impl Proxy {
     }
 
     /// The time-outs in force for clients.
-    pub(crate) fn times(&self) -> &Rc<ClientTimes> {
+    pub(crate) fn times(&self) -> &Rc<Cell<ClientTimes>> {
         &self.times
     }
 
@@ -121,7 +120,7 @@ impl Proxy {
 
     /// Puts another plan in force, for requests that begin from now on. Its time-outs for clients hold at once.
     pub(crate) fn activate(&self, active: Rc<Active>) {
-        self.times.adopt(&active.plan.server);
+        self.times.set(ClientTimes::of(&active.plan.server));
         self.active.replace(active);
     }
 
@@ -190,7 +189,7 @@ impl Proxy {
                             ended.noted.failed(error.server(), kind);
                         }
                         Refusal::Body(BodyFault::Stalled) => {
-                            client.phase.note_overdue(Overdue::Body);
+                            client.phase.overdue.set(Some(Overdue::Body));
                         }
                         Refusal::Limits(Refused::StoreUnavailable) => {
                             ended.noted.decision = DecisionKind::Error;
@@ -227,7 +226,7 @@ impl Proxy {
                 }
                 // An HTTP/1.0 client knows the end of a body without a length by the connection's end.
                 let is_old = exchange.head.version < Version::HTTP_11;
-                let ends = client.phase.is_ending()
+                let ends = client.phase.ending.get()
                     || (is_old && answer.body().size_hint().exact().is_none());
                 if closes || (ends && exchange.switched.is_none()) {
                     response::close(&mut answer, exchange.head.version);

@@ -1,6 +1,7 @@
 //! A request's body on its way upstream. Its length and its time are limited. At most its first pieces are
 //! held, for a second try.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
@@ -268,7 +269,7 @@ impl RequestBody {
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
-        times: Rc<ClientTimes>,
+        times: Rc<Cell<ClientTimes>>,
         trailers: Trailers,
         overhead: Rc<Overhead>,
     ) -> Self {

@@ -1,5 +1,6 @@
 //! Time-outs of bodies.
 
+use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,7 +28,7 @@ pub(crate) struct EventTimeout {
 enum EventLimit {
     Fixed(Duration),
     /// The `body_timeout` in force.
-    OfClient(Rc<ClientTimes>),
+    OfClient(Rc<Cell<ClientTimes>>),
 }
 
 impl EventTimeout {
@@ -37,7 +38,7 @@ impl EventTimeout {
     }
 
     /// A time-out of the `body_timeout` in force, which a reload may change.
-    pub(super) fn of_client(times: Rc<ClientTimes>) -> Self {
+    pub(super) fn of_client(times: Rc<Cell<ClientTimes>>) -> Self {
         Self { limit: EventLimit::OfClient(times), timer: None, since: None }
     }
 
@@ -54,7 +55,7 @@ impl EventTimeout {
         let end = |limit| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let next = || match &self.limit {
             EventLimit::Fixed(limit) => end(*limit),
-            EventLimit::OfClient(times) => end(times.body()).min(Instant::now() + LOOK),
+            EventLimit::OfClient(times) => end(times.get().body).min(Instant::now() + LOOK),
         };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next())));
         if is_new {

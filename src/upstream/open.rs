@@ -15,15 +15,6 @@ use super::server::Server;
 use super::{ConnectionKind, Upstream, UpstreamError};
 use crate::plan::Scheme;
 
-/// Where a connection may come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionSource {
-    /// The pool, or a new connection if the pool has none.
-    Pool,
-    /// A new connection in any case.
-    New,
-}
-
 impl Upstream {
     /// Tries servers that were set aside and whose pause is over. No client waits for the connections that
     /// are tried. Returns the index of a server that this request itself has to try. A request that is not
@@ -65,11 +56,12 @@ impl Upstream {
     }
 
     /// Opens a connection to a server. Where requests share connections, another request may have opened a
-    /// connection meanwhile. Then that connection is taken instead.
+    /// connection meanwhile. Then that connection is taken instead. A connection that is not `for_all` is new, and is
+    /// not shared.
     async fn open(
         &self,
         server: &Server,
-        source: ConnectionSource,
+        for_all: bool,
         wanted: ConnectionKind,
     ) -> io::Result<Connection> {
         let shares = match server.wanted(wanted) {
@@ -77,14 +69,11 @@ impl Upstream {
             ConnectionKind::Http2 => true,
             ConnectionKind::Http1 | ConnectionKind::Own => false,
         };
-        let is_for_all = source == ConnectionSource::Pool;
-        let _alone = match shares && is_for_all {
+        let _alone = match shares && for_all {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
-        if source == ConnectionSource::Pool
-            && let Some(connection) = server.take(wanted)
-        {
+        if for_all && let Some(connection) = server.take(wanted) {
             return Ok(connection);
         }
         let wanted = server.wanted(wanted);
@@ -111,9 +100,7 @@ impl Upstream {
         };
         match (&mut connection, made_for) {
             (Connection::Http1(connection), _) => connection.made_for = made_for,
-            (Connection::Http2(shared), ConnectionKind::Any | ConnectionKind::Http2)
-                if is_for_all =>
-            {
+            (Connection::Http2(shared), ConnectionKind::Any | ConnectionKind::Http2) if for_all => {
                 server.pool.share(shared.clone(), made_for);
             }
             (Connection::Http2(_), ConnectionKind::Any | ConnectionKind::Http2) => {}
@@ -126,11 +113,12 @@ impl Upstream {
     }
 
     /// A connection to the server at this index, or to the next server that can be reached, and its index. The
-    /// request has `failed` at these servers, so they are not next.
+    /// request has `failed` at these servers, so they are not next. A server that was restarted has closed all its pooled
+    /// connections, so after a failure the connection is new. It is shared with no other request: perhaps the answer to
+    /// this request broke the last one.
     pub(super) async fn connect(
         &self,
         mut index: usize,
-        source: ConnectionSource,
         wanted: ConnectionKind,
         affinity: Option<Affinity>,
         failed: &[usize],
@@ -138,7 +126,7 @@ impl Upstream {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(failed);
         loop {
             let server = &self.servers[index];
-            let connecting = self.open(server, source, wanted);
+            let connecting = self.open(server, failed.is_empty(), wanted);
             let failure = match in_time(self.spec.connect_timeout, connecting).await {
                 Ok(connection) => return Ok((index, connection)),
                 Err(failure) => failure,

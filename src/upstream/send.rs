@@ -13,7 +13,6 @@ use super::connection::{Connection, NoHead};
 use super::error::ServerFailure;
 use super::health::{ExchangeBegin, Standing};
 use super::kept_head::KeptHead;
-use super::open::ConnectionSource;
 use super::pool::ShownProtocol;
 use super::retry::{asked_pause, is_idempotent};
 use super::server::{InFlight, Server};
@@ -31,7 +30,6 @@ struct Tries {
     is_repeatable: bool,
     /// Retries that are left.
     retries: u32,
-    source: ConnectionSource,
     wanted: ConnectionKind,
     /// The indices of the servers at which the request has failed.
     failed: Vec<usize>,
@@ -98,8 +96,8 @@ impl Upstream {
                 Some(connection) => (index, connection),
                 // Boxed: most requests find a pooled connection, and their future stays small.
                 None => {
-                    let (source, wanted, failed) = (tries.source, tries.wanted, &tries.failed);
-                    Box::pin(self.connect(index, source, wanted, affinity, failed)).await?
+                    let connecting = self.connect(index, tries.wanted, affinity, &tries.failed);
+                    Box::pin(connecting).await?
                 }
             };
             let server = &self.servers[index];
@@ -145,11 +143,7 @@ impl Upstream {
             Some(index) => index,
             None => self.choose(&tries.failed, affinity)?,
         };
-        let pooled = match tries.source {
-            ConnectionSource::Pool => self.servers[index].take(tries.wanted),
-            ConnectionSource::New => None,
-        };
-        Ok((index, pooled))
+        Ok((index, is_first.then(|| self.servers[index].take(tries.wanted)).flatten()))
     }
 
     /// The index of the server for a request that has `failed` at these servers. It is another server, unless the
@@ -245,9 +239,6 @@ impl Upstream {
             tries.wanted = ConnectionKind::Http1;
             return Ok(());
         }
-        // A server that was restarted has closed all its pooled connections. The next try needs a new
-        // one. It shares it with no other request: perhaps the answer to this request broke the last one.
-        tries.source = ConnectionSource::New;
         tries.failed.push(index);
         server.state.retried();
         tries.retries -= 1;
@@ -259,8 +250,7 @@ impl Tries {
     fn new(request: &Request<RequestBody>, wanted: ConnectionKind, retries: u32) -> Self {
         let is_whole = request.body().is_empty();
         let is_repeatable = is_whole && is_idempotent(request.method());
-        let (source, failed) = (ConnectionSource::Pool, Vec::new());
-        Self { is_whole, is_repeatable, retries, source, wanted, failed }
+        Self { is_whole, is_repeatable, retries, wanted, failed: Vec::new() }
     }
 
     /// Whether a request that fails on this connection may be sent again.

@@ -41,8 +41,10 @@ pub(crate) struct ClientConnection {
     pub(super) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: RefCell<Option<Box<Switched>>>,
-    hello: Cell<bool>,
-    too_many_fields: Cell<bool>,
+    /// The connection began like a TLS handshake.
+    pub(crate) said_hello: Cell<bool>,
+    /// A request's head was refused because of the number of its fields, and not because of its size.
+    pub(crate) had_too_many_fields: Cell<bool>,
 }
 
 impl ClientConnection {
@@ -64,8 +66,8 @@ impl ClientConnection {
             cert,
             private: OnceCell::new(),
             switched: RefCell::default(),
-            hello: Cell::default(),
-            too_many_fields: Cell::default(),
+            said_hello: Cell::default(),
+            had_too_many_fields: Cell::default(),
         }
     }
 
@@ -96,26 +98,5 @@ impl ClientConnection {
     /// Takes the server's side of the tunnel, if the last answer changed the connection to another protocol.
     pub(crate) fn take_switched(&self) -> Option<Box<Switched>> {
         self.switched.take()
-    }
-
-    /// Notes the first byte that came.
-    pub(crate) fn begins_with(&self, byte: u8) {
-        // A TLS record with a handshake message (RFC 8446, 5.1).
-        self.hello.set(byte == 22);
-    }
-
-    /// Whether the connection began like a TLS handshake.
-    pub(crate) fn said_hello(&self) -> bool {
-        self.hello.get()
-    }
-
-    /// Notes that a request's head was refused because of the number of its fields, and not because of its size.
-    pub(crate) fn note_too_many_fields(&self) {
-        self.too_many_fields.set(true);
-    }
-
-    /// Whether a request's head was refused because of the number of its fields.
-    pub(crate) fn had_too_many_fields(&self) -> bool {
-        self.too_many_fields.get()
     }
 }

@@ -26,7 +26,7 @@ const STREAMS_AT_ONCE: usize = 4;
 /// What a connection is doing, and since when. The connection's socket, requests and timer share this state.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    times: Rc<ClientTimes>,
+    times: Rc<Cell<ClientTimes>>,
     doing: Cell<Doing>,
     /// `None` stands for the time of the next call of [`Phase::due`], where the clock is read. For a head that comes
     /// whole, [`Phase::begin`] sets the time before that.
@@ -43,9 +43,10 @@ pub(crate) struct Phase {
     room: Semaphore,
     lingers: Cell<bool>,
     /// The process drains, so the connection ends with its next answer.
-    ending: Cell<bool>,
-    /// The connection carries another protocol than HTTP.
-    switched: Cell<bool>,
+    pub(crate) ending: Cell<bool>,
+    /// The connection carries another protocol than HTTP. In a tunnel, a side that has sent all its data may still
+    /// read.
+    pub(crate) switched: Cell<bool>,
     /// The rest of the request's body is read and thrown away.
     discards: Cell<bool>,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
@@ -53,7 +54,7 @@ pub(crate) struct Phase {
     /// The connection is to be parked at once.
     parks: Cell<bool>,
     /// The last thing for which the client took too long.
-    overdue: Cell<Option<Overdue>>,
+    pub(crate) overdue: Cell<Option<Overdue>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ pub(crate) enum DueAction {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub(crate) fn new(times: Rc<ClientTimes>) -> Self {
+    pub(crate) fn new(times: Rc<Cell<ClientTimes>>) -> Self {
         Self {
             times,
             doing: Cell::new(Doing::Fresh),
@@ -126,23 +127,25 @@ impl Phase {
     }
 
     /// The time-outs in force.
-    pub(crate) fn times(&self) -> &Rc<ClientTimes> {
+    pub(crate) fn times(&self) -> &Rc<Cell<ClientTimes>> {
         &self.times
     }
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
-        let response = (self.times.body(), DueAction::Close(Some(Overdue::Response)));
+        let response = (self.times.get().body, DueAction::Close(Some(Overdue::Response)));
         let writing = self.write_waits_since.get().map(|since| (since, response));
         let doing = match self.doing.get() {
             Doing::Idle if self.parks.get() => (Duration::ZERO, DueAction::Park),
-            Doing::Idle if PARK < self.times.idle() && self.is_settled() => (PARK, DueAction::Park),
+            Doing::Idle if PARK < self.times.get().idle && self.is_settled() => {
+                (PARK, DueAction::Park)
+            }
             Doing::Idle if writing.is_some() => (LOOK, DueAction::Look),
-            Doing::Idle => (self.times.idle(), DueAction::Close(None)),
+            Doing::Idle => (self.times.get().idle, DueAction::Close(None)),
             Doing::Busy => (LOOK, DueAction::Look),
-            Doing::Discarding => (self.times.body(), DueAction::Close(Some(Overdue::Body))),
+            Doing::Discarding => (self.times.get().body, DueAction::Close(Some(Overdue::Body))),
             Doing::Fresh | Doing::ReadingHead => {
-                (self.times.header(), DueAction::Close(Some(Overdue::Head)))
+                (self.times.get().header, DueAction::Close(Some(Overdue::Head)))
             }
         };
         let at = |(since, (limit, due)): (Instant, _)| Some((since.checked_add(limit)?, due));
@@ -163,19 +166,9 @@ impl Phase {
         self.parks.set(true);
     }
 
-    /// Notes that the client took too long.
-    pub(crate) fn note_overdue(&self, overdue: Overdue) {
-        self.overdue.set(Some(overdue));
-    }
-
-    /// The last thing for which the client took too long.
-    pub(crate) fn overdue(&self) -> Option<Overdue> {
-        self.overdue.get()
-    }
-
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
-        self.since().checked_add(self.times.idle())
+        self.since().checked_add(self.times.get().idle)
     }
 
     /// A reload may have changed the time-outs. An idle connection that is over by a shorter one has this time once
@@ -201,16 +194,6 @@ impl Phase {
     /// Whether a request's head has begun to come, or the connection's first head is still awaited.
     pub(crate) fn awaits_head(&self) -> bool {
         matches!(self.doing.get(), Doing::Fresh | Doing::ReadingHead)
-    }
-
-    /// The process drains.
-    pub(crate) fn end_soon(&self) {
-        self.ending.set(true);
-    }
-
-    /// Whether the connection ends with its next answer.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.get()
     }
 
     /// Whether a request is being served.
@@ -339,16 +322,6 @@ impl Phase {
     /// Whether a head over HTTP/1.1 has begun to come and is not complete.
     pub(crate) fn is_in_head(&self) -> bool {
         self.doing.get() == Doing::ReadingHead && !self.is_multiplexed()
-    }
-
-    /// The connection has changed to another protocol.
-    pub(crate) fn switch(&self) {
-        self.switched.set(true);
-    }
-
-    /// Whether [`Phase::switch`] was called. In a tunnel, a side that has sent all its data may still read.
-    pub(crate) fn has_switched(&self) -> bool {
-        self.switched.get()
     }
 
     /// Bytes of a request have come. Unless [`Phase::begin`] follows at once, [`Phase::due`] must: it sets

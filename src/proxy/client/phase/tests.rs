@@ -4,7 +4,6 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use super::*;
-use crate::plan::ServerSpec;
 use crate::upstream::times::testing::{BODY, HEADER, IDLE, times_with};
 
 /// A connection whose first request has been answered, a second after it was accepted.
@@ -122,7 +121,7 @@ async fn a_shorter_time_out_gives_an_idle_connection_that_time_once_more() {
     tokio::time::advance(IDLE / 2).await;
     phase.renew_idle();
     assert_eq!(phase.idle_until(), Some(ended + IDLE), "it is not over");
-    phase.times().adopt(&ServerSpec { idle_timeout: HEADER, ..ServerSpec::default() });
+    phase.times().set(ClientTimes { idle: HEADER, ..phase.times().get() });
     phase.renew_idle();
     assert_eq!(phase.idle_until(), Some(Instant::now() + HEADER));
 }
