@@ -180,7 +180,7 @@ impl ClientStream {
                 buffer.set_filled(before);
                 self.line = RequestLine::HeldBack;
                 self.metrics.received(read);
-                phase.park_now();
+                phase.parks.set(true);
                 return Poll::Pending;
             }
             phase.bytes_came();
@@ -239,7 +239,7 @@ impl ClientStream {
                 Poll::Pending => return (false, came),
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     spend_on(buffer.filled().len(), cx);
-                    self.client.phase.linger();
+                    self.client.phase.lingers.set(true);
                     came = true;
                 }
                 Poll::Ready(_) => return (true, came),
@@ -293,7 +293,7 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.client.phase.unsettle();
+        self.client.phase.unsettled.set(true);
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
         }

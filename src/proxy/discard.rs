@@ -29,7 +29,7 @@ pub(super) async fn discard(
 ) -> bool {
     let phase = &client.phase;
     match body.size_hint().exact() {
-        _ if awaited => phase.unsettle(),
+        _ if awaited => phase.unsettled.set(true),
         Some(length) if length <= MOST_DISCARDED => {
             // The end of the body is known, so the answer need not wait for it.
             phase.discard();
@@ -40,9 +40,9 @@ pub(super) async fn discard(
             });
             return true;
         }
-        Some(_) => phase.unsettle(),
+        Some(_) => phase.unsettled.set(true),
         None => {
-            phase.unsettle();
+            phase.unsettled.set(true);
             return timeout(DISCARD_TIME, drain(body, time_limit)).await.unwrap_or(false);
         }
     }

@@ -37,7 +37,7 @@ impl Proxy {
                 let method = if is_head { &Method::HEAD } else { &Method::GET };
                 let mut answer = self.own(&Refusal::Panic, protocol, method);
                 if !client.phase.is_multiplexed() {
-                    client.phase.linger();
+                    client.phase.lingers.set(true);
                     response::close(&mut answer, version);
                 }
                 Ok(answer)

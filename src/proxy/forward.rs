@@ -31,8 +31,8 @@ use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyFault, RequestBody, Trailers};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    ConnectionKind, ConnectionLease, RequestPermit, Sending, ServerFailure, Upstream,
-    UpstreamError, UpstreamResponse,
+    ConnectionLease, Purpose, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError,
+    UpstreamResponse,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -69,19 +69,17 @@ pub(super) async fn send(
     exchange.body_end = request.body().end();
     let Way { upstream, route, address, affinity, details, permit, .. } = way;
     let wanted = if authenticates_connection(request.headers(), seen) {
-        ConnectionKind::Own
+        Purpose::Own
     } else if switching.is_some() {
-        ConnectionKind::Http1
+        Purpose::Http1
     } else if exchange.protocol == Protocol::Grpc(GrpcKind::Native) {
-        ConnectionKind::Http2
+        Purpose::Http2
     } else {
-        ConnectionKind::Any
+        Purpose::Any
     };
     let private = match wanted {
-        ConnectionKind::Own => Some(client.private.get_or_init(Rc::default).clone()),
-        ConnectionKind::Any | ConnectionKind::Http1 | ConnectionKind::Http2 => {
-            client.private.get().cloned()
-        }
+        Purpose::Own => Some(client.private.get_or_init(Rc::default).clone()),
+        Purpose::Any | Purpose::Http1 | Purpose::Http2 => client.private.get().cloned(),
     };
     let response_timeout = route.options().response_timeout;
     let sending =

@@ -222,7 +222,7 @@ impl Proxy {
                     closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
                 }
                 if closes {
-                    client.phase.linger();
+                    client.phase.lingers.set(true);
                 }
                 // An HTTP/1.0 client knows the end of a body without a length by the connection's end.
                 let is_old = exchange.head.version < Version::HTTP_11;

@@ -188,8 +188,8 @@ impl Drop for RequestEnd {
         let phase = &self.client.phase;
         phase.end(now);
         if !self.body_end.is_reached() && !phase.is_multiplexed() {
-            phase.unsettle();
-            phase.linger();
+            phase.unsettled.set(true);
+            phase.lingers.set(true);
         }
         if let Some(fault @ BodyFault::Broken) = self.body_end.fault() {
             let client = self.client.peer.address.as_client();

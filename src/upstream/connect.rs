@@ -23,7 +23,7 @@ use super::connection::{
     Connection, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
 };
 use super::executor::LocalExecutor;
-use super::kind::ConnectionKind;
+use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
@@ -79,7 +79,7 @@ impl Connector {
     pub(super) async fn open(
         &self,
         server: &ServerAddress,
-        wanted: ConnectionKind,
+        wanted: Purpose,
     ) -> io::Result<Connection> {
         let (host, port) = match &server.endpoint {
             Endpoint::Unix(path) => {
@@ -94,9 +94,9 @@ impl Connector {
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
-                    Err(error) if wanted == ConnectionKind::Http1 && is_other_protocol(&error) => {
+                    Err(error) if wanted == Purpose::Http1 && is_other_protocol(&error) => {
                         let stream = self.connect(host, port).await?;
-                        self.shake_hands(stream, host, ConnectionKind::Any).await?
+                        self.shake_hands(stream, host, Purpose::Any).await?
                     }
                     shaken => shaken?,
                 };
@@ -127,16 +127,16 @@ impl Connector {
         &self,
         stream: TcpStream,
         host: &str,
-        wanted: ConnectionKind,
+        wanted: Purpose,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let tls = self.tls.as_ref().ok_or_else(|| refused("TLS is not set up"))?;
         let name = tls.spec.name_of(host);
         let name = name.ok_or_else(|| refused("no certificate can be for this host"))?;
         let offered: &[&[u8]] = match wanted {
-            ConnectionKind::Any => &[H2, HTTP_1_1],
-            ConnectionKind::Http1 | ConnectionKind::Own => &[HTTP_1_1],
-            ConnectionKind::Http2 => &[H2],
+            Purpose::Any => &[H2, HTTP_1_1],
+            Purpose::Http1 | Purpose::Own => &[HTTP_1_1],
+            Purpose::Http2 => &[H2],
         };
         let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
         // If this is called off, the socket is reset: see `ServerStream`. A refusal must reach the server.

@@ -27,7 +27,7 @@ use super::deadline::Deadline;
 use super::driver::Driver;
 use super::error::ServerFailure;
 use super::executor::LocalExecutor;
-use super::kind::ConnectionKind;
+use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::LimitedTrailers;
 use crate::plan::{Scheme, ServerAddress};
@@ -62,7 +62,7 @@ pub(super) struct ExclusiveConnection {
     /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
     /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
-    pub(super) made_for: ConnectionKind,
+    pub(super) made_for: Purpose,
     pub(super) socket: Rc<SocketState>,
     /// The stream, once its connection carries another protocol.
     switched: oneshot::Receiver<ServerStream>,
@@ -106,7 +106,7 @@ impl ExclusiveConnection {
             let _ = give.send(io.into_inner().after(read_buf));
             Ok(())
         });
-        let (made_for, deadline) = (ConnectionKind::Any, Deadline::default());
+        let (made_for, deadline) = (Purpose::Any, Deadline::default());
         Self { sender, pooled: None, made_for, socket, switched, deadline, driver }
     }
 
@@ -258,7 +258,7 @@ impl Connection {
             let sent = match self {
                 Self::Http1(connection) => {
                     let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
-                    connection.socket.answered();
+                    connection.socket.answered.set(true);
                     head
                 }
                 Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,

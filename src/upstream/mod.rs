@@ -16,9 +16,9 @@ pub(crate) mod event_timeout;
 pub(crate) mod executor;
 pub mod health;
 mod kept_head;
-mod kind;
 mod open;
 mod pool;
+mod purpose;
 mod queue;
 mod retry;
 mod send;
@@ -46,7 +46,7 @@ use crate::plan::UpstreamSpec;
 
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
-pub(crate) use self::kind::ConnectionKind;
+pub(crate) use self::purpose::Purpose;
 pub(crate) use self::queue::RequestPermit;
 pub(crate) use self::server::{ConnectionLease, PrivateConnections};
 
@@ -70,8 +70,8 @@ pub(crate) struct Sending {
     /// From the request's `hash_key`, where the upstream has one.
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
-    pub(crate) wanted: ConnectionKind,
-    /// The connections that belong to the request's client, if any do. [`ConnectionKind::Own`] needs them.
+    pub(crate) wanted: Purpose,
+    /// The connections that belong to the request's client, if any do. [`Purpose::Own`] needs them.
     pub(crate) private: Option<Rc<PrivateConnections>>,
 }
 

@@ -12,7 +12,7 @@ use super::error::in_time;
 use super::health::{LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
 use super::server::Server;
-use super::{ConnectionKind, Upstream, UpstreamError};
+use super::{Purpose, Upstream, UpstreamError};
 use crate::plan::Scheme;
 
 impl Upstream {
@@ -35,15 +35,13 @@ impl Upstream {
             let (server, state) = (self.servers[index].clone(), self.state.clone());
             let connector = self.connector.clone();
             spawn_local(async move {
-                let opening = connector.open(&server.address, ConnectionKind::Any);
+                let opening = connector.open(&server.address, Purpose::Any);
                 match in_time(time_limit, opening).await {
                     Ok(connection) => {
                         state.connected(&server.state);
                         match connection {
                             Connection::Http1(connection) => server.pool.put(connection),
-                            Connection::Http2(shared) => {
-                                server.pool.share(shared, ConnectionKind::Any)
-                            }
+                            Connection::Http2(shared) => server.pool.share(shared, Purpose::Any),
                         }
                     }
                     // Another trial follows when this one should have ended.
@@ -62,12 +60,12 @@ impl Upstream {
         &self,
         server: &Server,
         for_all: bool,
-        wanted: ConnectionKind,
+        wanted: Purpose,
     ) -> io::Result<Connection> {
         let shares = match server.wanted(wanted) {
-            ConnectionKind::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
-            ConnectionKind::Http2 => true,
-            ConnectionKind::Http1 | ConnectionKind::Own => false,
+            Purpose::Any => server.address.scheme == Scheme::H2c || server.pool.has_shared(),
+            Purpose::Http2 => true,
+            Purpose::Http1 | Purpose::Own => false,
         };
         let _alone = match shares && for_all {
             true => Some(server.pool.connecting.lock().await),
@@ -77,13 +75,12 @@ impl Upstream {
             return Ok(connection);
         }
         let wanted = server.wanted(wanted);
-        let mut made_for =
-            if wanted == ConnectionKind::Http2 { ConnectionKind::Any } else { wanted };
+        let mut made_for = if wanted == Purpose::Http2 { Purpose::Any } else { wanted };
         let connection = self.connector.open(&server.address, made_for).await?;
         self.state.connected(&server.state);
         let mut connection = match (connection, wanted) {
             // The server prefers HTTP/1.1. It is asked for HTTP/2 alone.
-            (Connection::Http1(ordinary), ConnectionKind::Http2) => {
+            (Connection::Http1(ordinary), Purpose::Http2) => {
                 match self.connector.open(&server.address, wanted).await {
                     Ok(Connection::Http2(shared)) => {
                         server.pool.put(ordinary);
@@ -100,14 +97,12 @@ impl Upstream {
         };
         match (&mut connection, made_for) {
             (Connection::Http1(connection), _) => connection.made_for = made_for,
-            (Connection::Http2(shared), ConnectionKind::Any | ConnectionKind::Http2) if for_all => {
+            (Connection::Http2(shared), Purpose::Any | Purpose::Http2) if for_all => {
                 server.pool.share(shared.clone(), made_for);
             }
-            (Connection::Http2(_), ConnectionKind::Any | ConnectionKind::Http2) => {}
+            (Connection::Http2(_), Purpose::Any | Purpose::Http2) => {}
             // The server speaks HTTP/2 alone. A connection that was to be HTTP/1.1 is not shared.
-            (Connection::Http2(_), ConnectionKind::Http1 | ConnectionKind::Own) => {
-                server.pool.note(None)
-            }
+            (Connection::Http2(_), Purpose::Http1 | Purpose::Own) => server.pool.note(None),
         }
         Ok(connection)
     }
@@ -119,7 +114,7 @@ impl Upstream {
     pub(super) async fn connect(
         &self,
         mut index: usize,
-        wanted: ConnectionKind,
+        wanted: Purpose,
         affinity: Option<Affinity>,
         failed: &[usize],
     ) -> Result<(usize, Connection), UpstreamError> {

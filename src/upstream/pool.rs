@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::connection::{Connection, ExclusiveConnection, SharedConnection};
-use super::kind::ConnectionKind;
+use super::purpose::Purpose;
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
@@ -37,7 +37,7 @@ struct PooledConnections {
     idle: VecDeque<(Instant, Box<ExclusiveConnection>)>,
     swept: Instant,
     /// Each with the time of the last [`Pool::prune`] before it was made, and with what it was made for.
-    shared: Vec<(Instant, ConnectionKind, SharedConnection)>,
+    shared: Vec<(Instant, Purpose, SharedConnection)>,
     has_shared: bool,
     /// What the server has shown, with the time of the last [`Pool::prune`] before. It is forgotten after
     /// [`LONGEST_LIFE`].
@@ -56,10 +56,10 @@ pub(super) enum ShownProtocol {
 impl PooledConnections {
     /// What to look for, for a request that wants this. gRPC still goes by HTTP/2 to a server that has demanded
     /// HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
-    fn wanted(&self, wanted: ConnectionKind) -> ConnectionKind {
+    fn wanted(&self, wanted: Purpose) -> Purpose {
         match (wanted, self.shown) {
-            (ConnectionKind::Any, Some((_, ShownProtocol::Http1Required))) => ConnectionKind::Http1,
-            (ConnectionKind::Http2, Some((_, ShownProtocol::NoHttp2))) => ConnectionKind::Any,
+            (Purpose::Any, Some((_, ShownProtocol::Http1Required))) => Purpose::Http1,
+            (Purpose::Http2, Some((_, ShownProtocol::NoHttp2))) => Purpose::Any,
             (wanted, _) => wanted,
         }
     }
@@ -81,11 +81,10 @@ impl Default for Pool {
 impl Pool {
     /// Takes a shared connection that has room. If there is none, takes the idle connection that was used
     /// last, of those that are open and ready.
-    pub(super) fn take(&self, wanted: ConnectionKind) -> Option<Connection> {
+    pub(super) fn take(&self, wanted: Purpose) -> Option<Connection> {
         let mut kept = self.kept.borrow_mut();
         let wanted = kept.wanted(wanted);
-        if !kept.shared.is_empty() && matches!(wanted, ConnectionKind::Any | ConnectionKind::Http2)
-        {
+        if !kept.shared.is_empty() && matches!(wanted, Purpose::Any | Purpose::Http2) {
             kept.shared.retain(|(_, _, connection)| !connection.is_closed());
             let mut shared = kept.shared.iter();
             let found = shared
@@ -94,7 +93,7 @@ impl Pool {
                 return Some(Connection::Http2(connection.again()));
             }
         }
-        if wanted == ConnectionKind::Http2 {
+        if wanted == Purpose::Http2 {
             return None;
         }
         let mut index = kept.idle.len();
@@ -126,15 +125,15 @@ impl Pool {
     }
 
     /// Lets other requests use a connection too.
-    pub(super) fn share(&self, connection: SharedConnection, made_for: ConnectionKind) {
+    pub(super) fn share(&self, connection: SharedConnection, made_for: Purpose) {
         let mut kept = self.kept.borrow_mut();
-        kept.has_shared |= made_for == ConnectionKind::Any;
+        kept.has_shared |= made_for == Purpose::Any;
         let since = kept.swept;
         kept.shared.push((since, made_for, connection));
     }
 
     /// What to look for, for a request that wants this.
-    pub(super) fn wanted(&self, wanted: ConnectionKind) -> ConnectionKind {
+    pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.kept.borrow().wanted(wanted)
     }
 
@@ -203,7 +202,7 @@ mod tests {
 
     /// Takes a connection, and gives it back after it was used.
     fn is_used(pool: &Pool) -> bool {
-        match pool.take(ConnectionKind::Any) {
+        match pool.take(Purpose::Any) {
             Some(Connection::Http1(connection)) => {
                 pool.put(connection);
                 true
@@ -235,7 +234,7 @@ mod tests {
         let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
             panic!("another protocol");
         };
-        pool.share(connection.clone(), ConnectionKind::Any);
+        pool.share(connection.clone(), Purpose::Any);
         pass(&pool, LONGEST_LIFE - SWEEP).await;
         assert!(is_used(&pool));
         pass(&pool, SWEEP).await;
@@ -248,10 +247,10 @@ mod tests {
         let pool = Pool::default();
         pool.note(Some(ShownProtocol::Http1Required));
         pass(&pool, LONGEST_LIFE - SWEEP).await;
-        assert_eq!(pool.wanted(ConnectionKind::Any), ConnectionKind::Http1);
-        assert_eq!(pool.wanted(ConnectionKind::Http2), ConnectionKind::Http2);
+        assert_eq!(pool.wanted(Purpose::Any), Purpose::Http1);
+        assert_eq!(pool.wanted(Purpose::Http2), Purpose::Http2);
         pass(&pool, SWEEP).await;
-        assert_eq!(pool.wanted(ConnectionKind::Any), ConnectionKind::Any);
+        assert_eq!(pool.wanted(Purpose::Any), Purpose::Any);
     }
 
     #[tokio::test(flavor = "local", start_paused = true)]

@@ -17,8 +17,7 @@ use super::pool::ShownProtocol;
 use super::retry::{asked_pause, is_idempotent};
 use super::server::{InFlight, Server};
 use super::{
-    ConnectionKind, ConnectionLease, RequestPermit, Sending, Upstream, UpstreamError,
-    UpstreamResponse,
+    ConnectionLease, Purpose, RequestPermit, Sending, Upstream, UpstreamError, UpstreamResponse,
 };
 use crate::plan::Scheme;
 
@@ -30,7 +29,7 @@ struct Tries {
     is_repeatable: bool,
     /// Retries that are left.
     retries: u32,
-    wanted: ConnectionKind,
+    wanted: Purpose,
     /// The indices of the servers at which the request has failed.
     failed: Vec<usize>,
 }
@@ -84,12 +83,12 @@ impl Upstream {
             let mut own = None;
             if let Some(private) = &private
                 && tries.failed.is_empty()
-                && tries.wanted != ConnectionKind::Http2
+                && tries.wanted != Purpose::Http2
             {
                 let taking = private.take(&self.servers, self.spec.connect_timeout);
                 own = Box::pin(taking).await;
             }
-            let is_own = own.is_some() || tries.wanted == ConnectionKind::Own;
+            let is_own = own.is_some() || tries.wanted == Purpose::Own;
             let (index, pooled) = self.pooled(own, &tries, affinity)?;
             note(&self.servers[index]);
             let (index, mut connection) = match pooled {
@@ -193,7 +192,7 @@ impl Upstream {
         let FailedTry { index, connection, exchange, body_end, kept } = failed;
         let server = &self.servers[index];
         let changes = matches!(failure, ServerFailure::Http1Required)
-            && matches!(tries.wanted, ConnectionKind::Any | ConnectionKind::Http2)
+            && matches!(tries.wanted, Purpose::Any | Purpose::Http2)
             && server.address.scheme == Scheme::Https;
         if changes {
             server.pool.note(Some(ShownProtocol::Http1Required));
@@ -236,7 +235,7 @@ impl Upstream {
             *request = again;
         }
         if changes {
-            tries.wanted = ConnectionKind::Http1;
+            tries.wanted = Purpose::Http1;
             return Ok(());
         }
         tries.failed.push(index);
@@ -247,7 +246,7 @@ impl Upstream {
 }
 
 impl Tries {
-    fn new(request: &Request<RequestBody>, wanted: ConnectionKind, retries: u32) -> Self {
+    fn new(request: &Request<RequestBody>, wanted: Purpose, retries: u32) -> Self {
         let is_whole = request.body().is_empty();
         let is_repeatable = is_whole && is_idempotent(request.method());
         Self { is_whole, is_repeatable, retries, wanted, failed: Vec::new() }

@@ -14,8 +14,8 @@ use super::body::BodyEnd;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
 use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
-use super::kind::ConnectionKind;
 use super::pool::Pool;
+use super::purpose::Purpose;
 use super::queue::RequestPermit;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
@@ -70,17 +70,17 @@ impl Drop for InFlight {
 impl Server {
     /// What to look for at this server, for a request that wants this. Without TLS a server has one protocol, so
     /// there is no choice. The connections of HTTP/1.1 are never shared.
-    fn possible(&self, wanted: ConnectionKind) -> ConnectionKind {
+    fn possible(&self, wanted: Purpose) -> Purpose {
         match (self.address.scheme, wanted) {
-            (Scheme::H2c, ConnectionKind::Own) => ConnectionKind::Own,
-            (Scheme::Https, ConnectionKind::Own) => ConnectionKind::Http1,
-            (Scheme::Http | Scheme::H2c, _) => ConnectionKind::Any,
+            (Scheme::H2c, Purpose::Own) => Purpose::Own,
+            (Scheme::Https, Purpose::Own) => Purpose::Http1,
+            (Scheme::Http | Scheme::H2c, _) => Purpose::Any,
             (Scheme::Https, wanted) => wanted,
         }
     }
 
     /// What a new connection is to be, for a request that wants this.
-    pub(super) fn wanted(&self, wanted: ConnectionKind) -> ConnectionKind {
+    pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.pool.wanted(self.possible(wanted))
     }
 
@@ -88,7 +88,7 @@ impl Server {
         UpstreamError::Server { server: self.state.url().clone(), failure }
     }
 
-    pub(super) fn take(&self, wanted: ConnectionKind) -> Option<Connection> {
+    pub(super) fn take(&self, wanted: Purpose) -> Option<Connection> {
         self.pool.take(self.possible(wanted))
     }
 }
@@ -156,7 +156,7 @@ impl ConnectionLease {
     /// Marks an HTTP/1.1 connection: it must not be used for another request.
     pub(crate) fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
-            connection.socket.end_soon();
+            connection.socket.ends_soon.set(true);
         }
     }
 

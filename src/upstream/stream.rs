@@ -39,11 +39,11 @@ pub(super) struct SocketState {
     /// The connection carries another protocol than HTTP.
     switched: Cell<bool>,
     /// The connection must not be used for another request.
-    ends_soon: Cell<bool>,
+    pub(super) ends_soon: Cell<bool>,
     /// Bytes that were read since the last request was sent.
     read: Cell<usize>,
     /// The head of the response has come.
-    answered: Cell<bool>,
+    pub(super) answered: Cell<bool>,
     /// An exchange is under way. If it is called off, the socket is reset.
     busy: Cell<bool>,
 }
@@ -66,10 +66,6 @@ impl SocketState {
         self.busy.set(true);
     }
 
-    pub(super) fn answered(&self) {
-        self.answered.set(true);
-    }
-
     /// Whether any byte was read since a head was last awaited.
     pub(super) fn has_heard(&self) -> bool {
         self.read.get() > 0
@@ -80,11 +76,6 @@ impl SocketState {
     pub(super) fn switch(&self) {
         self.finish();
         self.switched.set(true);
-    }
-
-    /// The connection must not be used for another request.
-    pub(super) fn end_soon(&self) {
-        self.ends_soon.set(true);
     }
 
     /// Whether the connection must not be used for another request. This is also the case after a failed

@@ -91,7 +91,7 @@ impl ClientConnection {
 
     /// The connection changes to another protocol after the current answer.
     pub(super) fn switch(&self, switched: Box<Switched>) {
-        self.phase.unsettle();
+        self.phase.unsettled.set(true);
         self.switched.replace(Some(switched));
     }
 

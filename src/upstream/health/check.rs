@@ -18,7 +18,7 @@ use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connect::Connector;
 use crate::upstream::error::in_time;
-use crate::upstream::{ConnectionKind, ServerFailure, UpstreamError};
+use crate::upstream::{Purpose, ServerFailure, UpstreamError};
 
 /// How the servers' logs name the checks.
 const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
@@ -121,7 +121,7 @@ impl CheckedUpstream {
         self.running.spawn_local(async move {
             let Ok(_permit) = trials.acquire().await else { return };
             let server = &state.servers()[index];
-            match in_time(limit, connector.open(&address, ConnectionKind::Any)).await {
+            match in_time(limit, connector.open(&address, Purpose::Any)).await {
                 Ok(connection) => {
                     connection.finish();
                     state.connected(server);
@@ -173,8 +173,8 @@ async fn check(
         Ok(answer.status())
     };
     let asking = async {
-        let status = match ask(ConnectionKind::Any).await {
-            Err(ServerFailure::Http1Required) => ask(ConnectionKind::Http1).await,
+        let status = match ask(Purpose::Any).await {
+            Err(ServerFailure::Http1Required) => ask(Purpose::Http1).await,
             answered => answered,
         };
         let status = status.map_err(failed)?;

@@ -41,7 +41,8 @@ pub(crate) struct Phase {
     begun_this_turn: Cell<bool>,
     /// Over HTTP/2: how many more requests may be answered in this turn of the connection's task.
     room: Semaphore,
-    lingers: Cell<bool>,
+    /// The connection will be closed with input unread.
+    pub(crate) lingers: Cell<bool>,
     /// The process drains, so the connection ends with its next answer.
     pub(crate) ending: Cell<bool>,
     /// The connection carries another protocol than HTTP. In a tunnel, a side that has sent all its data may still
@@ -50,9 +51,9 @@ pub(crate) struct Phase {
     /// The rest of the request's body is read and thrown away.
     discards: Cell<bool>,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
-    unsettled: Cell<bool>,
-    /// The connection is to be parked at once.
-    parks: Cell<bool>,
+    pub(crate) unsettled: Cell<bool>,
+    /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
+    pub(crate) parks: Cell<bool>,
     /// The last thing for which the client took too long.
     pub(crate) overdue: Cell<Option<Overdue>>,
 }
@@ -161,11 +162,6 @@ impl Phase {
             && !self.is_multiplexed()
     }
 
-    /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
-    pub(crate) fn park_now(&self) {
-        self.parks.set(true);
-    }
-
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
         self.since().checked_add(self.times.get().idle)
@@ -196,14 +192,9 @@ impl Phase {
         matches!(self.doing.get(), Doing::Fresh | Doing::ReadingHead)
     }
 
-    /// Whether a request is being served.
-    fn is_busy(&self) -> bool {
-        self.doing.get() == Doing::Busy
-    }
-
     /// Whether no request is served and no write waits for the client.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.is_busy() && !self.is_write_waiting()
+        self.doing.get() != Doing::Busy && !self.is_write_waiting()
     }
 
     /// The connection speaks HTTP/2 and carries many requests at once. Once the client has sent more than
@@ -272,12 +263,6 @@ impl Phase {
         self.begun_this_turn.replace(true)
     }
 
-    /// When the response ends, a part of the exchange will be left: the rest of the request, or the
-    /// connection's end.
-    pub(crate) fn unsettle(&self) {
-        self.unsettled.set(true);
-    }
-
     /// The client was still there at `now`.
     pub(crate) fn looked(&self, now: Instant) {
         self.since.set(Some(now));
@@ -296,7 +281,7 @@ impl Phase {
 
     /// The bytes that come until [`Phase::discarded`] are the rest of the request under way.
     pub(crate) fn discard(&self) {
-        self.unsettle();
+        self.unsettled.set(true);
         self.discards.set(true);
     }
 
@@ -305,11 +290,6 @@ impl Phase {
         if self.discards.replace(false) && self.doing.get() == Doing::Discarding {
             self.idle();
         }
-    }
-
-    /// The connection will be closed with input unread.
-    pub(crate) fn linger(&self) {
-        self.lingers.set(true);
     }
 
     /// Whether the client may still send data that will not be read. If the connection closed at once, a

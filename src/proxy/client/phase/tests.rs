@@ -25,7 +25,7 @@ async fn an_idle_connection_is_parked_and_later_closed() {
 #[tokio::test(start_paused = true)]
 async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
     let (ended, phase) = answered().await;
-    phase.unsettle();
+    phase.unsettled.set(true);
     assert_eq!(phase.due(), Some((ended + IDLE, DueAction::Close(None))), "a rest of its request");
     phase.begin(ended);
     phase.end(Instant::now());

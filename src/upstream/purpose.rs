@@ -1,8 +1,8 @@
-//! The kinds of connections to servers.
+//! What a connection to a server is for.
 
-/// What a request needs of its connection. It is also what a connection was made for.
+/// What a request needs its connection for, and what a connection was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionKind {
+pub(crate) enum Purpose {
     /// The protocol that the server prefers.
     Any,
     /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
@@ -15,7 +15,7 @@ pub(crate) enum ConnectionKind {
     Own,
 }
 
-impl ConnectionKind {
+impl Purpose {
     /// Whether a connection that was made for this may carry a request that wants `other`.
     pub(super) fn serves(self, other: Self) -> bool {
         self == Self::Any || self == other
