@@ -88,7 +88,7 @@ mod route {
         bencher.bench_local(|| {
             place = (place + 7919) % routes;
             let path = NormalPath::parse(&texts[place], true).unwrap();
-            plan.table.find(&path, &Method::GET, "api.example.com", &headers).unwrap().route
+            plan.table.find(&path, &Method::GET, "api.example.com", &headers).unwrap()
         });
     }
 
@@ -246,7 +246,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         route: "/api/v0/things0/{id}",
         client: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
         headers,
-        params: &PathParams::none(),
+        params: PathParams::none(),
         cert: None,
         id: None,
     };

@@ -4,6 +4,7 @@
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
+//! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
@@ -20,8 +21,8 @@
 //!
 //! # A request's walk
 //! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1`
-//! or `http2` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
-//! client's address, the route, the time. Then `Throttle::admit` reads one key for each limit, chooses the
+//! or `http2` hands each to `Proxy::handle`: the plan in force and the time. [`reading`] finds the host, the path's
+//! normal form, the client's address and the route. Then `Throttle::admit` reads one key for each limit, chooses the
 //! figures for this key (`throttle::gather`), and asks the store once. A request that passes only after a
 //! wait is held. `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`,
 //! and its end settles, counts and logs the request. For a request that does not go on, `proxy::refusal` says
@@ -35,8 +36,8 @@
 //! claim, and `verdict` in `store/claim.rs` makes one answer of all the claims: the longest wait counts.
 //! `throttle` either holds the request for that time, or adds `reject.jitter` and returns
 //! `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole
-//! seconds for `retry-after` (`whole_seconds` in `proxy/headers/quotas.rs`, which also writes the `ratelimit`
-//! fields). `proxy::rejection` composes the response, for gRPC too.
+//! seconds for `retry-after` (`whole_seconds` in `limit/decision.rs`). `proxy/headers/quotas.rs` writes the `ratelimit`
+//! fields. `proxy::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
@@ -67,6 +68,7 @@ pub mod observe;
 mod percent;
 pub mod plan;
 pub mod proxy;
+mod reading;
 pub mod redis;
 pub mod reload;
 pub mod replay;

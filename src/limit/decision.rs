@@ -28,6 +28,11 @@ pub enum Outcome {
     },
 }
 
+/// A wait as a client is told it in `retry-after`: in whole seconds, rounded up, at least 1.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+}
+
 impl Decision {
     /// The answer to a request that can never pass.
     pub(crate) const NEVER: Self =

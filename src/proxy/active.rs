@@ -3,9 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::HeaderMap;
-
-use super::headers::Seen;
 use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
 use crate::observe::error_log::ErrorLog;
@@ -13,7 +10,7 @@ use crate::observe::events;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::trace::SpanQueue;
 use crate::plan::Plan;
-use crate::request::client::Client;
+use crate::reading::RequestReading;
 use crate::request::network::private_network;
 use crate::upstream::Upstream;
 
@@ -58,19 +55,15 @@ impl Active {
         })
     }
 
-    /// Tells, seldom, that `client` names another client in a header and is not believed. Only an address of the
-    /// operator's own networks is told, since anybody else may send such a header.
-    pub(super) fn note_untrusted(&self, client: &Client, seen: Seen, headers: &HeaderMap) {
-        if client.peer_trusted || !seen.has(Seen::CLAIM) {
-            return;
-        }
-        let peer = client.address;
-        if !peer.is_loopback() && private_network(peer).is_none() {
-            return;
-        }
-        let header = self.plan.server.trust.header.name();
-        if headers.contains_key(&header) && self.error_log.untrusted.next(()) {
-            events::client_header_ignored(peer, &header);
+    /// Logs, seldom, that a peer names another client in a header and is not believed. Only an address of the operator's
+    /// own networks is logged, since anybody else may send such a header.
+    pub(super) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
+        let peer = reading.client.address;
+        if reading.has_ignored_claim
+            && (peer.is_loopback() || private_network(peer).is_some())
+            && self.error_log.untrusted.next(())
+        {
+            events::client_header_ignored(peer, &self.plan.server.trust.header.name());
         }
     }
 

@@ -6,11 +6,12 @@ use http::{Method, StatusCode};
 
 use super::active::Active;
 use super::headers::change_answer;
-use super::headers::quotas::{whole_seconds, write_quotas};
+use super::headers::quotas::write_quotas;
 use super::protocol::Protocol;
 use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
 use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
+use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;

@@ -9,10 +9,10 @@ use hyper::body::Incoming;
 
 use super::body::{Answer, ResponseBody, withhold_body};
 use super::client::ClientConnection;
-use super::headers::Seen;
 use super::protocol::{Protocol, protocol};
 use super::refusal::{HeadFault, Refusal};
 use super::{ClientLeft, Exchange, Proxy, answer, request_end, response};
+use crate::reading::Seen;
 
 impl Proxy {
     /// Answers one request of a client's connection. A panic ends this request alone, with the status 500.

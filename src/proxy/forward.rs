@@ -5,7 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
+use http::header::{HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
@@ -17,11 +17,12 @@ use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
 use super::headers::answer::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
-use super::headers::{self, Seen, answer, authenticates_connection, hop};
+use super::headers::{self, answer, authenticates_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::refusal::Refusal;
 use super::request_end::RequestDetails;
 use crate::plan::{Balance, OnAbort, Plan, RouteSpec};
+use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
@@ -225,17 +226,6 @@ async fn send_to_end(
     let (answered, unsent, held) = given.await.map_err(|_| Refusal::Panic)?;
     (*request, *permit) = (unsent, held);
     Ok(answered)
-}
-
-/// Whether a request announces a larger body than is allowed.
-pub(super) fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
-    let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
-    most_bytes(plan, route).is_some_and(|most| length().is_some_and(|length| length > most))
-}
-
-/// The most bytes of a request's body; `None` is no limit.
-fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
-    route.options().max_body_size.or(plan.server.max_body_size)
 }
 
 fn failed(lease: &ConnectionLease, failure: ServerFailure) -> Refusal<'static> {

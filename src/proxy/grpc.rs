@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::percent::push_encoded;
+use crate::reading::GRPC_TIMEOUT;
 
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The gRPC statuses that tidegate sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ fn encoded(message: &str) -> String {
 
 /// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
 pub(super) fn time_limit(headers: &HeaderMap) -> Option<Duration> {
-    let (unit, digits) = headers.get(TIMEOUT)?.as_bytes().split_last()?;
+    let (unit, digits) = headers.get(GRPC_TIMEOUT)?.as_bytes().split_last()?;
     let fits = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| fits)?.parse().ok()?;
     Some(match unit {
@@ -64,10 +64,6 @@ pub(super) fn time_limit(headers: &HeaderMap) -> Option<Duration> {
         b'n' => Duration::from_nanos(number),
         _ => return None,
     })
-}
-
-pub(super) fn is_timeout(name: &HeaderName) -> bool {
-    *name == TIMEOUT
 }
 
 #[cfg(test)]
@@ -95,7 +91,7 @@ mod tests {
             ("1.5S", None),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(TIMEOUT, HeaderValue::from_static(value));
+            headers.insert(GRPC_TIMEOUT, HeaderValue::from_static(value));
             assert_eq!(super::time_limit(&headers), time_limit, "{value:?}");
         }
         assert_eq!(super::time_limit(&HeaderMap::new()), None);

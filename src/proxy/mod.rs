@@ -1,7 +1,7 @@
 //! The way of one request through the proxy. `downstream` calls [`Proxy::handle`] for each request.
 //!
-//! The request passes these steps in order: host, path, client, route, limits (`throttle`), upstream
-//! (`forward`). A step that fails returns a [`Refusal`], which `answer` turns into a response.
+//! The request passes these steps in order: its head is read (`reading`), the limits decide (`throttle`), the upstream
+//! answers (`forward`). A step that fails returns a [`Refusal`], which `answer` turns into a response.
 //! `request_end` counts and logs the request when the response has ended.
 
 mod active;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Uri, Version, request};
+use http::{HeaderMap, Request, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -41,21 +41,17 @@ pub(crate) use self::client::Switched;
 use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
-pub(crate) use self::headers::quotas::whole_seconds;
 pub(crate) use self::headers::x_forwarded::Peer;
-use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{DecisionKind, UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::Client;
-use crate::request::host::Host;
+use crate::plan::{Action, RouteSpec};
+use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TargetParts};
 use crate::request::key::View;
-use crate::request::method::{self, MethodCase};
-use crate::request::route::{NoRoute, PathParams};
+use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
 use crate::upstream::times::ClientTimes;
@@ -288,7 +284,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through all steps: host, path, client, route, limits, upstream.
+    /// Takes a request through all steps: its head, limits, upstream.
     async fn pass<'p>(
         &self,
         active: &'p Active,
@@ -300,51 +296,23 @@ impl Proxy {
     ) -> Result<Answer, Refusal<'p>> {
         let (plan, seen) = (&*active.plan, exchange.seen);
         let head = &mut exchange.head;
-        let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
-        let host = host.as_str();
-        if let Some(details) = &mut noted.details {
-            details.host = (!host.is_empty()).then(|| host.to_owned());
-        }
-        if hop::has_unknown_coding(&head.headers, seen) {
-            return Err(Refusal::TransferCoding);
-        }
-        if hop::has_malformed_length(&head.headers, seen) {
-            return Err(Refusal::Length);
-        }
-        method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
-        if is_never_served(&head.method) {
-            let path = plan.server.path(head.uri.path()).ok();
-            let methods = |path| plan.table.methods(&path, host, &head.headers);
-            return Err(Refusal::Method(path.map(methods).unwrap_or_default()));
-        }
         let uri = mem::take(&mut head.uri);
-        let path = plan.server.path(uri.path()).map_err(Refusal::Path)?;
-        let address = plan.server.trust.client(client.peer.address, &head.headers);
-        if let Some(details) = &mut noted.details {
-            details.client = address.address;
-        }
-        active.note_untrusted(&address, seen, &head.headers);
-        let headers = &mut head.headers;
-        headers::strip_unforwarded(&uri, head.version, headers, seen, &address, &plan.server);
-        let found = plan.table.find(&path, &head.method, host, &head.headers);
-        noted.route = found.as_ref().ok().map(|found| found.route);
-        let route = noted.route.map_or(&plan.no_route, |route| &plan.routes[route]);
-        if found.is_ok() && forward::is_too_large(&head.headers, plan, route) {
-            return Err(Refusal::TooLarge);
-        }
-        let none = PathParams::none();
-        let view = View {
-            path: &path,
-            query: uri.query(),
+        let came = RequestHead {
             method: &head.method,
-            methods: &plan.methods,
-            host,
-            route: &route.name,
-            client: address.address,
-            headers: &head.headers,
-            params: found.as_ref().map_or(&none, |found| &found.params),
+            target: TargetParts::from(&uri),
+            version: head.version,
+            headers: &mut head.headers,
+            seen,
+            sender: Sender::Peer(client.peer.address),
+        };
+        let reading = reading::read(plan, came).map_err(|unreadable| noted.unread(unreadable))?;
+        noted.read(&reading);
+        active.note_untrusted(&reading);
+        let route = reading.route;
+        let view = View {
             cert: client.cert.as_deref(),
             id: request_id.and_then(|id| id.to_str().ok()),
+            ..reading.view(&head.method, &head.headers)
         };
         let now = self.clock.at(exchange.began);
         // A client that leaves before the limits have decided leaves a request that is held.
@@ -359,6 +327,7 @@ impl Proxy {
             }
             Action::Respond { .. } => None,
         };
+        let RequestReading { client: address, path, found, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
         found.map_err(|none| match none {
             NoRoute::NotFound => Refusal::NotFound,
@@ -390,18 +359,6 @@ impl Proxy {
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }
-}
-
-/// Whether requests of this method (TRACE, CONNECT) are refused on every route.
-pub(crate) fn is_never_served(method: &Method) -> bool {
-    matches!(*method, Method::TRACE | Method::CONNECT)
-}
-
-/// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
-/// and limits read the request. `tidegate explain` and replays call this.
-pub(crate) fn strip_unforwarded(uri: &Uri, headers: &mut HeaderMap, client: &Client, plan: &Plan) {
-    let seen = Seen::of(headers);
-    headers::strip_unforwarded(uri, Version::HTTP_11, headers, seen, client, &plan.server);
 }
 
 /// The last changes to the answer of a request that the limits let pass.

@@ -2,7 +2,7 @@
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
-use super::headers::Seen;
+use crate::reading::Seen;
 
 /// The protocol of a request: plain HTTP, or gRPC over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use http::{HeaderMap, Method, StatusCode, request};
 
 use super::grpc::Status;
 use super::headers::invalid_name;
-use crate::request::host::HostError;
-use crate::request::method::MethodCase;
+use crate::reading::BadHead;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
 use crate::upstream::body::BodyFault;
@@ -47,16 +46,8 @@ impl HeadFault {
 pub(crate) enum Refusal<'p> {
     /// The head is not to be passed on.
     Head(HeadFault),
-    /// The request's host is missing, repeated or malformed.
-    Host(HostError),
-    /// The path can be read in two ways.
-    Path(AmbiguousPath),
-    /// The transfer coding is other than chunked alone. This proxy would pass the body on wrongly.
-    TransferCoding,
-    /// A `content-length` is not a number.
-    Length,
-    /// The method has lower-case letters. Many APIs take it for the same method in upper case.
-    MethodCase,
+    /// The head cannot be read, or announces a body that is too large.
+    Unreadable(BadHead),
     /// There is no route for the request.
     NotFound,
     /// The path has routes for these methods alone. The list is empty for a TRACE or CONNECT whose path has
@@ -64,8 +55,6 @@ pub(crate) enum Refusal<'p> {
     Method(Vec<Method>),
     /// The path and query are too long after the path was rewritten.
     TargetTooLong,
-    /// The body is announced to be larger than allowed.
-    TooLarge,
     /// The body failed before there was a response.
     Body(BodyFault),
     /// The limits do not let the request pass.
@@ -97,38 +86,33 @@ impl Refusal<'_> {
         let (status, grpc, detail) = match self {
             Self::Head(fault @ HeadFault::FieldName) => bad(fault),
             Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),
-            Self::Host(error) => bad(error),
-            Self::Path(error) => bad(error),
-            Self::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
-            Self::Length => bad(&"content-length must be a whole number"),
-            Self::MethodCase => bad(&MethodCase),
+            Self::Unreadable(head) => {
+                let grpc = match head {
+                    BadHead::TooLarge { .. } => Status::ResourceExhausted,
+                    _ => Status::Internal,
+                };
+                (head.status(), grpc, head.to_string().into())
+            }
             Self::Body(fault @ BodyFault::Broken) => bad(fault),
             Self::NotFound => (404, Status::Unimplemented, "no route for this request".into()),
             Self::Method(_) => (405, Status::Unimplemented, "no route for this method".into()),
             Self::Body(BodyFault::Stalled) => {
                 (408, Status::DeadlineExceeded, "the body did not come in time".into())
             }
-            Self::TooLarge | Self::Body(BodyFault::TooLarge) => {
+            Self::Body(BodyFault::TooLarge) => {
                 (413, Status::ResourceExhausted, "the body is larger than allowed".into())
             }
             Self::TargetTooLong => {
                 (414, Status::Internal, "the path is too long once it is rewritten".into())
             }
-            Self::Limits(Refused::Key(error)) => {
-                (400, Status::InvalidArgument, error.to_string().into())
-            }
-            Self::Limits(Refused::Cost { header, max }) => {
-                let detail =
-                    format!("header `{header}` must hold one whole number from 1 to {max}");
-                (400, Status::InvalidArgument, detail.into())
-            }
-            // `rejection` composes this answer by the file's settings.
-            Self::Limits(Refused::Throttled { .. }) => {
-                (429, Status::ResourceExhausted, "rate limit exceeded".into())
-            }
-            Self::Limits(Refused::StoreUnavailable) => {
-                let detail = "the limits of this request cannot be checked at the moment";
-                (503, Status::Unavailable, detail.into())
+            Self::Limits(refused) => {
+                let (status, grpc) = match refused {
+                    Refused::Key(_) | Refused::Cost { .. } => (400, Status::InvalidArgument),
+                    // `rejection` composes this answer by the file's settings.
+                    Refused::Throttled { .. } => (429, Status::ResourceExhausted),
+                    Refused::StoreUnavailable => (503, Status::Unavailable),
+                };
+                (status, grpc, refused.to_string().into())
             }
             Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => {
                 (client_gone().as_u16(), Status::Internal, "the client has left".into())
@@ -160,10 +144,14 @@ impl Refusal<'_> {
     /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
     pub(super) fn closes(&self) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_) | Self::Panic => {
-                true
-            }
-            Self::Path(error) => *error == AmbiguousPath::Relative,
+            Self::Body(_) | Self::Panic => true,
+            Self::Unreadable(head) => matches!(
+                head,
+                BadHead::Host(_)
+                    | BadHead::TransferCoding
+                    | BadHead::Length
+                    | BadHead::Path(AmbiguousPath::Relative)
+            ),
             _ => false,
         }
     }
@@ -175,6 +163,15 @@ impl Refusal<'_> {
 pub(super) fn is_authority_form(head: &request::Parts) -> bool {
     let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
     named || head.method == Method::CONNECT
+}
+
+impl From<BadHead> for Refusal<'_> {
+    fn from(head: BadHead) -> Self {
+        match head {
+            BadHead::NeverServed(allowed) => Self::Method(allowed),
+            head => Self::Unreadable(head),
+        }
+    }
 }
 
 impl<'p> From<Refused<'p>> for Refusal<'p> {

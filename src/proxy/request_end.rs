@@ -14,13 +14,15 @@ use tracing::info;
 use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
-use super::refusal::client_gone;
+use super::refusal::{Refusal, client_gone};
 use super::trace::SpanNotes;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, NO_ROUTE};
+use crate::reading::{BadHead, RequestReading, Unreadable};
+use crate::request::host::Host;
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, BodyFault};
 
@@ -152,6 +154,30 @@ impl RequestFindings {
         self.details.as_mut()?.span.as_deref_mut()
     }
 
+    /// Notes what the head of a request means.
+    pub(super) fn read(&mut self, reading: &RequestReading<'_, '_>) {
+        self.route = reading.found.as_ref().ok().copied();
+        if let Some(details) = &mut self.details {
+            details.host = host_text(&reading.host);
+            details.client = reading.client.address;
+        }
+    }
+
+    /// Notes what is known of a request whose head cannot be read, and returns the refusal.
+    pub(super) fn unread(&mut self, unreadable: Unreadable) -> Refusal<'static> {
+        let Unreadable { host, why } = unreadable;
+        if let Some(details) = &mut self.details {
+            details.host = host.as_ref().and_then(host_text);
+        }
+        if let BadHead::TooLarge { client, route } = why {
+            self.route = Some(route);
+            if let Some(details) = &mut self.details {
+                details.client = client;
+            }
+        }
+        why.into()
+    }
+
     /// Notes a failed exchange for the request's span. `server` is `None` if no server was asked.
     pub(super) fn failed(&mut self, server: Option<&str>, failure: UpstreamFailure) {
         if let Some(span) = self.span() {
@@ -159,6 +185,11 @@ impl RequestFindings {
             span.server = server.map(Arc::from);
         }
     }
+}
+
+/// The host for logs. `None` if HTTP/1.0 names no host.
+fn host_text(host: &Host) -> Option<String> {
+    Some(host.as_str()).filter(|host| !host.is_empty()).map(str::to_owned)
 }
 
 /// What the access line and the span have besides the record of a request.

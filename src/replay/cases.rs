@@ -3,17 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::StatusCode;
 use http::header::HOST;
+use http::{HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::judge::{BadRequest, Judge, Untold};
 use super::log::{ClientOrigin, LogRecord, Logged, LoggedHeaders};
-use crate::limit::decision::Verdict;
+use crate::limit::decision::{Verdict, whole_seconds};
 use crate::limit::time::Timestamp;
 use crate::plan::{Expectation, Plan, TestCase};
-use crate::proxy::whole_seconds;
 
 /// When the first test begins: Monday, 1 January 2024, 0:00 UTC. Windows of every length on the clock begin
 /// then in UTC, so a test of such a limit does not depend on the day.
@@ -149,13 +148,16 @@ fn offset(case: &TestCase, number: u64) -> u64 {
 }
 
 fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
-    let host = case.target.host().or_else(|| {
+    fn text(value: &HeaderValue) -> Option<&str> {
+        std::str::from_utf8(value.as_bytes()).ok()
+    }
+    let host = case.target.authority().map(|authority| authority.as_str()).or_else(|| {
         let given = case.headers.iter().find(|(name, _)| *name == HOST);
-        given.and_then(|(_, value)| value.to_str().ok())
+        given.and_then(|(_, value)| text(value))
     });
     let mut headers = LoggedHeaders::default();
     for (name, value) in &case.headers {
-        let value = value.to_str().map_or(Logged::Absent, |value| Logged::Value(value.into()));
+        let value = text(value).map_or(Logged::Absent, |value| Logged::Value(value.into()));
         headers.push(name.as_str().into(), value);
     }
     headers.are_all();
@@ -220,10 +222,11 @@ mod tests {
         [limits.day]\nkey = []\nalgorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2/d\"\n\
         [limits.tokens]\nkey = [\"cert\"]\nrate = \"10/h\"\n\
         cost = { response_header = \"x-used\", estimate = 4 }\n\
-        [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n";
+        [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n\
+        [limits.host]\nkey = [\"header:host\", \"header:x-user\"]\nrate = \"1/h\"\n";
 
     fn routes() -> String {
-        let names = ["login", "failures", "even", "slots", "day", "tokens", "shadow"];
+        let names = ["login", "failures", "even", "slots", "day", "tokens", "shadow", "host"];
         let routes = names.map(|name| {
             format!("[[routes]]\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"{name}\"]\n")
         });
@@ -293,6 +296,19 @@ mod tests {
             (
                 "a limit in shadow rejects nothing",
                 "[[tests]]\nsend = \"GET /shadow\"\ntimes = 5\nexpect = { allowed = 5 }\n",
+            ),
+            (
+                "the host of a URL is the field `host` too",
+                "[[tests]]\nsend = \"GET http://a.example:81/host\"\nheaders = { host = \"b.example\" }\n\
+                 expect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"GET /host\"\nheaders = { host = \"a.example:81\" }\nexpect = { rejected = 1 }\n\
+                 [[tests]]\nsend = \"GET /host\"\nheaders = { host = \"b.example\" }\nexpect = { allowed = 1 }\n",
+            ),
+            (
+                "a header with other letters than ASCII counts",
+                "[[tests]]\nsend = \"GET /host\"\nheaders = { x-user = \"Zoë\" }\nexpect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"GET /host\"\nexpect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"GET /host\"\nheaders = { x-user = \"Zoë\" }\nexpect = { rejected = 1 }\n",
             ),
             (
                 "no route",

@@ -5,21 +5,19 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use http::header::COOKIE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::log::{ClientOrigin, LogRecord, Logged};
 use crate::limit::time::Timestamp;
 use crate::plan::{Action, Plan};
-use crate::proxy;
+use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::host::Host;
 use crate::request::key::View;
-use crate::request::method;
 use crate::request::network::canonical_address;
-use crate::request::route::{NoRoute, PathParams};
+use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
 /// After this many requests, buckets that are like new are looked for and forgotten.
@@ -36,7 +34,7 @@ pub struct Judge<'p> {
     limits: Vec<Vec<usize>>,
     /// The facts by which routes are chosen, each with its route's place in the plan.
     routes: Vec<(usize, usize)>,
-    /// The headers that limits and routes read.
+    /// The headers that are read: by limits and routes, and for each request those that frame it.
     headers: Vec<HeaderName>,
     /// The requests about which the limits decided.
     decided: u64,
@@ -61,6 +59,10 @@ pub enum BadRequest {
     Method,
     /// The host is malformed.
     Host,
+    /// The transfer coding is other than chunked alone.
+    Coding,
+    /// The length of the body is no number, or is larger than allowed.
+    Length,
     /// The path can be read in two ways.
     Path,
     /// A part of a key comes twice, can be read in two ways, or is missing although the limit demands it.
@@ -75,9 +77,23 @@ impl BadRequest {
         match self {
             Self::Method => "method",
             Self::Host => "host",
+            Self::Coding => "transfer-encoding",
+            Self::Length => "content-length",
             Self::Path => "path",
             Self::Key => "key",
             Self::Cost => "cost",
+        }
+    }
+}
+
+impl From<&BadHead> for BadRequest {
+    fn from(head: &BadHead) -> Self {
+        match head {
+            BadHead::Host(_) => Self::Host,
+            BadHead::TransferCoding => Self::Coding,
+            BadHead::Length | BadHead::TooLarge { .. } => Self::Length,
+            BadHead::MethodCase(_) | BadHead::NeverServed(_) => Self::Method,
+            BadHead::Path(_) => Self::Path,
         }
     }
 }
@@ -91,7 +107,7 @@ impl<'p> Judge<'p> {
             facts: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),
-            headers: Vec::new(),
+            headers: vec![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING],
             decided: 0,
         };
         for spec in &plan.limits {
@@ -150,7 +166,7 @@ impl<'p> Judge<'p> {
         now: Timestamp,
         mut untold: impl FnMut(Untold),
     ) -> JudgedRequest<'p> {
-        let headers = self.headers(record);
+        let mut headers = self.headers(record);
         let client = self.client(record, &headers);
         let told: SmallVec<[bool; 16]> = self
             .facts
@@ -160,50 +176,45 @@ impl<'p> Judge<'p> {
                 fact => assumed.is_some() || fact.is_told(record),
             })
             .collect();
-        let headers = self.forwarded(headers, client.as_ref());
-        let client = client.map(|client| client.address);
-        let refused = |why| JudgedRequest { client, route: None, no_route: None, answer: Err(why) };
-        let Some(method) = Method::from_bytes(record.method.as_bytes())
-            .ok()
-            .filter(|method| method::check(method).is_ok() && !proxy::is_never_served(method))
-        else {
-            return refused(BadRequest::Method);
+        let address = client.as_ref().map(|client| client.address);
+        let refused =
+            |why, route| JudgedRequest { client: address, route, no_route: None, answer: Err(why) };
+        let Ok(method) = Method::from_bytes(record.method.as_bytes()) else {
+            return refused(BadRequest::Method, None);
         };
-        let host = self.text(&Fact::Host, &record.host, client);
-        let Ok(host) = host.map(|host| host.parse::<Host>()).transpose() else {
-            return refused(BadRequest::Host);
-        };
-        let host = host.as_ref().map_or("", Host::as_str);
-        let Ok(path) = self.plan.server.path(&record.path) else {
-            return refused(BadRequest::Path);
-        };
-        let found = self.plan.table.find(&path, &method, host, &headers);
-        let route = found.as_ref().ok().map(|found| found.route);
-        for (missed, fact) in &self.routes {
-            if !told[*fact] && self.plan.table.pattern(*missed).matches(&path) {
-                untold(Untold::Route(*missed, *fact));
-            }
-        }
-        let spec = route.map_or(&self.plan.no_route, |route| &self.plan.routes[route]);
-        let none = PathParams::none();
+        let host = self.text(&Fact::Host, &record.host, address);
         let query = match &record.query {
             Logged::Value(query) => Some(&**query),
             Logged::Absent | Logged::Untold => None,
         };
-        let cert = self.text(&Fact::Certificate, &Logged::Untold, client);
-        let view = View {
-            methods: &self.plan.methods,
-            path: &path,
-            query,
+        let target = TargetParts { authority: host.as_deref(), path: &record.path, query };
+        let head = RequestHead {
             method: &method,
-            host,
-            route: &spec.name,
-            client: client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            headers: &headers,
-            params: found.as_ref().map_or(&none, |found| &found.params),
-            cert: cert.as_deref(),
-            id: None,
+            target,
+            // HTTP/1.0 needs no host, and not every log tells the host.
+            version: Version::HTTP_10,
+            seen: Seen::of(&headers),
+            headers: &mut headers,
+            sender: Sender::Client(client.unwrap_or(UNKNOWN)),
         };
+        let reading = match reading::read(self.plan, head) {
+            Ok(reading) => reading,
+            Err(unreadable) => {
+                let route = match unreadable.why {
+                    BadHead::TooLarge { route, .. } => Some(route),
+                    _ => None,
+                };
+                return refused(BadRequest::from(&unreadable.why), route);
+            }
+        };
+        for (missed, fact) in &self.routes {
+            if !told[*fact] && self.plan.table.pattern(*missed).matches(&reading.path) {
+                untold(Untold::Route(*missed, *fact));
+            }
+        }
+        let cert = self.text(&Fact::Certificate, &Logged::Untold, address);
+        let view = View { cert: cert.as_deref(), ..reading.view(&method, &headers) };
+        let spec = reading.route;
         let (plan, limits) = (self.plan, &self.limits);
         let known = spec.limits.iter().filter_map(|place| {
             let place = usize::try_from(*place).ok()?;
@@ -215,7 +226,7 @@ impl<'p> Judge<'p> {
                 None => plan.limits.get(place),
             }
         });
-        let no_route = found.as_ref().err().map(|none| match none {
+        let no_route = reading.found.as_ref().err().map(|none| match none {
             NoRoute::NotFound => StatusCode::NOT_FOUND,
             NoRoute::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
         });
@@ -241,7 +252,7 @@ impl<'p> Judge<'p> {
             Refused::Cost { .. } => BadRequest::Cost,
             _ => BadRequest::Key,
         });
-        JudgedRequest { client, route, no_route, answer }
+        JudgedRequest { client: address, route: reading.found.ok(), no_route, answer }
     }
 
     /// The client, by the rules of `server.trusted_proxies`. `None` where the log has no address, or only the
@@ -250,39 +261,29 @@ impl<'p> Judge<'p> {
         let trust = &self.plan.server.trust;
         let address = canonical_address(record.client?);
         let itself = || Client { address, via: Vec::new(), peer_trusted: false };
-        let is_named = || headers.contains_key(trust.header.name());
+        let header = trust.header.name();
         match record.client_is {
             ClientOrigin::Client => Some(itself()),
-            ClientOrigin::Peer if !trust.trusts(address) => Some(itself()),
-            ClientOrigin::Peer if is_named() => {
-                Some(trust.client(PeerAddress::Network(address), headers))
+            // A log that does not tell the header of a trusted proxy does not tell the client.
+            ClientOrigin::Peer if trust.trusts(address) && !headers.contains_key(&header) => {
+                let sends_itself = record.headers.get(&header) == Logged::Absent;
+                sends_itself.then(|| trust.client(PeerAddress::Network(address), headers))
             }
-            // A trusted proxy that names no client sends its own request. Where the log does not have the header,
-            // nobody knows.
-            ClientOrigin::Peer => {
-                (record.headers.get(&trust.header.name()) == Logged::Absent).then(itself)
+            ClientOrigin::Peer => Some(trust.client(PeerAddress::Network(address), headers)),
+            ClientOrigin::Forwarded
+                if trust.networks.is_empty() || !headers.contains_key(&header) =>
+            {
+                Some(itself())
             }
-            ClientOrigin::Forwarded if trust.networks.is_empty() || !is_named() => Some(itself()),
             // A trusted proxy wrote the end of the list.
             ClientOrigin::Forwarded => Some(trust.client(PeerAddress::UnixSocket, headers)),
         }
-    }
-
-    /// The headers that the API would get. Routes and limits read only these.
-    fn forwarded(&self, mut headers: HeaderMap, client: Option<&Client>) -> HeaderMap {
-        if let Some(client) = client.filter(|_| !headers.is_empty()) {
-            proxy::strip_unforwarded(&Uri::default(), &mut headers, client, self.plan);
-        }
-        headers
     }
 
     /// The headers of a request. If the log has all headers, these are all. Otherwise they are those that limits
     /// and routes read, as the log tells them or as they are assumed.
     fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if self.headers.is_empty() {
-            return headers;
-        }
         let is_complete = record.headers.are_complete;
         if is_complete {
             for (name, value) in record.headers.named() {
@@ -346,6 +347,11 @@ impl<'p> Judge<'p> {
         }
     }
 }
+
+/// The client of a request whose log does not tell it. Nobody knows whether its peer is a trusted proxy, so what it says
+/// of the client stays.
+const UNKNOWN: Client =
+    Client { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), via: Vec::new(), peer_trusted: true };
 
 /// A limit or a route that needs a fact which the log does not tell. The second number is the place of the fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

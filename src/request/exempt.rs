@@ -102,7 +102,7 @@ mod tests {
                 route: "",
                 client: client.parse().expect(client),
                 headers: &headers,
-                params: &PathParams::none(),
+                params: PathParams::none(),
                 cert: None,
                 id: None,
             };

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::header::HOST;
-use http::{HeaderMap, Uri, Version};
+use http::{HeaderMap, Version};
 use smallvec::SmallVec;
 
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
@@ -33,13 +33,17 @@ pub(crate) enum HostError {
 const MAX_LENGTH: usize = 253;
 
 impl Host {
-    /// The request's host: from an absolute-form target, or else from the `host` header. An HTTP/1.0
+    /// The request's host: the authority of an absolute-form target, or else the `host` header. An HTTP/1.0
     /// request without a host has the empty host.
     ///
     /// # Errors
     /// Where there is no host, more than one, or a malformed host. HTTP/1.1 demands the header even with an
     /// absolute-form target. The header must then be valid, although only the target counts.
-    pub(crate) fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
+    pub(crate) fn of(
+        authority: Option<&str>,
+        headers: &HeaderMap,
+        version: Version,
+    ) -> Result<Self, HostError> {
         let mut lines = headers.get_all(HOST).iter();
         let header = match lines.next() {
             Some(line) => Some(Self::parse(line.as_bytes())?),
@@ -49,8 +53,8 @@ impl Host {
         if lines.next().is_some() {
             return Err(HostError::Repeated);
         }
-        match (uri.authority(), header) {
-            (Some(authority), _) => Self::parse(authority.as_str().as_bytes()),
+        match (authority, header) {
+            (Some(authority), _) => Self::parse(authority.as_bytes()),
             (None, Some(header)) => Ok(header),
             (None, None) if version < Version::HTTP_11 => Ok(Self(HostText::new())),
             (None, None) => Err(HostError::Missing),
@@ -141,7 +145,7 @@ const NORMAL: [u8; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+    use http::{HeaderValue, Uri};
     use proptest::prelude::*;
 
     fn of(target: &str, hosts: &[&str], version: Version) -> Result<String, HostError> {
@@ -150,7 +154,8 @@ mod tests {
             headers.append(HOST, HeaderValue::from_bytes(host.as_bytes()).expect("a value"));
         }
         let uri: Uri = target.parse().expect("a target");
-        Host::of(&uri, &headers, version).map(|host| host.as_str().to_owned())
+        let authority = uri.authority().map(|authority| authority.as_str());
+        Host::of(authority, &headers, version).map(|host| host.as_str().to_owned())
     }
 
     #[test]

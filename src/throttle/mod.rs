@@ -82,11 +82,13 @@ pub(crate) struct Admission {
 }
 
 /// Why the limits do not let a request pass.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refused<'p> {
     /// A key's value cannot be read from the request.
+    #[error("{0}")]
     Key(KeyError),
     /// The header with the request's cost does not hold a whole number from 1 to `max`.
+    #[error("header `{header}` must hold one whole number from 1 to {max}")]
     Cost {
         /// The header's name.
         header: http::HeaderName,
@@ -94,6 +96,7 @@ pub enum Refused<'p> {
         max: Cost,
     },
     /// An enforcing limit refuses.
+    #[error("rate limit exceeded")]
     Throttled {
         /// The limit that takes longest to allow the request.
         limit: &'p Name,
@@ -104,6 +107,7 @@ pub enum Refused<'p> {
         answer: &'p Arc<AnswerSpec>,
     },
     /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
+    #[error("the limits of this request cannot be checked at the moment")]
     StoreUnavailable,
 }
 

@@ -12,7 +12,6 @@ use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
-use crate::proxy::refusal::Refusal;
 use crate::request::key::View;
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle;
@@ -63,7 +62,7 @@ pub(super) fn describe_limit(
         // Where everything passes, nobody reads the cost.
         Err(_) if figures.at(now).is_none() && !is_tried => None,
         Err(error) => {
-            return refuse(&Refusal::from(error).meaning().detail, text);
+            return refuse(&error.to_string(), text);
         }
     };
     text.limit_fact("applies", true);

@@ -4,7 +4,6 @@ mod explanation;
 mod limit;
 mod route;
 
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
@@ -17,15 +16,14 @@ use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
-use crate::proxy;
+use crate::reading::{
+    self, BadHead, RequestHead, RequestReading, Seen, Sender, TargetParts, Unreadable,
+};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::host::Host;
-use crate::request::key::View;
 use crate::request::line::request_line;
-use crate::request::method;
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
-use crate::request::route::{PathParams, Table};
+use crate::request::route::Table;
 
 /// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -65,9 +63,9 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         now: Clock::new().now(),
     };
     let mut text = Explanation::default();
-    if let Err((status, why)) = describe(&plan, &asked, &mut text) {
-        text.line("answer", format_args!("{status}: {why}"));
-        text.fact("status", status);
+    text.fact("method", asked.method.as_str());
+    if let Err(unreadable) = describe(&plan, &asked, &mut text) {
+        describe_unreadable(&plan, &asked.method, &unreadable, &mut text);
     }
     match explain.json {
         true => print(text.to_json()),
@@ -90,7 +88,8 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
         let wrong = || Failure::usage(format!("`{text}` is no header as in 'x-api-key: abc'"));
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
-        headers.append(name, HeaderValue::from_str(value.trim()).map_err(|_| wrong())?);
+        headers
+            .append(name, HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| wrong())?);
     }
     if !headers.contains_key(header::HOST) {
         let host = uri.authority().map_or("localhost", |authority| authority.as_str());
@@ -100,25 +99,30 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Goes through the same steps as for a real request, and describes each step.
+/// Reads the request as the proxy does, and describes what it means.
 ///
 /// # Errors
-/// The status of the answer, and why, where the request is refused before its route is looked for.
+/// Where the request is refused before its limits are asked.
 fn describe(
     plan: &Plan,
     asked: &ExplainedRequest,
     text: &mut Explanation,
-) -> Result<(), (u16, String)> {
+) -> Result<(), Unreadable> {
     let ExplainedRequest { method, uri, headers, peer, now } = asked;
-    text.fact("method", method.as_str());
-    let bad = |error: &dyn Display| (400, error.to_string());
-    let host = Host::of(uri, headers, Version::HTTP_11).map_err(|error| bad(&error))?;
+    let mut sent = headers.clone();
+    let reading = reading::read(
+        plan,
+        RequestHead {
+            method,
+            target: TargetParts::from(uri),
+            version: Version::HTTP_11,
+            seen: Seen::of(headers),
+            headers: &mut sent,
+            sender: Sender::Peer(PeerAddress::Network(*peer)),
+        },
+    )?;
+    let RequestReading { host, path, client, found, route, .. } = &reading;
     text.fact("host", host.as_str());
-    method::check(method).map_err(|error| bad(&error))?;
-    if proxy::is_never_served(method) {
-        return Err((405, format!("{method} is never passed on")));
-    }
-    let path = plan.server.path(uri.path()).map_err(|error| bad(&error))?;
     text.fact("path", path.upstream());
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
     if path.upstream() != uri.path() {
@@ -127,55 +131,61 @@ fn describe(
     if path.matching() != path.upstream() {
         text.more(format_args!("matched and counted as {}", path.matching()));
     }
-    let client = plan.server.trust.client(PeerAddress::Network(*peer), headers);
-    text.line("client", describe_client(plan, &client, asked));
+    text.line("client", describe_client(plan, client, asked));
     text.fact("client", client.address.to_string());
-    // Routes and limits use no other headers than those that are sent to the API.
-    let mut sent = headers.clone();
-    proxy::strip_unforwarded(uri, &mut sent, &client, plan);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
-    let headers = &sent;
-    let found = plan.table.find(&path, method, host.as_str(), headers);
-    let candidates = plan.table.candidates(&path, host.as_str());
-    let route = match &found {
-        Ok(found) => &plan.routes[found.route],
-        Err(_) => &plan.no_route,
-    };
-    match &found {
-        Ok(found) => {
-            describe_route(plan, route, &path, text);
-            why(plan, found, candidates, text);
+    let view = reading.view(method, &sent);
+    let candidates = plan.table.candidates(path, host.as_str());
+    match found {
+        Ok(place) => {
+            describe_route(plan, route, path, text);
+            why(plan, *place, &view.params, &candidates, text);
             let find = |table: &Table, path: &NormalPath<'_>| {
-                Some(table.find(path, method, host.as_str(), headers).ok()?.route)
+                table.find(path, method, host.as_str(), &sent).ok()
             };
-            describe_spellings(plan, &path, found.route, find, text);
+            describe_spellings(plan, path, *place, find, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");
             }
         }
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
-    let none = PathParams::none();
-    let view = View {
-        methods: &plan.methods,
-        path: &path,
-        query: uri.query(),
-        method,
-        host: host.as_str(),
-        route: &route.name,
-        client: client.address,
-        headers,
-        params: found.as_ref().map_or(&none, |found| &found.params),
-        cert: None,
-        id: None,
-    };
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, *now, text);
     }
     text.finish_limits();
     Ok(())
+}
+
+/// Describes the answer to a request that meets no limit.
+fn describe_unreadable(
+    plan: &Plan,
+    method: &Method,
+    unreadable: &Unreadable,
+    text: &mut Explanation,
+) {
+    let Unreadable { host, why } = unreadable;
+    if let Some(host) = host {
+        text.fact("host", host.as_str());
+    }
+    let status = why.status();
+    text.fact("status", status);
+    match why {
+        BadHead::NeverServed(allowed) => {
+            text.line("answer", format_args!("{status}: {method} is never passed on"));
+            let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+            text.more(format_args!("allow: {}", allowed.join(", ")));
+            text.fact("allow", allowed);
+        }
+        BadHead::TooLarge { client, route } => {
+            text.line("answer", format_args!("{status}: {why}"));
+            text.fact("client", client.to_string());
+            text.fact("route", &*plan.routes[*route].name);
+        }
+        why => text.line("answer", format_args!("{status}: {why}")),
+    }
 }
 
 fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use super::explanation::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
-use crate::request::route::{Conditions, Match, NoRoute, Table};
+use crate::request::route::{Conditions, NoRoute, PathParams, Table};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
@@ -79,9 +79,15 @@ pub(super) fn describe_route(
 }
 
 /// Says why the request has this route, and not another route whose path and host fit.
-pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Explanation) {
-    let pattern = plan.table.pattern(found.route);
-    let params = pattern.params().filter_map(|name| Some((name, found.params.value(name)?)));
+pub(super) fn why(
+    plan: &Plan,
+    found: usize,
+    params: &PathParams<'_>,
+    candidates: &[usize],
+    text: &mut Explanation,
+) {
+    let pattern = plan.table.pattern(found);
+    let params = pattern.params().filter_map(|name| Some((name, params.value(name)?)));
     let params: Vec<_> = params.collect();
     let named = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
     text.fact("params", named.collect::<Map<_, _>>());
@@ -89,10 +95,10 @@ pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: 
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
     text.line("why", format_args!("path {} fits{with}", pattern.as_str()));
-    for condition in conditions(plan.table.conditions(found.route)) {
+    for condition in conditions(plan.table.conditions(found)) {
         text.more(format_args!("{condition} too"));
     }
-    let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
+    let place = candidates.iter().position(|place| *place == found).unwrap_or_default();
     for (rank, other) in candidates.iter().enumerate() {
         let name = &plan.routes[*other].name;
         match rank.cmp(&place) {

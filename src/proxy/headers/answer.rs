@@ -5,8 +5,8 @@ use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use smallvec::SmallVec;
 
-use super::x_forwarded::is_claim;
-use super::{Seen, hop, invalid_name, listed};
+use super::{hop, invalid_name};
+use crate::reading::{Seen, has_unknown_coding, is_claim, listed, remove_named};
 
 /// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub(in crate::proxy) fn remove_hop_by_hop(
     seen: Seen,
     tells_protocols: bool,
 ) -> Framing {
-    if hop::has_unknown_coding(headers, seen) {
+    if has_unknown_coding(headers, seen) {
         return Framing::Unknown;
     }
-    hop::remove_named(headers, seen, is_claim);
+    remove_named(headers, seen, is_claim);
     let protocols: SmallVec<[HeaderValue; 1]> = match tells_protocols {
         true => headers.get_all(UPGRADE).iter().cloned().collect(),
         false => SmallVec::new(),
@@ -56,7 +56,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(
 /// them.
 pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap) {
     let seen = Seen::of(trailers);
-    hop::remove_named(trailers, seen, is_claim);
+    remove_named(trailers, seen, is_claim);
     hop::remove_always(trailers, seen);
     for name in [CONTENT_LENGTH, TRAILER] {
         trailers.remove(name);

@@ -1,37 +1,15 @@
-//! Hop-by-hop fields, which concern one connection alone. Also the checks of a message's framing, and the
-//! trailers that may be passed on.
+//! Hop-by-hop fields, which concern one connection alone. Also the trailers that may be passed on.
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONTENT_TYPE, COOKIE, EXPECT, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
-use smallvec::SmallVec;
 
-use super::x_forwarded::{is_address, is_claim};
-use super::{Seen, listed, tokens};
-use crate::plan::{Plan, ServerSpec};
+use crate::plan::Plan;
+use crate::reading::{HOP_BY_HOP, KEPT, Seen, is_end_to_end, is_hop_by_hop, listed};
 use crate::request::name::are_alike;
-use crate::request::trace::{TRACEPARENT, TRACESTATE};
 use crate::upstream::body::Trailers;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// Fields that concern one connection alone, besides `connection` and the fields that it names (RFC 9110,
-/// 7.6.1). `upgrade`, `te` and `trailer` are handled separately.
-const HOP_BY_HOP: [HeaderName; 4] =
-    [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
-
-/// Fields that stay although `connection` names them: framing, addressing, and fields that are handled
-/// separately.
-const KEPT: [HeaderName; 7] =
-    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
-
-/// Whether a field is always removed, from the head and from trailers.
-pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(name)
-}
 
 /// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
 /// does not count: after such a change the client's requests would no longer be limited.
@@ -47,57 +25,6 @@ pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<Heade
     let http =
         listed(headers, &UPGRADE).any(|token| begins(token, b"h2c") || begins(token, b"http"));
     (named && !http).then(|| value.clone())
-}
-
-/// Whether the transfer coding is other than chunked alone.
-pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> bool {
-    if !seen.has(Seen::CODING) {
-        return false;
-    }
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => false,
-        (Some(coding), None) => !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
-        (Some(_), Some(_)) => true,
-    }
-}
-
-/// Whether a `content-length` is not a number. Over HTTP/1.1 hyper refuses such a request. Over HTTP/2,
-/// where no length is needed, hyper lets an empty one pass.
-pub(in crate::proxy) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
-    seen.has(Seen::LENGTH)
-        && headers
-            .get_all(CONTENT_LENGTH)
-            .iter()
-            .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
-}
-
-/// Whether a field of a request concerns more than one connection, so that `connection` cannot remove it: what
-/// trusted proxies say about the client, the request ID, and the request's trace. tidegate or a trusted proxy
-/// wrote it, and `connection` may come from the client.
-pub(super) fn is_end_to_end(name: &HeaderName, server: &ServerSpec) -> bool {
-    is_claim(name)
-        || is_address(name, &server.trust)
-        || server.request_id.as_ref() == Some(name)
-        || *name == TRACEPARENT
-        || *name == TRACESTATE
-}
-
-/// Removes the fields that `connection` names, but for those that are kept.
-pub(super) fn remove_named(
-    headers: &mut HeaderMap,
-    seen: Seen,
-    is_kept: impl Fn(&HeaderName) -> bool,
-) {
-    let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
-    if !seen.has(Seen::CONNECTION) || names_nothing(lines()) {
-        return;
-    }
-    let named: SmallVec<[HeaderName; 4]> =
-        tokens(lines()).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
-    for name in named.iter().filter(|name| !KEPT.contains(name) && !is_kept(name)) {
-        headers.remove(name);
-    }
 }
 
 /// Removes the fields of a request that always concern the connection alone, and `expect`, which tidegate
@@ -168,15 +95,6 @@ const NEVER_BEHIND: [HeaderName; 8] = [
     MAX_FORWARDS,
     TRAILER,
 ];
-
-/// Whether `connection` names no field: it is one line, with `keep-alive` or `close` alone. This is the
-/// common case.
-fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
-    let option = |option: &[u8]| {
-        [&b"keep-alive"[..], b"close"].iter().any(|plain| option.eq_ignore_ascii_case(plain))
-    };
-    lines.next().is_some_and(option) && lines.next().is_none()
-}
 
 /// Writes `connection` and `upgrade` for the server: the protocol to which the client offers to change.
 /// `connection` also names `te`, if the client accepts trailers.

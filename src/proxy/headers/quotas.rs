@@ -1,17 +1,16 @@
 //! The `ratelimit` fields, in which the limits tell the client what is left. [`QuotaFields`] writes them
-//! for requests that pass, [`write_quotas`] for all others. [`whole_seconds`] rounds a wait for `retry-after`.
+//! for requests that pass, [`write_quotas`] for all others.
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::listed;
 use crate::limit::decision::Outcome;
 use crate::plan::{AnswerSpec, LimitSpec};
+use crate::reading::listed;
 use crate::throttle::Quota;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -212,11 +211,6 @@ fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
         Outcome::Allow | Outcome::Delay(_) => quota.reset,
         Outcome::Reject { .. } => retry_after,
     }
-}
-
-/// A wait as a client is told: in whole seconds, rounded up, at least 1.
-pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
 fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {

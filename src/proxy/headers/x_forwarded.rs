@@ -1,14 +1,12 @@
 //! The fields that tell the API who the client is: `x-forwarded-for`, `x-forwarded-proto` and
-//! `x-forwarded-host`. Those that an untrusted client sent are removed first.
+//! `x-forwarded-host`. `reading` has removed those that an untrusted client sent.
 
 use std::fmt::Write as _;
 
-use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::Seen;
-use crate::request::client::{Client, ClientHeader, PeerAddress, Trust};
-use crate::request::name::are_alike;
+use crate::reading::Seen;
+use crate::request::client::{Client, PeerAddress};
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -46,8 +44,8 @@ pub(in crate::proxy) struct Origin<'r> {
     pub(in crate::proxy) host: HeaderValue,
 }
 
-/// Writes the `x-forwarded-*` fields. The claims of untrusted clients must have been removed before
-/// ([`remove_claims`]): a protocol or host that is still there is believed.
+/// Writes the `x-forwarded-*` fields. The claims of untrusted clients must have been removed before: a protocol or host
+/// that is still there is believed.
 pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
     let claims = seen.has(Seen::CLAIM);
     headers.insert(&X_FORWARDED_FOR, chain(&origin));
@@ -57,52 +55,6 @@ pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, ori
     }
     if !believed(headers, &X_FORWARDED_HOST) {
         headers.insert(&X_FORWARDED_HOST, origin.host);
-    }
-}
-
-/// Whether a field says who the client is: `forwarded` or `x-forwarded-*`. Many servers read an underscore, and some
-/// any other such character, as a dash.
-pub(super) fn is_claim(name: &HeaderName) -> bool {
-    let text = name.as_str();
-    let dash = |byte: &u8| !byte.is_ascii_alphanumeric();
-    let x_forwarded = || text.starts_with('x') && text.get(2..11) == Some("forwarded");
-    *name == FORWARDED
-        || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
-}
-
-/// Removes the fields in which an untrusted client says who it is.
-pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
-    if seen.has(Seen::CLAIM) {
-        remove_all(headers, is_claim);
-    }
-    if matches!(trust.header, ClientHeader::Single(_)) {
-        remove_all(headers, |name| is_address(name, trust));
-    }
-}
-
-/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore or the like in
-/// place of a dash, or the reverse. Many servers take them for the fields that the proxy writes.
-pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
-    if seen.has(Seen::CLAIM) {
-        let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();
-        remove_all(headers, |name| is_claim(name) && !name.as_str().bytes().all(is_plain));
-    }
-    if let ClientHeader::Single(single) = &trust.header {
-        remove_all(headers, |name| name != single && are_alike(name, single));
-    }
-}
-
-/// Whether this is the field of [`ClientHeader::Single`], in which trusted proxies name the client, or a
-/// look-alike.
-pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
-    matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
-}
-
-fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let found: SmallVec<[HeaderName; 4]> =
-        headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in found {
-        headers.remove(name);
     }
 }
 

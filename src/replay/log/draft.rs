@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::USER_AGENT;
+use http::header::{HOST, USER_AGENT};
 
 use super::address;
 use super::field::{DurationUnit, LogField, LogPlace, TimeRank};
@@ -191,10 +191,8 @@ impl<'l> RecordDraft<'l> {
         }
         let (method, RequestTarget { host, path, query }) = self.request()?;
         let (_, time) = self.time.ok_or(LineFault::Broken("it has no time that can be read"))?;
-        let host = match (self.host, host) {
-            (Logged::Untold | Logged::Absent, Some(host)) => Logged::Value(host),
-            (told, _) => told,
-        };
+        // The host of an absolute target counts, as in the proxy.
+        let host = host.map_or(self.host, Logged::Value);
         let mut headers = self.headers;
         let query = match query {
             Some(query) => Logged::Value(query),
@@ -206,8 +204,8 @@ impl<'l> RecordDraft<'l> {
         if is_ours && headers.get(&USER_AGENT) == Logged::Untold {
             headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
         }
-        // A log that names all headers has the host in a place of its own.
-        if headers.are_complete {
+        // A log that names all headers may have the host in a place of its own.
+        if headers.are_complete && headers.get(&HOST) == Logged::Absent {
             headers.push(Cow::Borrowed("host"), host.clone());
         }
         let duration = match self.duration {

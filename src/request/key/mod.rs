@@ -64,7 +64,7 @@ pub struct View<'r> {
     /// The headers.
     pub headers: &'r HeaderMap,
     /// The path's parameters.
-    pub params: &'r PathParams<'r>,
+    pub params: PathParams<'r>,
     /// The subject of the client's certificate; `None` where the client has shown no certificate.
     pub cert: Option<&'r str>,
     /// The request's id in the log. No limit counts by it.

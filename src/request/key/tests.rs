@@ -40,7 +40,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
         route: "users",
         client: request.client.parse().expect(request.client),
         headers: &headers,
-        params: &params,
+        params,
         cert: request.cert,
         id: None,
     })

@@ -17,7 +17,6 @@ use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
 use super::conditions::{Conditions, HostPattern};
-use super::params::PathParams;
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
 
@@ -33,15 +32,6 @@ pub struct Table {
     /// Whether paths come in their loose form.
     is_loose: bool,
     hasher: DefaultHashBuilder,
-}
-
-/// A route that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match<'p> {
-    /// The route's place in the list from which the table was built.
-    pub route: usize,
-    /// The path's parameters.
-    pub(crate) params: PathParams<'p>,
 }
 
 /// Why no route was found.
@@ -153,18 +143,18 @@ impl Table {
         &self.routes[route].conditions
     }
 
-    /// The most specific route whose pattern and conditions the request meets. `host` must be in its normal
-    /// form.
+    /// The place of the most specific route whose pattern and conditions the request meets. `host` must be in its
+    /// normal form.
     ///
     /// # Errors
     /// Where no route matches.
-    pub fn find<'p>(
-        &'p self,
-        path: &'p NormalPath<'_>,
+    pub fn find(
+        &self,
+        path: &NormalPath<'_>,
         method: &Method,
         host: &str,
         headers: &HeaderMap,
-    ) -> Result<Match<'p>, NoRoute> {
+    ) -> Result<usize, NoRoute> {
         let target = PathTarget { path: path.matching(), host };
         let found = self.walk(target, &mut |route, conditions| {
             let holds = |conditions: &Conditions| {
@@ -176,9 +166,7 @@ impl Table {
             }
         });
         match found {
-            ControlFlow::Break(route) => {
-                Ok(Match { route, params: PathParams::of(&self.routes[route].pattern, path) })
-            }
+            ControlFlow::Break(route) => Ok(route),
             ControlFlow::Continue(()) => Err(self.why_none(target, headers)),
         }
     }

@@ -2,6 +2,7 @@
 
 mod explain;
 mod files;
+mod odd_requests;
 mod promote;
 mod replay;
 mod running;

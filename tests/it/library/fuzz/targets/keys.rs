@@ -100,7 +100,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         route: "route",
         client: parts.client,
         headers: &parts.headers,
-        params: &if is_matched { PathParams::of(&pattern, &path) } else { PathParams::none() },
+        params: if is_matched { PathParams::of(&pattern, &path) } else { PathParams::none() },
         cert: None,
         id: None,
     }))

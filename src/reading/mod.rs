@@ -1,0 +1,219 @@
+//! What a request's head means under a plan: its host, path, client and route, and the header fields that count.
+//!
+//! [`read`] has the order of these steps and their errors. The proxy calls it for each request, `replay` for the
+//! requests of logs and of the tests in a file, and `tidegate explain` for the one that it explains. `fields` knows
+//! the header fields that the proxy deals with, `strip` removes those that the API does not get.
+
+mod fields;
+mod strip;
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method, Uri, Version};
+
+pub(crate) use self::fields::{
+    GRPC_TIMEOUT, HOP_BY_HOP, KEPT, Seen, has_unknown_coding, is_claim, is_hop_by_hop, listed,
+    remove_named,
+};
+use self::fields::{has_malformed_length, whole_length};
+pub(crate) use self::strip::is_end_to_end;
+use self::strip::strip_unforwarded;
+use crate::plan::{Plan, RouteSpec};
+use crate::request::client::{Client, PeerAddress};
+use crate::request::host::{Host, HostError};
+use crate::request::key::View;
+use crate::request::method::{self, MethodCase};
+use crate::request::path::{AmbiguousPath, NormalPath};
+use crate::request::route::{NoRoute, PathParams};
+
+/// A request's head, as it came.
+pub(crate) struct RequestHead<'h, 't> {
+    pub(crate) method: &'h Method,
+    pub(crate) target: TargetParts<'t>,
+    pub(crate) version: Version,
+    /// The fields. [`read`] removes those that the API does not get.
+    pub(crate) headers: &'h mut HeaderMap,
+    /// Which fields there are.
+    pub(crate) seen: Seen,
+    pub(crate) sender: Sender,
+}
+
+/// The parts of a request's target.
+#[derive(Clone, Copy)]
+pub(crate) struct TargetParts<'t> {
+    /// The host of an absolute target, perhaps with a port.
+    pub(crate) authority: Option<&'t str>,
+    /// The path without the query.
+    pub(crate) path: &'t str,
+    pub(crate) query: Option<&'t str>,
+}
+
+impl<'t> From<&'t Uri> for TargetParts<'t> {
+    fn from(uri: &'t Uri) -> Self {
+        let authority = uri.authority().map(|authority| authority.as_str());
+        Self { authority, path: uri.path(), query: uri.query() }
+    }
+}
+
+/// Who sends a request.
+pub(crate) enum Sender {
+    /// The other end of the connection. If it is a trusted proxy, the header fields name the client.
+    Peer(PeerAddress),
+    /// This client. A log may name the client itself.
+    Client(Client),
+}
+
+/// What a request's head means.
+pub(crate) struct RequestReading<'p, 't> {
+    plan: &'p Plan,
+    pub(crate) host: Host,
+    pub(crate) path: NormalPath<'t>,
+    query: Option<&'t str>,
+    pub(crate) client: Client,
+    /// Whether the peer names another client, and is no trusted proxy.
+    pub(crate) has_ignored_claim: bool,
+    /// The place of the request's route in the plan. A request without a route meets the limits of `[server]` before
+    /// this is its answer.
+    pub(crate) found: Result<usize, NoRoute>,
+    /// The route, or that of requests without a route.
+    pub(crate) route: &'p RouteSpec,
+}
+
+/// The error for a request that meets no limit.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    /// The host, if it could be read.
+    pub(crate) host: Option<Host>,
+    pub(crate) why: BadHead,
+}
+
+/// What is wrong with the head of a request that meets no limit.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadHead {
+    /// The host is missing, repeated or malformed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The transfer coding is other than chunked alone. The proxy would pass the body on wrongly.
+    #[error("the only transfer coding taken here is chunked")]
+    TransferCoding,
+    /// A `content-length` is not a number.
+    #[error("content-length must be a whole number")]
+    Length,
+    /// The method has lower-case letters. Many APIs take it for the same method in upper case.
+    #[error(transparent)]
+    MethodCase(#[from] MethodCase),
+    /// The method is TRACE or CONNECT. The path has routes for these other methods. The list is empty if the path has
+    /// no routes or cannot be read.
+    #[error("no route for this method")]
+    NeverServed(Vec<Method>),
+    /// The path can be read in two ways.
+    #[error(transparent)]
+    Path(#[from] AmbiguousPath),
+    /// The body is announced to be larger than this route allows.
+    #[error("the body is larger than allowed")]
+    TooLarge {
+        /// The client's address.
+        client: IpAddr,
+        /// The place of the route in the plan.
+        route: usize,
+    },
+}
+
+impl BadHead {
+    /// The status of the answer.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::NeverServed(_) => 405,
+            Self::TooLarge { .. } => 413,
+            _ => 400,
+        }
+    }
+}
+
+/// Reads a request's head: host, framing, method, path, client, route. Before the route is looked for, the fields that
+/// the API does not get are removed: a route or a limit that used one would use what the API does not see.
+///
+/// # Errors
+/// Where the request is refused before its limits are asked. The first of several faults is the error.
+pub(crate) fn read<'p, 't>(
+    plan: &'p Plan,
+    head: RequestHead<'_, 't>,
+) -> Result<RequestReading<'p, 't>, Unreadable> {
+    let TargetParts { authority, query, .. } = head.target;
+    let host = match Host::of(authority, head.headers, head.version) {
+        Ok(host) => host,
+        Err(error) => return Err(Unreadable { host: None, why: error.into() }),
+    };
+    let path = match check(plan, &head, &host) {
+        Ok(path) => path,
+        Err(why) => return Err(Unreadable { host: Some(host), why }),
+    };
+    let RequestHead { method, version, headers, seen, sender, .. } = head;
+    let trust = &plan.server.trust;
+    let client = match sender {
+        Sender::Peer(peer) => trust.client(peer, headers),
+        Sender::Client(client) => client,
+    };
+    let has_ignored_claim =
+        !client.peer_trusted && seen.has(Seen::CLAIM) && headers.contains_key(trust.header.name());
+    strip_unforwarded(authority, version, headers, seen, &client, &plan.server);
+    let found = plan.table.find(&path, method, host.as_str(), headers);
+    let route = found.as_ref().map_or(&plan.no_route, |route| &plan.routes[*route]);
+    if let Ok(place) = found
+        && let Some(most) = most_bytes(plan, route)
+        && whole_length(headers).is_some_and(|length| length > most)
+    {
+        let why = BadHead::TooLarge { client: client.address, route: place };
+        return Err(Unreadable { host: Some(host), why });
+    }
+    Ok(RequestReading { plan, host, path, query, client, has_ignored_claim, found, route })
+}
+
+/// Checks that the proxy and the API read the framing and the method alike, and returns the path.
+fn check<'t>(
+    plan: &Plan,
+    head: &RequestHead<'_, 't>,
+    host: &Host,
+) -> Result<NormalPath<'t>, BadHead> {
+    let RequestHead { method, target, headers, seen, .. } = head;
+    if has_unknown_coding(headers, *seen) {
+        return Err(BadHead::TransferCoding);
+    }
+    if has_malformed_length(headers, *seen) {
+        return Err(BadHead::Length);
+    }
+    method::check(method)?;
+    let path = plan.server.path(target.path);
+    if matches!(**method, Method::TRACE | Method::CONNECT) {
+        let methods = |path| plan.table.methods(&path, host.as_str(), headers);
+        return Err(BadHead::NeverServed(path.ok().map(methods).unwrap_or_default()));
+    }
+    Ok(path?)
+}
+
+/// The most bytes of a request's body; `None` is no limit.
+pub(crate) fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
+    route.options().max_body_size.or(plan.server.max_body_size)
+}
+
+impl RequestReading<'_, '_> {
+    /// The view of a request that has no certificate and no id. The method and the headers are those of the head that
+    /// was read.
+    pub(crate) fn view<'v>(&'v self, method: &'v Method, headers: &'v HeaderMap) -> View<'v> {
+        let pattern = self.found.as_ref().map(|route| self.plan.table.pattern(*route));
+        View {
+            path: &self.path,
+            query: self.query,
+            method,
+            methods: &self.plan.methods,
+            host: self.host.as_str(),
+            route: &self.route.name,
+            client: self.client.address,
+            headers,
+            params: pattern
+                .map_or(PathParams::none(), |pattern| PathParams::of(pattern, &self.path)),
+            cert: None,
+            id: None,
+        }
+    }
+}

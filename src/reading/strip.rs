@@ -1,0 +1,109 @@
+//! Removes the fields of a request that are not forwarded to the API.
+
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use smallvec::SmallVec;
+
+use super::fields::{Seen, is_claim, remove_named};
+use crate::plan::ServerSpec;
+use crate::request::client::{Client, ClientHeader, Trust};
+use crate::request::name::are_alike;
+use crate::request::trace::{TRACEPARENT, TRACESTATE};
+
+/// Removes the fields of a request that are not forwarded to the API. The host of an absolute target replaces
+/// `host`. Fields that HTTP/2 allows several times are united.
+pub(super) fn strip_unforwarded(
+    authority: Option<&str>,
+    version: Version,
+    headers: &mut HeaderMap,
+    seen: Seen,
+    client: &Client,
+    server: &ServerSpec,
+) {
+    remove_named(headers, seen, |name| is_end_to_end(name, server));
+    let trust = &server.trust;
+    match client.peer_trusted {
+        true => remove_twins(headers, seen, trust),
+        false => remove_claims(headers, seen, trust),
+    }
+    if let Some(authority) = authority
+        && let Ok(host) = HeaderValue::from_str(authority)
+    {
+        headers.insert(HOST, host);
+    }
+    if version == Version::HTTP_2 {
+        join_cookies(headers);
+        say_length_once(headers, seen);
+    }
+}
+
+/// Whether a field of a request concerns more than one connection, so that `connection` cannot remove it: what
+/// trusted proxies say about the client, the request ID, and the request's trace. tidegate or a trusted proxy
+/// wrote it, and `connection` may come from the client.
+pub(crate) fn is_end_to_end(name: &HeaderName, server: &ServerSpec) -> bool {
+    is_claim(name)
+        || is_address(name, &server.trust)
+        || server.request_id.as_ref() == Some(name)
+        || *name == TRACEPARENT
+        || *name == TRACESTATE
+}
+
+/// Whether this is the field of [`ClientHeader::Single`], in which trusted proxies name the client, or a
+/// look-alike.
+fn is_address(name: &HeaderName, trust: &Trust) -> bool {
+    matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
+}
+
+/// Removes the fields in which an untrusted client says who it is.
+fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        remove_all(headers, is_claim);
+    }
+    if matches!(trust.header, ClientHeader::Single(_)) {
+        remove_all(headers, |name| is_address(name, trust));
+    }
+}
+
+/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore or the like in
+/// place of a dash, or the reverse. Many servers take them for the fields that the proxy writes.
+fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();
+        remove_all(headers, |name| is_claim(name) && !name.as_str().bytes().all(is_plain));
+    }
+    if let ClientHeader::Single(single) = &trust.header {
+        remove_all(headers, |name| name != single && are_alike(name, single));
+    }
+}
+
+fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let found: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
+}
+
+/// Joins the `cookie` fields into one. Over HTTP/2 a client may split a cookie into several fields (RFC
+/// 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut crumbs = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) else { return };
+    let mut whole = first.as_bytes().to_vec();
+    for crumb in std::iter::once(second).chain(crumbs) {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(crumb.as_bytes());
+    }
+    if let Ok(whole) = HeaderValue::from_bytes(&whole) {
+        headers.insert(COOKIE, whole);
+    }
+}
+
+/// Leaves one `content-length`. Over HTTP/2 a client may repeat it; h2 has refused lengths that differ.
+fn say_length_once(headers: &mut HeaderMap, seen: Seen) {
+    if seen.has(Seen::LENGTH)
+        && let Some(length) = headers.get(CONTENT_LENGTH).cloned()
+    {
+        headers.insert(CONTENT_LENGTH, length);
+    }
+}
