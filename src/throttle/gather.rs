@@ -11,6 +11,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::key::Key;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec};
@@ -31,13 +32,95 @@ pub(super) fn gather<'p>(
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
         match apply(spec, request, store, now, limits) {
-            Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
-            Err(refused) => return Err(refused),
+            Err(NotCounted::Refused(refused)) => return Err(refused),
+            Ok(()) | Err(NotCounted::Exempt | NotCounted::Skipped) => {}
         }
     }
     Ok(())
+}
+
+/// Why a limit does not count a request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotCounted<'p> {
+    /// The limit exempts the request.
+    #[error("the request is exempt")]
+    Exempt,
+    /// The request lacks a part of the key.
+    #[error("a part of its key is missing, and `missing` is \"skip\"")]
+    Skipped,
+    /// A key or a cost cannot be read from the request. An enforcing limit refuses the request.
+    #[error("{0}")]
+    Refused(Refused<'p>),
+}
+
+/// How a limit counts a request.
+pub(crate) struct Applied<'f, 'p> {
+    /// The figures: those of an override, or else the limit's.
+    pub(crate) figures: &'f Figures,
+    /// What the figures are now. `None` where they let everything pass.
+    pub(crate) algorithm: Option<Algorithm>,
+    /// Whether an override has the figures.
+    pub(crate) is_override: bool,
+    /// The candidate. It is tried in place of the limit's own figures, but not in place of an override's.
+    pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
+    /// Who the key is, as an override of the file says.
+    key_name: Option<&'p str>,
+    /// What the request costs. `None` where nobody counts it: then the cost is not read.
+    pub(crate) cost: Option<Cost>,
+}
+
+impl<'f, 'p: 'f> Applied<'f, 'p> {
+    /// How `spec` counts a request with this key. `running` is an override that was set while the process runs.
+    ///
+    /// # Errors
+    /// Where the cost cannot be read from the request.
+    fn of(
+        spec: &'p LimitSpec,
+        key: &Key,
+        running: Option<&'f Figures>,
+        headers: &HeaderMap,
+        now: Now,
+    ) -> Result<Self, NotCounted<'p>> {
+        let in_file = spec.overrides.find(key);
+        let overridden = running.or(in_file.map(|it| &it.figures));
+        let figures = overridden.unwrap_or(&spec.figures);
+        let algorithm = figures.at(now);
+        let is_override = overridden.is_some();
+        let candidate = spec.candidate.as_ref().filter(|_| !is_override);
+        let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
+        let most = || largest_cost(algorithm).max(largest_cost(spec.figures.at(now)));
+        let cost = match algorithm.is_some() || is_tried {
+            true => Some(cost(&spec.cost, most, headers).map_err(NotCounted::Refused)?),
+            false => None,
+        };
+        let key_name = in_file.and_then(|it| it.name.as_deref());
+        Ok(Self { figures, algorithm, is_override, candidate, cost, key_name })
+    }
+}
+
+/// The key and the way by which a limit counts a request, without the overrides that are set while the process runs.
+/// `tidegate explain` calls this.
+///
+/// # Errors
+/// Where the limit does not count the request.
+pub(crate) fn applied<'p>(
+    spec: &'p LimitSpec,
+    request: &View<'_>,
+    now: Now,
+) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
+    let key = read_key(spec, request)?;
+    let applied = Applied::of(spec, &key, None, request.headers, now)?;
+    Ok((key, applied))
+}
+
+fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<'p>> {
+    if spec.exempt.covers(request) {
+        return Err(NotCounted::Exempt);
+    }
+    let key = spec.key.key(request).map_err(|error| NotCounted::Refused(Refused::Key(error)))?;
+    key.ok_or(NotCounted::Skipped)
 }
 
 /// Adds a limit and, right behind it, its candidate, where they apply.
@@ -47,30 +130,20 @@ fn apply<'p>(
     store: &Store,
     now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
-) -> Result<(), Refused<'p>> {
-    if spec.exempt.covers(request) {
-        return Ok(());
-    }
+) -> Result<(), NotCounted<'p>> {
     let key = match limits.last().map(|last| &last.claim) {
         // Most limits of a route count by the same key.
-        Some(last) if last.spec.key == spec.key => last.key.clone(),
-        _ => {
-            let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
-            store.key(spec, key)
-        }
+        Some(last) if last.spec.key == spec.key => match spec.exempt.covers(request) {
+            true => return Err(NotCounted::Exempt),
+            false => last.key.clone(),
+        },
+        _ => store.key(spec, read_key(spec, request)?),
     };
     let running = store.running_figures(spec, &key);
-    let in_file = spec.overrides.find(key.plain());
-    let overridden = running.as_ref().or(in_file.map(|it| &it.figures));
-    let algorithm = overridden.unwrap_or(&spec.figures).at(now);
-    // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
-    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
-    let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
-    if algorithm.is_none() && candidate.is_none() {
+    let applied = Applied::of(spec, key.plain(), running.as_ref(), request.headers, now)?;
+    let Applied { algorithm, candidate, cost: Some(cost), key_name, .. } = applied else {
         return Ok(());
-    }
-    let most = || largest_cost(algorithm).max(largest_cost(spec.figures.at(now)));
-    let cost = cost(&spec.cost, most, request.headers)?;
+    };
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(store, candidate, key.clone(), ask);
@@ -78,7 +151,6 @@ fn apply<'p>(
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
-        let key_name = in_file.and_then(|it| it.name.as_deref());
         limits.push(RequestLimit {
             claim: Claim::new(store, spec, key, ask),
             place: None,

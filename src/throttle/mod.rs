@@ -1,10 +1,12 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
 //! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates that apply (each
-//! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response ends, and `usage` reads a response's cost. `store` decides.
+//! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response ends,
+//! and `usage` reads a response's cost. `store` decides.
 
 mod gather;
 mod lines;
+mod open;
 mod permit;
 mod queue;
 mod rehearsal;
@@ -16,7 +18,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub(crate) use self::gather::{Applied, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
+use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
 pub(crate) use self::queue::Waiting;
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
@@ -35,7 +39,7 @@ use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-use crate::store::{self, Claim, Moment, Store, Unavailable};
+use crate::store::{Claim, Moment, Store, Unavailable};
 
 /// One worker's access to the limits.
 pub(crate) struct Throttle {
@@ -131,47 +135,43 @@ impl Throttle {
         quotas: &mut Quotas<'p>,
         traced: Option<&mut LimitAnswers>,
     ) -> Result<Admission, Refused<'p>> {
-        let mut limits = PerAsk::new();
+        let mut open = Open::default();
         let clocks = self.store.both(now);
-        gather::gather(plan.limits_of(route), request, &self.store, clocks, &mut limits)?;
-        request_limit::leave_closed(&mut limits, &self.store, clocks);
-        if limits.is_empty() {
+        let specs = plan.limits_of(route);
+        open.begin(specs, request, &self.store, &self.waiting, clocks)?;
+        if open.limits.is_empty() {
             return Ok(Admission::default());
         }
-        // Places come before the store's decision: a request without a place must not be given a turn.
-        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting, request.client));
         let moment = Moment::now(now);
-        let mut open: PerAsk<&mut Claim<'_>> = limits
-            .iter_mut()
-            .filter(|limit| !limit.is_decided())
-            .map(|limit| &mut limit.claim)
-            .collect();
-        let is_asked = !open.is_empty();
+        let mut claims = open.claims();
+        let is_asked = !claims.is_empty();
         // Buckets of this process are asked without an await: each await copies what is held across it.
         if self.store.is_local() {
-            self.store.take_locally(&mut open, moment);
-        } else if is_asked && let Err(Unavailable { .. }) = self.store.take(&mut open, moment).await
+            self.store.take_locally(&mut claims, moment);
+        } else if is_asked
+            && let Err(Unavailable { .. }) = self.store.take(&mut claims, moment).await
         {
-            let failed = open.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
+            let failed = claims.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
             self.metrics.decided(None, failed);
-            drop(open);
-            trace(&limits, Some(moment.at.elapsed()), traced);
+            drop(claims);
+            trace(&open.limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
         // While Redis is away the process decides. Then no time of Redis is measured.
         let is_asked = match self.store.is_local() {
-            true => !open.is_empty(),
-            false => open.iter().any(|claim| claim.is_decided_in_redis()),
+            true => !claims.is_empty(),
+            false => claims.iter().any(|claim| claim.is_decided_in_redis()),
         };
-        drop(open);
+        drop(claims);
+        let verdict = open.finish();
+        let limits = &open.limits;
         let took = is_asked.then(|| moment.at.elapsed());
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
-        self.note_keys(&limits, now);
-        self.note_candidates(&limits);
-        trace(&limits, took, traced);
-        self.tell_shadows(&limits, request, now);
-        let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
+        self.note_keys(limits, now);
+        self.note_candidates(limits);
+        trace(limits, took, traced);
+        self.tell_shadows(limits, request, now);
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
@@ -179,19 +179,18 @@ impl Throttle {
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
         match verdict {
             Verdict::Pass { wait } if wait.is_zero() => {
-                let decision = decision_at_once(&limits);
-                Ok(Admission { permit: permit(&mut limits), decision })
+                let decision = decision_at_once(limits);
+                Ok(Admission { permit: open.permit(), decision })
             }
             Verdict::Pass { wait } => {
-                let by = request_limit::slowest(&limits, wait);
+                let by = open::slowest(limits, wait);
                 self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
-                request_limit::leave_places(&mut limits);
                 // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {
                     Ok(()) => {
                         let decision = DecisionKind::Delayed;
-                        Ok(Admission { permit: permit(&mut limits), decision })
+                        Ok(Admission { permit: open.permit(), decision })
                     }
                     Err(left) => {
                         let limit = &limits[by];
@@ -203,7 +202,7 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                self.count_beside(&limits, by, request, now);
+                self.count_beside(limits, by, request, now);
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -273,13 +272,8 @@ impl Throttle {
     }
 }
 
-/// What a request that passes holds until its response has ended. Everything else that it took is spent.
-fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
-    limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
-}
-
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
-    match (limit.claim.decision().map(|decision| decision.outcome), limit.mode()) {
+    match (limit.outcome(), limit.mode()) {
         (None, _) => DecisionKind::Error,
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,

@@ -11,9 +11,10 @@ use std::time::Duration;
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::open::Open;
 use super::queue::{Waiting, WaitingPlace};
 use super::request_limit::RequestLimit;
-use super::{Permit, Refused, gather, permit, request_limit};
+use super::{Permit, Refused, open};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -99,39 +100,24 @@ impl Rehearsal {
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
-        let mut limits = PerAsk::new();
-        let clocks = self.store.both(now);
-        gather::gather(specs, request, &self.store, clocks, &mut limits)?;
-        request_limit::leave_closed(&mut limits, &self.store, clocks);
-        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting, request.client));
-        let open = limits.iter_mut().filter(|limit| !limit.is_decided());
-        let mut open: PerAsk<&mut Claim<'_>> = open.map(|limit| &mut limit.claim).collect();
-        if !open.is_empty() {
-            self.store.take_locally(&mut open, Moment::now(now));
-        }
-        drop(open);
-        let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
+        let mut open = Open::default();
+        open.begin(specs, request, &self.store, &self.waiting, self.store.both(now))?;
+        self.store.take_locally(&mut open.claims(), Moment::now(now));
+        let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {
-            self.pass(&mut limits, answer, now.plus(wait));
+            self.pass(&mut open, answer, now.plus(wait));
         }
-        limits.iter_mut().for_each(|limit| limit.place = None);
-        Ok(RehearsedRequest { verdict, limits })
+        Ok(RehearsedRequest { verdict, limits: open.limits })
     }
 
     /// Lets the request pass at the time `goes`.
-    fn pass(
-        &mut self,
-        limits: &mut PerAsk<RequestLimit<'_>>,
-        answer: RehearsedAnswer,
-        goes: Timestamp,
-    ) {
-        request_limit::leave_places(limits);
+    fn pass(&mut self, request: &mut Open<'_>, answer: RehearsedAnswer, goes: Timestamp) {
         let places: SmallVec<_> =
-            limits.iter_mut().filter_map(|limit| limit.place.take()).collect();
+            request.limits.iter_mut().filter_map(|limit| limit.place.take()).collect();
         if !places.is_empty() {
             self.leave_open(goes, End::Wait { _places: places });
         }
-        let mut permit = permit(limits);
+        let mut permit = request.permit();
         if permit.is_empty() {
             return;
         }
@@ -186,7 +172,7 @@ impl<'p> RehearsedRequest<'p> {
         let place = match self.verdict {
             Verdict::Refuse { by, .. } => by,
             Verdict::Pass { wait } if wait.is_zero() => return None,
-            Verdict::Pass { wait } => request_limit::slowest(&self.limits, wait),
+            Verdict::Pass { wait } => open::slowest(&self.limits, wait),
         };
         self.limits.get(place).map(|limit| limit.claim.spec)
     }

@@ -14,7 +14,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::request::key::View;
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
-use crate::throttle;
+use crate::throttle::{self, Applied, NotCounted};
 
 /// Says whether the limit counts this request, by which figures and in which bucket.
 pub(super) fn describe_limit(
@@ -26,53 +26,28 @@ pub(super) fn describe_limit(
 ) {
     let name = &spec.name;
     describe_setup(spec, now, text);
-    if spec.exempt.covers(view) {
-        return text.line(LIMIT, format_args!("{name} does not apply: the request is exempt"));
-    }
-    // A limit in shadow lets a request pass that it cannot count.
-    let refuse = |error: &str, text: &mut Explanation| match spec.mode {
-        Mode::Enforce => {
-            text.refuse(error);
-            text.line(LIMIT, format_args!("{name} refuses it with 400: {error}"));
+    let (key, applied) = match throttle::applied(spec, view, now.into()) {
+        Ok(counted) => counted,
+        Err(NotCounted::Refused(why)) if spec.mode == Mode::Enforce => {
+            let why = why.to_string();
+            text.refuse(&why);
+            return text.line(LIMIT, format_args!("{name} refuses it with 400: {why}"));
         }
-        Mode::Shadow | Mode::Candidate => {
-            text.line(LIMIT, format_args!("{name} (shadow) does not count it: {error}"));
+        // A limit in shadow lets a request pass that it cannot count.
+        Err(NotCounted::Refused(why)) => {
+            return text.line(LIMIT, format_args!("{name} (shadow) does not count it: {why}"));
         }
+        Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
-    let key = match spec.key.key(view) {
-        Ok(Some(key)) => key,
-        Ok(None) => {
-            let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
-            return text.line(LIMIT, format_args!("{name} {why}"));
-        }
-        Err(error) => {
-            return refuse(&error.to_string(), text);
-        }
-    };
-    let overridden = spec.overrides.find(&key);
-    let figures = overridden.map_or(&spec.figures, |it| &it.figures);
-    let most = || {
-        throttle::largest_cost(figures.at(now)).max(throttle::largest_cost(spec.figures.at(now)))
-    };
-    // An override's figures have no candidate.
-    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
-    let is_tried = candidate.is_some_and(|candidate| candidate.figures != Figures::Unlimited);
-    let cost = match throttle::cost(&spec.cost, most, view.headers) {
-        Ok(cost) => Some(cost),
-        // Where everything passes, nobody reads the cost.
-        Err(_) if figures.at(now).is_none() && !is_tried => None,
-        Err(error) => {
-            return refuse(&error.to_string(), text);
-        }
-    };
+    let Applied { figures, is_override, candidate, cost, .. } = applied;
     text.limit_fact("applies", true);
-    text.limit_fact("override", overridden.is_some());
+    text.limit_fact("override", is_override);
     describe_figures(figures, now, text);
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
     text.limit_fact("key", as_logged(key.shown()));
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
-    let source = if overridden.is_some() { ", an override for this key" } else { "" };
+    let source = if is_override { ", an override for this key" } else { "" };
     let told = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),

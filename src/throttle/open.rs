@@ -1,0 +1,100 @@
+//! The limits of one request, from the beginning of their decision to its end. Nothing here waits: `admit` and the
+//! rehearsal differ only in who asks the store, and who sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Refused;
+use super::gather::gather;
+use super::permit::Permit;
+use super::queue::Waiting;
+use super::request_limit::RequestLimit;
+use crate::limit::Mode;
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::{Outcome, Verdict};
+use crate::limit::time::Now;
+use crate::plan::LimitSpec;
+use crate::request::key::View;
+use crate::store::{self, Claim, Store};
+
+/// The limits of a request whose decision has begun.
+#[derive(Default)]
+pub(super) struct Open<'p> {
+    /// Those that apply, in the route's order, each with its candidate behind it.
+    pub(super) limits: PerAsk<RequestLimit<'p>>,
+}
+
+impl<'p> Open<'p> {
+    /// Begins with those of `specs` that apply. Places come before the store's decision: a request without a place must
+    /// not be given a turn.
+    ///
+    /// # Errors
+    /// Where a key or a cost cannot be read from the request.
+    pub(super) fn begin(
+        &mut self,
+        specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
+        request: &View<'_>,
+        store: &Store,
+        waiting: &Waiting,
+        now: Now,
+    ) -> Result<(), Refused<'p>> {
+        gather(specs, request, store, now, &mut self.limits)?;
+        leave_closed(&mut self.limits, store, now);
+        self.limits.iter_mut().for_each(|limit| limit.claim_place(waiting, request.client));
+        Ok(())
+    }
+
+    /// The claims about which the store must be asked.
+    pub(super) fn claims(&mut self) -> PerAsk<&mut Claim<'p>> {
+        let open = self.limits.iter_mut().filter(|limit| !limit.is_decided());
+        open.map(|limit| &mut limit.claim).collect()
+    }
+
+    /// What all enforcing limits decided together. The request keeps its places only among those with whom it waits.
+    pub(super) fn finish(&mut self) -> Verdict {
+        let verdict = store::verdict(self.limits.iter().map(|limit| &limit.claim));
+        let passes = matches!(verdict, Verdict::Pass { .. });
+        for limit in &mut self.limits {
+            let delays = matches!(limit.outcome(), Some(Outcome::Delay(_)));
+            if !passes || !delays {
+                limit.place = None;
+            }
+        }
+        verdict
+    }
+
+    /// What a request that passes holds until its response has ended. Everything else that it took is spent.
+    pub(super) fn permit(&mut self) -> Permit {
+        self.limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
+    }
+}
+
+/// Where an enforcing limit is closed, the other limits take nothing. The only exception is the candidate of that
+/// limit, if no other limit is closed. The limits with buckets in this process are asked what they would say. The
+/// limits in Redis are left out: a flood that is refused anyway is to cost Redis nothing.
+fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) {
+    let mut closed = limits
+        .iter()
+        .enumerate()
+        .filter(|(_, limit)| limit.is_closed() && limit.mode() == Mode::Enforce)
+        .map(|(place, _)| place);
+    let Some(first) = closed.next() else { return };
+    let is_only_one = closed.next().is_none();
+    let mut place = 0;
+    limits.retain(|limit| {
+        let is_tried = is_only_one && place == first + 1 && limit.mode() == Mode::Candidate;
+        place += 1;
+        if is_tried {
+            limit.claim.ask.mode = Mode::Shadow;
+        }
+        is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
+    });
+}
+
+/// The index of the enforcing limit that delays the request by `wait`.
+pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
+    let slowest = limits.iter().position(|limit| {
+        limit.mode() == Mode::Enforce && limit.outcome() == Some(Outcome::Delay(wait))
+    });
+    slowest.unwrap_or_default()
+}
