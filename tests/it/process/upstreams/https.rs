@@ -18,7 +18,7 @@ use crate::support::http2::frames::{DATA, END_STREAM, HEADERS, PREFACE, SETTINGS
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
-use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::upstream::{Upstream, read_request};
 use crate::support::wait_until;
 
 /// An API with a certificate for `api.test` and 127.0.0.1.
