@@ -146,7 +146,7 @@ impl Store {
         wall: Timestamp,
     ) -> Result<bool, CallError> {
         match &self.redis {
-            Some(redis) => redis.set_override(&entry, lasts).await,
+            Some(redis) => redis.overrides.set(&entry, lasts).await,
             None => {
                 let ends = lasts.map(|lasts| wall.plus(lasts));
                 Ok(self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts))
@@ -160,7 +160,7 @@ impl Store {
     /// Where Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
         match &self.redis {
-            Some(redis) => redis.end_override(limit, key).await,
+            Some(redis) => redis.overrides.end(limit, key).await,
             None => Ok(self.shared.running.end_here(limit, key)),
         }
     }
@@ -207,7 +207,7 @@ impl Store {
         // Without this, known refusals end by themselves soon. The bucket is new in any case, so the answer must not
         // be that nothing was done.
         if let Some(redis) = redis
-            && redis.tell_forgotten().await.is_err()
+            && redis.overrides.tell_forgotten().await.is_err()
         {
             // The other workers of this process can be told without Redis.
             self.shared.running.begin_generation();

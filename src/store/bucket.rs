@@ -22,7 +22,7 @@ pub struct BucketAsk<'r> {
 /// Where a key is in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisPlace {
-    pub(super) slot: HashSlot,
+    pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
     /// The generation of overrides and of buckets that were reset.

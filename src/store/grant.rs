@@ -154,7 +154,7 @@ impl Grant {
 
     fn go_back(&mut self) {
         match (self.end(), &self.store.redis) {
-            (Source::Limiter(id), Some(redis)) => redis.return_permits(&self.question(), id),
+            (Source::Limiter(id), Some(redis)) => redis.limiters.give_back(&self.question(), id),
             (source, _) => {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()), self.present());
             }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Memory;
 use super::identity::Identity;
 use super::shard::{Evicted, Shard};
 use super::shares::Limits;
+use super::table::Memory;
 use crate::limit::time::Now;
 
 /// The number of other shards that are searched where a shard has no bucket to evict.

@@ -2,9 +2,9 @@
 
 use parking_lot::MutexGuard;
 
-use super::Memory;
 use super::identity::Identity;
 use super::shard::Shard;
+use super::table::Memory;
 use crate::limit::decide::PerAsk;
 
 impl Memory {

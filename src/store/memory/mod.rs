@@ -2,8 +2,8 @@
 //! each. `Store` and `order` call [`Memory`], and a `sweep` runs about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
-//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `shard`
-//! keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of each limit,
+//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `table`
+//! is the whole of it, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of each limit,
 //! `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a full table.
 
 mod blocks;
@@ -17,22 +17,18 @@ mod resets;
 mod settle;
 mod shard;
 mod shares;
+mod table;
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
-use self::full::Full;
 pub(super) use self::identity::Identity;
 use self::identity::LimitMark;
 use self::locked::shard_number;
 pub(crate) use self::over::OverCount;
-use self::resets::Resets;
 use self::shard::{Due, Shard};
-use self::shares::Shares;
+pub(super) use self::table::Memory;
 use super::bucket::{BucketAsk, BucketReceipt, ReceiptUse};
 use crate::limit::algorithm::{Algorithm, Receipt, State, Want, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
@@ -40,38 +36,11 @@ use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
 use crate::plan::LimitSpec;
 
-/// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
-/// places holds a little more before it doubles.
-const SHARD_SIZE: usize = 800;
-const MOST_SHARDS: usize = 16_384;
-
-/// A table has at least this many shards, as long as each has at least [`SMALLEST_SHARD`] buckets. A reload that
-/// raises `max_keys` adds no shards: a large table that began with one shard would have a single lock.
-const FEWEST_SHARDS: usize = 64;
-/// The fewest buckets in a shard. An eviction compares the buckets of one shard only, and chooses badly among
-/// few.
-const SMALLEST_SHARD: usize = 128;
-
 /// This many calls of [`Memory::sweep`] visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;
 
 /// The most buckets that one sweep evicts from a shard, while the table is over its bound.
 const SWEEP_EVICTIONS: usize = 64;
-
-/// The buckets of a process.
-pub(super) struct Memory {
-    secret: (u64, u64),
-    shards: Box<[Mutex<Shard>]>,
-    /// One bucket for each limit, which new keys share when nothing can be evicted.
-    shared: Mutex<Shard>,
-    keys: AtomicUsize,
-    shares: Arc<Shares>,
-    pub(super) full: Full,
-    resets: Resets,
-    swept: AtomicUsize,
-    /// The shard at which the next search for a bucket to evict in other shards begins.
-    looked_at: AtomicUsize,
-}
 
 /// Where a bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,25 +69,6 @@ pub(super) struct LocalAnswer {
 }
 
 impl Memory {
-    pub(super) fn new(max_keys: usize) -> Self {
-        let at_least = (max_keys / SMALLEST_SHARD).clamp(1, FEWEST_SHARDS);
-        let shards = max_keys.div_ceil(SHARD_SIZE).clamp(at_least, MOST_SHARDS);
-        // Each `RandomState` takes its seed from the system.
-        let secret = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-        let shares = Arc::new(Shares::new(max_keys));
-        Self {
-            secret,
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(shares.clone()))).collect(),
-            shared: Mutex::new(Shard::new(Arc::new(Shares::new(max_keys)))),
-            keys: AtomicUsize::new(0),
-            shares,
-            full: Full::default(),
-            resets: Resets::default(),
-            swept: AtomicUsize::new(0),
-            looked_at: AtomicUsize::new(0),
-        }
-    }
-
     /// The number of buckets in the table.
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)

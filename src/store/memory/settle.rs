@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::Memory;
 use super::identity::Identity;
 use super::shard::{Due, Shard};
+use super::table::Memory;
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, Want};
 use crate::limit::rate::Cost;

@@ -30,11 +30,11 @@ pub(super) fn calls<'c, 'p>(
     for claim in claims.iter_mut().filter(|claim| claim.is_open()) {
         let Party::Bucket(place) = claim.party else { continue };
         let is_of = |call: &&mut (HashSlot, SlotCall<'c, 'p>)| {
-            grouping == Grouping::BySlot && call.0 == place.slot
+            grouping == Grouping::BySlot && call.0 == place.hash_slot
         };
         match calls.iter_mut().find(is_of) {
             Some((_, call)) => call.push(claim),
-            None => calls.push((place.slot, PerAsk::from_iter([&mut **claim]))),
+            None => calls.push((place.hash_slot, PerAsk::from_iter([&mut **claim]))),
         }
     }
     calls.into_iter().map(|(_, call)| call).collect()

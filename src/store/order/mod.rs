@@ -358,7 +358,7 @@ impl Asking<'_> {
         let grant = || claim.grant(Source::Limiter(id), self.store, self.moment);
         // The permits are held before Redis is asked. If the answer is lost, they go back.
         let grant = (verb == Verb::Take).then(grant);
-        match self.redis.ask_limiter(&claim.question(), verb, &id, self.deadline).await {
+        match self.redis.limiters.ask(&claim.question(), verb, &id, self.deadline).await {
             Ok((decision, figures)) => match grant {
                 Some(grant) if decision.outcome.passes() => {
                     claim.decide_and_hold(decision, Decider::Limiter(figures), grant);
@@ -392,7 +392,7 @@ impl Asking<'_> {
         for (by, claim) in claims.iter().enumerate() {
             let Some(failure) = claim.failure() else { continue };
             let place = claim.place().filter(|_| failure == Failure::Unreachable);
-            let slot = place.map(|place| place.slot);
+            let slot = place.map(|place| place.hash_slot);
             if (claim.spec.on_store_error, claim.ask.mode) == (OnStoreError::Reject, Mode::Enforce)
             {
                 self.met = slot;

@@ -2,9 +2,8 @@
 //! this folder, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, and [`crate::redis`] sends the call. In a
-//! cluster a call has the keys of one hash slot. `pending` is a question whose client may leave before the answer.
-//! `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
+//! `call` packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one
+//! hash slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
 //! `overrides` reads and sets the overrides of operators.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
@@ -24,12 +23,15 @@ use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{AskReply, Call, Request, SCRIPT};
+use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
 use self::leases::Leases;
+use self::overrides::SharedOverrides;
+pub(super) use self::pending::SlotAsk;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
-use super::bucket::{BucketAsk, ReceiptUse, RedisAsk, RedisPlace};
+use self::redisson::LimiterCalls;
+use super::bucket::{BucketAsk, ReceiptUse, RedisPlace};
 use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
@@ -44,17 +46,7 @@ pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
 };
 
-/// A key's value has another type than the limit's bucket.
-const OTHER_TYPE: CallError = CallError::UnusableKey("the key holds a value of another type");
-
-/// A question to one slot about one bucket.
-pub(super) struct SlotAsk<'r> {
-    pub(super) asked: RedisAsk<'r>,
-    /// The name of the slot that is asked for, where this is a concurrency limit.
-    pub(super) holder: Option<u64>,
-}
-
-/// What a slot says about one bucket.
+/// What Redis says about one bucket.
 pub(super) struct SlotReply {
     /// `None` where the key holds a value of another type. Then no ask of the call took anything.
     pub(super) decision: Option<Decision>,
@@ -72,6 +64,8 @@ pub(super) struct Redis {
     /// `Some` in one worker of the process.
     announcement: Mutex<Option<Announcement>>,
     pub(super) leases: Leases,
+    pub(super) limiters: LimiterCalls,
+    pub(super) overrides: SharedOverrides,
     prefix: String,
     shared: Arc<ProcessStore>,
 }
@@ -83,12 +77,12 @@ impl Redis {
         let queue = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
         let mut announcement = None;
+        let overrides = SharedOverrides::new(Arc::clone(&router), prefix, Arc::clone(&shared));
         // These tasks run once in a process, in the first worker that comes here.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
             let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
             announcement = Announcement::begin(to, prefix, all);
-            let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
-            let following = overrides::follow(from, prefix.to_owned(), shared);
+            let following = overrides.clone().follow();
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
                 let following = keep_map(Arc::clone(nodes));
@@ -96,9 +90,10 @@ impl Redis {
             }
         }
         let leases = Leases::keep(queue.teller(), Arc::clone(&router));
-        let prefix = prefix.to_owned();
-        let announcement = Mutex::new(announcement);
-        Self { router, queue, _tasks: tasks, announcement, leases, prefix, shared }
+        let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
+        let limiters = LimiterCalls::new(to, queue.teller(), all);
+        let (_tasks, announcement, prefix) = (tasks, Mutex::new(announcement), prefix.to_owned());
+        Self { router, queue, _tasks, announcement, leases, limiters, overrides, prefix, shared }
     }
 
     /// The process ends: it no longer counts among those that share Redis.
@@ -111,16 +106,16 @@ impl Redis {
 
     /// Where the key of this question is.
     pub(super) fn place(&self, ask: &BucketAsk<'_>) -> RedisPlace {
-        let slot = self.slot(ask);
-        let connection = self.router.connection_number(slot);
-        RedisPlace { slot, connection, generation: self.shared.running.generation() }
+        let hash_slot = self.hash_slot(ask);
+        let connection = self.router.connection_number(hash_slot);
+        RedisPlace { hash_slot, connection, generation: self.shared.running.generation() }
     }
 
-    fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
+    fn hash_slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
         match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
             (false, _) => HashSlot::default(),
             (true, false) => self.router.hash_slot(&self.name(ask)),
-            (true, true) => self.router.hash_slot(&redisson::limiter(ask)),
+            (true, true) => self.limiters.hash_slot(ask),
         }
     }
 
@@ -131,16 +126,16 @@ impl Redis {
     }
 
     /// Decides over these asks together by Redis's clock, and takes where `verb` says so. Returns one reply for each. If
-    /// the future is dropped early, tokens that were taken go back. The keys of all asks must share a slot.
+    /// the future is dropped early, tokens that were taken go back. The keys of all asks must share a hash slot.
     pub(super) async fn ask(
         &self,
         asks: &[SlotAsk<'_>],
         verb: Verb,
         noting: ReceiptUse,
     ) -> Result<PerAsk<SlotReply>, CallError> {
-        let slot = asks.first().map(|it| it.asked.place.slot).unwrap_or_default();
+        let hash_slot = asks.first().map(|it| it.asked.place.hash_slot).unwrap_or_default();
         let request = Request { asks: asks.len(), receipts: noting == ReceiptUse::Needed };
-        let mut awaited = self.queue.begin(slot, request, self.router.deadline(), |call| {
+        let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for SlotAsk { asked, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));
                 let name = |name: &mut Vec<u8>| self.write_name(&asked.ask, name);
@@ -148,7 +143,11 @@ impl Redis {
             }
         });
         let answer = match verb {
-            Verb::Take => PendingAsk::new(self, asks, awaited).answer().await,
+            Verb::Take => {
+                PendingAsk::new((&self.router, &self.queue, &self.prefix), asks, awaited)
+                    .answer()
+                    .await
+            }
             _ => awaited.answer().await,
         };
         if let (Err(error), [one]) = (&answer, asks)
@@ -168,7 +167,7 @@ impl Redis {
     fn read(&self, ask: &SlotAsk<'_>, reply: AskReply, took: bool) -> SlotReply {
         if reply.decision.is_none() {
             self.tell_other_type(&ask.asked.ask);
-            self.router.count_error(ask.asked.place.slot, &OTHER_TYPE);
+            self.router.count_error(ask.asked.place.hash_slot, &OTHER_TYPE);
         }
         match ask.holder {
             Some(slot) if took => self.leases.renew(slot),
@@ -181,13 +180,13 @@ impl Redis {
     /// What the bucket would decide if the request had no other limit. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, CallError> {
         if is_limiter(&ask.ask) {
-            let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.router.deadline()).await;
-            return asked.map(|(decision, _)| decision);
+            return self.limiters.look(ask).await;
         }
         let one = Request { asks: 1, receipts: false };
-        let mut awaited = self.queue.begin(self.slot(ask), one, self.router.deadline(), |call| {
-            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
-        });
+        let mut awaited =
+            self.queue.begin(self.hash_slot(ask), one, self.router.deadline(), |call| {
+                call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
+            });
         let reply = awaited.answer().await?;
         let only = reply.first().ok_or(CallError::Nonsense)?;
         only.decision.ok_or(OTHER_TYPE)
@@ -202,9 +201,9 @@ impl Redis {
             Box::new(move |error| shared.unsettled.count((), error.to_string(), Instant::now()));
         let verb = Verb::Settle(used, receipt);
         if is_limiter(&ask.ask) {
-            return self.settle_limiter(ask, verb, lost);
+            return self.limiters.settle(ask, verb, lost);
         }
-        self.queue.teller().tell(self.slot(ask), self.router.deadline(), Some(lost), |call| {
+        self.queue.teller().tell(self.hash_slot(ask), self.router.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
     }
@@ -217,12 +216,12 @@ impl Redis {
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         if is_limiter(&ask.ask) {
-            return self.forget_limiter(ask).await;
+            return self.limiters.forget(ask).await;
         }
         let mut call = redis::cmd("DEL");
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router.call(self.slot(ask), &call, read, self.router.deadline()).await
+        self.router.call(self.hash_slot(ask), &call, read, self.router.deadline()).await
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {

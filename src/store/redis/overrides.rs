@@ -12,10 +12,9 @@ use redis::{Cmd, FromRedisValue, Script, Value};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::Redis;
 use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
-use crate::redis::{CallError, LastingFailures, Router, refusal};
+use crate::redis::{CallError, HashSlot, LastingFailures, Router, refusal};
 use crate::store::ProcessStore;
 use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
 
@@ -39,103 +38,111 @@ const GOES_ON: &str =
 const OTHER_TYPE: &str = "delete the key PREFIX::overrides, and keep what else writes there away from it; until \
                           then the overrides that were read last stay in force";
 
-/// Reads the overrides again and again, and notes in `shared` what is in force.
-pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<ProcessStore>) {
-    let name = name(&prefix);
-    let mut generation = redis::cmd("HGET");
-    generation.arg(&name).arg("generation");
-    let look = command(&name, "look");
-    let slot = router.hash_slot(name.as_bytes());
-    let mut read_at = Instant::now();
-    let mut failures = LastingFailures::new();
-    loop {
-        let reading = async {
-            let found = router.try_call(slot, &generation, number).await?;
-            // There is nothing to keep where there is no hash.
-            let is_due = read_at.elapsed() >= READ || shared.running.has_unread_end();
-            let is_due = found > 0 && is_due;
-            if is_due || !shared.running.has_read(found) {
-                let asked = Instant::now();
-                let (read, _) = router.try_call(slot, &look, parse).await?;
-                shared.running.read(read, asked);
-                read_at = asked;
-            }
-            Ok(())
-        };
-        // Without an answer what was read last stays in force.
-        match reading.await {
-            Ok(()) => failures.end(),
-            Err(CallError::Redis(error))
-                if error.code().is_some()
-                    && failures.is_news(router.nodes.is_up(slot), Instant::now()) =>
-            {
-                let help = match error.code() {
-                    Some("WRONGTYPE") => OTHER_TYPE,
-                    _ => refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON),
-                };
-                tracing::warn!(%error, "help" = help, "overrides not read");
-            }
-            Err(_) => {}
-        }
-        shared.running.end_expired();
-        sleep(PAUSE).await;
-    }
+/// The overrides in Redis.
+#[derive(Clone)]
+pub(in crate::store) struct SharedOverrides {
+    router: Arc<Router>,
+    /// The name of the hash.
+    name: String,
+    hash_slot: HashSlot,
+    shared: Arc<ProcessStore>,
 }
 
-impl Redis {
+impl SharedOverrides {
+    pub(super) fn new(router: Arc<Router>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
+        // No limit's key looks like this, because a limit's name is never empty.
+        let name = format!("{prefix}::overrides");
+        let hash_slot = router.hash_slot(name.as_bytes());
+        Self { router, name, hash_slot, shared }
+    }
+
+    /// Reads the overrides again and again, and notes in the process what is in force.
+    pub(super) async fn follow(self) {
+        let Self { router, hash_slot, .. } = &self;
+        let running = &self.shared.running;
+        let mut generation = redis::cmd("HGET");
+        generation.arg(&self.name).arg("generation");
+        let look = self.command("look");
+        let mut read_at = Instant::now();
+        let mut failures = LastingFailures::new();
+        loop {
+            let reading = async {
+                let found = router.try_call(*hash_slot, &generation, number).await?;
+                // There is nothing to keep where there is no hash.
+                let is_due = read_at.elapsed() >= READ || running.has_unread_end();
+                let is_due = found > 0 && is_due;
+                if is_due || !running.has_read(found) {
+                    let asked = Instant::now();
+                    let (read, _) = router.try_call(*hash_slot, &look, parse).await?;
+                    running.read(read, asked);
+                    read_at = asked;
+                }
+                Ok(())
+            };
+            // Without an answer what was read last stays in force.
+            match reading.await {
+                Ok(()) => failures.end(),
+                Err(CallError::Redis(error))
+                    if error.code().is_some()
+                        && failures.is_news(router.nodes.is_up(*hash_slot), Instant::now()) =>
+                {
+                    let help = match error.code() {
+                        Some("WRONGTYPE") => OTHER_TYPE,
+                        _ => refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON),
+                    };
+                    tracing::warn!(%error, "help" = help, "overrides not read");
+                }
+                Err(_) => {}
+            }
+            running.end_expired();
+            sleep(PAUSE).await;
+        }
+    }
+
     /// Sets an override, for this time if one is given. Returns whether there was room for it.
-    pub(in crate::store) async fn set_override(
+    pub(in crate::store) async fn set(
         &self,
         entry: &RunningOverride,
         lasts: Option<Duration>,
     ) -> Result<bool, CallError> {
         let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
-        let mut call = command(&name(&self.prefix), "set");
+        let mut call = self.command("set");
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
         self.change(&call).await
     }
 
     /// Ends an override. Returns whether there was one.
-    pub(in crate::store) async fn end_override(
-        &self,
-        limit: &str,
-        key: &str,
-    ) -> Result<bool, CallError> {
-        let mut call = command(&name(&self.prefix), "end");
+    pub(in crate::store) async fn end(&self, limit: &str, key: &str) -> Result<bool, CallError> {
+        let mut call = self.command("end");
         call.arg(field(limit, key));
         self.change(&call).await
     }
 
     /// Tells all processes that a bucket was reset. In a cluster another server may have the bucket.
     pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), CallError> {
-        self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
+        self.change(&self.command("tell")).await.map(|_| ())
     }
 
     /// Returns whether the script did what it was asked for.
     async fn change(&self, call: &Cmd) -> Result<bool, CallError> {
         let asked = Instant::now();
-        let slot = self.router.hash_slot(name(&self.prefix).as_bytes());
-        let (read, done) = self.router.call(slot, call, parse, self.router.deadline()).await?;
+        let (router, hash_slot) = (&self.router, self.hash_slot);
+        let (read, done) = router.call(hash_slot, call, parse, router.deadline()).await?;
         self.shared.running.read(read, asked);
         Ok(done)
     }
-}
 
-/// The name of the hash. No limit's key looks like this, because a limit's name is never empty.
-fn name(prefix: &str) -> String {
-    format!("{prefix}::overrides")
+    /// A call of the script. Its further arguments are to follow.
+    fn command(&self, verb: &str) -> Cmd {
+        let mut call = redis::cmd("EVALSHA");
+        let keep = u64::try_from(KEEP.as_micros()).unwrap_or(u64::MAX);
+        call.arg(SCRIPT.get_hash()).arg(1).arg(&self.name).arg(verb).arg(keep);
+        call
+    }
 }
 
 fn field(limit: &str, key: &str) -> String {
     format!("{limit}:{key}")
-}
-
-/// A call of the script. Its further arguments are to follow.
-fn command(name: &str, verb: &str) -> Cmd {
-    let mut call = redis::cmd("EVALSHA");
-    let keep = u64::try_from(KEEP.as_micros()).unwrap_or(u64::MAX);
-    call.arg(SCRIPT.get_hash()).arg(1).arg(name).arg(verb).arg(keep);
-    call
 }
 
 /// Reads a generation. Without a hash it is 0.

@@ -5,20 +5,30 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::call::{AskReply, Reply, Verb};
-use super::queue::Awaited;
-use super::{PerAsk, Redis, SlotAsk};
+use super::queue::{Awaited, Queue};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
-use crate::limit::decide::{self, Ask};
+use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
-use crate::redis::CallError;
+use crate::redis::{CallError, Router};
 use crate::store::bucket::RedisAsk;
+use crate::store::name::BucketName;
+
+/// A question to one hash slot about one bucket.
+pub(in crate::store) struct SlotAsk<'r> {
+    pub(in crate::store) asked: RedisAsk<'r>,
+    /// The name of the slot that is asked for, where this is a concurrency limit.
+    pub(in crate::store) holder: Option<u64>,
+}
 
 /// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
 /// a task waits for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'r> {
-    redis: &'q Redis,
+    router: &'q Arc<Router>,
+    queue: &'q Queue,
+    /// `store.prefix`.
+    prefix: &'q str,
     asks: &'q [SlotAsk<'r>],
     /// `None` once it has been answered.
     awaited: Option<Awaited>,
@@ -26,8 +36,12 @@ pub(super) struct PendingAsk<'q, 'r> {
 
 impl<'q, 'r> PendingAsk<'q, 'r> {
     /// `awaited` is the reply to a request of these asks, in their order.
-    pub(super) fn new(redis: &'q Redis, asks: &'q [SlotAsk<'r>], awaited: Awaited) -> Self {
-        Self { redis, asks, awaited: Some(awaited) }
+    pub(super) fn new(
+        (router, queue, prefix): (&'q Arc<Router>, &'q Queue, &'q str),
+        asks: &'q [SlotAsk<'r>],
+        awaited: Awaited,
+    ) -> Self {
+        Self { router, queue, prefix, asks, awaited: Some(awaited) }
     }
 
     /// Waits for the reply.
@@ -49,11 +63,14 @@ impl Drop for PendingAsk<'_, '_> {
             .asks
             .iter()
             .map(|SlotAsk { asked: RedisAsk { ask, .. }, .. }| {
-                (Ask { max_wait: ask.spec.wait, ..ask.ask }, self.redis.name(ask))
+                let mut name = Vec::new();
+                let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
+                bucket.write(&ask.ask.algorithm, &mut name);
+                (Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
             })
             .collect();
-        let slot = self.asks.first().map(|it| it.asked.place.slot).unwrap_or_default();
-        let (teller, router) = (self.redis.queue.teller(), Arc::clone(&self.redis.router));
+        let hash_slot = self.asks.first().map(|it| it.asked.place.hash_slot).unwrap_or_default();
+        let (teller, router) = (self.queue.teller(), Arc::clone(self.router));
         // `Store::settled` waits for this task, too.
         let counted = teller.about_to();
         runtime.spawn(async move {
@@ -69,7 +86,7 @@ impl Drop for PendingAsk<'_, '_> {
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
-                teller.tell(slot, router.deadline(), None, |call| {
+                teller.tell(hash_slot, router.deadline(), None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
             }

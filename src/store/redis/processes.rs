@@ -12,7 +12,7 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{Call, Holder, Request, Verb};
+use super::call::{self, Call, Holder, Request, Verb};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
@@ -89,7 +89,7 @@ async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<P
         let answer = router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await;
         let held = answer.and_then(|reply| {
             let decision = reply.first().and_then(|one| one.decision);
-            decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(super::OTHER_TYPE)
+            decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(call::OTHER_TYPE)
         });
         let now = Instant::now();
         let help = match &held {

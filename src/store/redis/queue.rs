@@ -4,7 +4,7 @@
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
 //! requests of all these tasks are in the call. No request waits for requests that may still come. Calls
 //! follow each other on the connection without waiting for answers. In a cluster the keys of one call share a
-//! slot, and calls for other slots are gathered beside it.
+//! hash_slot, and calls for other slots are gathered beside it.
 
 use std::mem;
 use std::pin::Pin;
@@ -17,11 +17,10 @@ use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::OTHER_TYPE;
-use super::call::{Call, Reply, Request};
+use super::call::{Call, OTHER_TYPE, Reply, Request};
 use crate::redis::{CallError, HashSlot, Router};
 
-/// A request looks for a call of its slot among this many calls. A longer search costs more than a shared call saves.
+/// A request looks for a call of its hash_slot among this many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
@@ -40,7 +39,7 @@ struct Gathered {
 
 /// A call, and the recipients of its replies in the order of its requests.
 struct GatheredCall {
-    slot: HashSlot,
+    hash_slot: HashSlot,
     call: Call,
     waiting: Vec<Recipient>,
     deadline: Instant,
@@ -101,17 +100,17 @@ impl Queue {
         self.gathered.told.wait().await;
     }
 
-    /// Adds this request, whose asks `ask` writes, to a call about this slot. The reply comes by `deadline`,
+    /// Adds this request, whose asks `ask` writes, to a call about this hash_slot. The reply comes by `deadline`,
     /// or by the deadline of the request that began the call.
     pub(super) fn begin(
         &self,
-        slot: HashSlot,
+        hash_slot: HashSlot,
         request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(slot, deadline, Recipient::Asker(sender), request.asks, |call| {
+        self.gathered.join(hash_slot, deadline, Recipient::Asker(sender), request.asks, |call| {
             call.request(request);
             ask(call);
         });
@@ -144,13 +143,13 @@ impl Teller {
     /// Adds a request of one ask, whose reply nobody waits for, to a call.
     pub(super) fn tell(
         &self,
-        slot: HashSlot,
+        hash_slot: HashSlot,
         deadline: Instant,
         lost: Option<Lost>,
         ask: impl FnOnce(&mut Call),
     ) {
         let nobody = Recipient::Nobody { lost, counted: self.0.told.token() };
-        self.0.join(slot, deadline, nobody, 1, |call| {
+        self.0.join(hash_slot, deadline, nobody, 1, |call| {
             call.request(Request { asks: 1, receipts: false });
             ask(call);
         });
@@ -160,7 +159,7 @@ impl Teller {
 impl Gathered {
     fn join(
         &self,
-        slot: HashSlot,
+        hash_slot: HashSlot,
         deadline: Instant,
         waiting: Recipient,
         asks: usize,
@@ -170,16 +169,17 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        // Only the newest call of the slot can be joined. An older call is sent earlier, and a question must
+        // Only the newest call of the hash_slot can be joined. An older call is sent earlier, and a question must
         // not overtake a settlement that was made before it.
-        let newest = calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.slot == slot);
+        let newest =
+            calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.hash_slot == hash_slot);
         if let Some(shared) = newest.filter(|shared| shared.call.has_room(asks)) {
             add(&mut shared.call);
             return shared.waiting.push(waiting);
         }
         let mut call = Call::default();
         add(&mut call);
-        calls.push(GatheredCall { slot, call, waiting: vec![waiting], deadline });
+        calls.push(GatheredCall { hash_slot, call, waiting: vec![waiting], deadline });
     }
 }
 
@@ -208,7 +208,7 @@ impl GatheredCall {
             Some(())
         };
         let command = call.command();
-        let calling = router.call(self.slot, &command, tell_all, self.deadline);
+        let calling = router.call(self.hash_slot, &command, tell_all, self.deadline);
         let Err(error) = calling.await else { return };
         if error.is_of_several_keys() && self.waiting.len() > 1 {
             return self.run_apart(&router);
@@ -218,12 +218,16 @@ impl GatheredCall {
         }
     }
 
-    /// Sends each request of the call by itself: the slot moves, and one server has some of the keys and
+    /// Sends each request of the call by itself: the hash_slot moves, and one server has some of the keys and
     /// another server has the others.
     fn run_apart(self, router: &Arc<Router>) {
         for (call, waiting) in self.call.split().into_iter().zip(self.waiting) {
-            let one =
-                Self { call, waiting: vec![waiting], slot: self.slot, deadline: self.deadline };
+            let one = Self {
+                call,
+                waiting: vec![waiting],
+                hash_slot: self.hash_slot,
+                deadline: self.deadline,
+            };
             // Boxed, because `run` calls this function, and this function calls `run`.
             let run: Pin<Box<dyn Future<Output = ()> + Send>> =
                 Box::pin(one.run(Arc::clone(router)));

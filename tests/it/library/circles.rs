@@ -1,5 +1,5 @@
 //! The files and folders of a folder do not import each other in a circle. A file and its own folder may: a
-//! `mod.rs` joins the files beside it.
+//! `mod.rs` joins the files beside it. In some rooms no file imports what a `mod.rs` above it defines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -9,6 +9,17 @@ type Module = Vec<String>;
 
 /// An import, as a file of the first and one of the second stand in the same folder.
 type Arrow = (String, String);
+
+/// The rooms that read straight down: a `mod.rs` there only joins what stands beside it. Otherwise its files would
+/// import each other by way of it.
+const STRAIGHT: [&str; 2] = ["redis", "store"];
+
+/// What a module imports: the module that defines it, and its name unless it is that module itself.
+struct Import<'h> {
+    from: &'h Module,
+    to: Module,
+    name: Option<String>,
+}
 
 /// The code of each module, tests left out.
 fn house(folder: &Path, module: &Module, found: &mut BTreeMap<Module, String>) {
@@ -123,8 +134,7 @@ fn definer(
     }
 }
 
-/// Each import: the module that has it, its path, and the module that defines what the path names.
-fn imports(house: &BTreeMap<Module, String>) -> Vec<(&Module, Module, Module)> {
+fn imports(house: &BTreeMap<Module, String>) -> Vec<Import<'_>> {
     let mut named = Vec::new();
     let mut exports = HashMap::new();
     for (module, code) in house {
@@ -135,17 +145,30 @@ fn imports(house: &BTreeMap<Module, String>) -> Vec<(&Module, Module, Module)> {
             named.push((module, path));
         }
     }
-    let defined = |(from, path)| {
+    let import = |(from, path): (_, Module)| {
         let to = definer(&path, house, &exports, 8);
-        (from, path, to)
+        let name = path.last().filter(|_| path != to).cloned();
+        Import { from, to, name }
     };
-    named.into_iter().map(defined).collect()
+    named.into_iter().map(import).collect()
+}
+
+/// The imports from above in the rooms that read straight down.
+fn upwards(house: &BTreeMap<Module, String>) -> BTreeSet<String> {
+    let is_upward = |it: &Import<'_>| {
+        let is_straight = it.from.first().is_some_and(|room| STRAIGHT.contains(&room.as_str()));
+        let is_above = !it.to.is_empty() && it.to.len() < it.from.len();
+        is_straight && is_above && it.from.starts_with(&it.to)
+    };
+    let upward = imports(house).into_iter().filter(is_upward);
+    let named = upward.filter_map(|it| Some((it.from.join("::"), it.to.join("::"), it.name?)));
+    named.map(|(from, to, name)| format!("{from} imports {name} of {to}")).collect()
 }
 
 /// The arrows that are part of a circle, for each folder that has one.
 fn circles(house: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Arrow>> {
     let mut arrows = BTreeMap::<Module, BTreeSet<Arrow>>::new();
-    for (from, _, to) in imports(house) {
+    for Import { from, to, .. } in imports(house) {
         let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
         if let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) {
             let folder = arrows.entry(from[..shared].to_vec()).or_default();
@@ -176,21 +199,29 @@ fn files_of_a_folder_make_no_circle() {
     assert!(files.len() > 200, "the sources are not where this test looks");
     let circles = circles(&files);
     assert!(circles.is_empty(), "{circles:#?}");
+    let upwards = upwards(&files);
+    assert!(upwards.is_empty(), "{upwards:#?}");
 }
 
-/// `store/mod.rs` only joins what stands beside it. Otherwise its files would import each other by way of it.
 #[test]
-fn nothing_in_the_store_imports_what_its_front_defines() {
-    let mut files = BTreeMap::new();
-    house(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &Vec::new(), &mut files);
-    let store = vec!["store".to_owned()];
-    let is_inside = |from: &Module| from.starts_with(&store) && *from != store;
-    // A path that is the folder itself says who may see something.
-    let is_up = |(from, path, to): &(&Module, Module, Module)| {
-        is_inside(from) && *to == store && *path != store
-    };
-    let up: Vec<_> = imports(&files).into_iter().filter(is_up).collect();
-    assert!(up.is_empty(), "{up:?}");
+fn an_import_from_above_is_seen() {
+    for (inner, is_upward) in [
+        ("use super::A;", true),
+        ("use crate::store::A;", true),
+        ("use super::b::B;", false),
+        // `B` of the folder is that of `b`.
+        ("use super::B;", false),
+        ("pub(in crate::store) struct C;", false),
+    ] {
+        let files = [
+            ("store", "mod b;\nmod c;\nuse self::b::B;\nstruct A;"),
+            ("store::b", "struct B;"),
+            ("store::c", inner),
+        ];
+        let files = files
+            .map(|(path, code)| (path.split("::").map(str::to_owned).collect(), code.to_owned()));
+        assert_eq!(!upwards(&files.into()).is_empty(), is_upward, "{inner}");
+    }
 }
 
 #[test]

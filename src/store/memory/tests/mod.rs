@@ -7,6 +7,7 @@ mod shares;
 mod size;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use super::*;
 use crate::limit::Mode;

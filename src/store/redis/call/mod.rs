@@ -1,9 +1,11 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
 //! `queue` fills a [`Call`] and `connection` sends it. The other side is `shell.lua`, whose head describes
-//! the bytes. `pack` writes the single numbers and texts.
+//! the bytes. `verb` has what an ask may want, and `pack` writes the single numbers and
+//! texts.
 
 mod pack;
+mod verb;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,10 +13,12 @@ use std::time::Duration;
 use redis::{Cmd, Script, Value};
 
 use self::pack::{pack_number, pack_place, pack_terms};
-use crate::limit::algorithm::{self, Difference, Receipt};
+pub(crate) use self::verb::{Holder, Verb};
+use crate::limit::algorithm::{self, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
+use crate::redis::CallError;
 
 /// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has a
 /// call of its own.
@@ -27,6 +31,10 @@ const NEVER: i64 = -1;
 const WRONG_TYPE: i64 = -2;
 /// Where a request is held, the answer has `HELD - remaining` in place of the remaining tokens.
 const HELD: i64 = -1;
+
+/// The error of a key whose value has another type than the limit's bucket.
+pub(super) const OTHER_TYPE: CallError =
+    CallError::UnusableKey("the key holds a value of another type");
 
 const SHELL: &str = include_str!("../../shell.lua");
 
@@ -42,30 +50,6 @@ pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     let put = |shell: String, (line, text): &(&str, &str)| shell.replacen(line, text, 1);
     Script::new(&format!("{}{}", algorithm::LUA, PIECES.iter().fold(SHELL.to_owned(), put)))
 });
-
-/// What an ask wants of its bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// Take, where every enforcing limit of the request allows.
-    Take,
-    /// Learn the decision, and take nothing.
-    Look,
-    /// Settle: the request used another number of tokens than it took.
-    Settle(Difference, Receipt),
-    /// Renew the lease of a slot.
-    Hold,
-    /// Give a slot back.
-    Release,
-}
-
-/// Who holds a slot: two numbers below 2^53, together unique.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    /// Identifies a worker of a process.
-    pub(crate) worker: u64,
-    /// Identifies a request of that worker.
-    pub(crate) request: u64,
-}
 
 /// What the script says to one request, in the order of its asks.
 pub(crate) type Reply = PerAsk<AskReply>;

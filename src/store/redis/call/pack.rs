@@ -1,7 +1,7 @@
 //! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script. The head of
 //! `store/shell.lua` says which number stands where.
 
-use super::{Holder, Verb};
+use super::verb::{Holder, Verb};
 use crate::limit::Mode;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
