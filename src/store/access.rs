@@ -12,6 +12,7 @@ use super::bucket::{BucketAsk, BucketReceipt, RedisPlace};
 use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
+use super::queue::QueueId;
 use super::redis::Redis;
 use super::running::{RunningOverride, RunningTable};
 use crate::limit::Scope;
@@ -90,29 +91,37 @@ impl Store {
     /// worker. [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
-            None => self.settle_here(ask, used, BucketReceipt::of(receipt), now),
+            None => {
+                self.settle_here(ask, used, BucketReceipt::of(receipt), now);
+            }
             Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
         }
     }
 
-    /// Settles with a bucket of this process.
+    /// Settles with a bucket of this process. Returns whether nothing was given back because another request has a
+    /// place behind this one.
     pub(super) fn settle_here(
         &self,
         ask: &BucketAsk<'_>,
         used: Difference,
         taken: BucketReceipt,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let ask = self.in_force(ask, now);
         let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.ask.max_wait };
-        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
+        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now))
     }
 
-    fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
+    pub(super) fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
         let running = self.running_figures(ask.spec, ask.key);
         let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
         let now = self.both(now);
         BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
+    }
+
+    /// The queue of the ask's bucket.
+    pub(super) fn queue_id(&self, ask: &BucketAsk<'_>, is_here: bool) -> QueueId {
+        QueueId { bucket: self.shared.memory.identity(ask).number(), is_here }
     }
 
     /// A request's key for a limit.

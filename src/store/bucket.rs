@@ -89,3 +89,17 @@ pub(super) enum ReceiptUse {
     Needed,
     Unneeded,
 }
+
+/// Where what a limit gave came from, and goes back to.
+pub(super) enum Source {
+    /// A bucket of this process.
+    Process(BucketReceipt),
+    /// A bucket in Redis.
+    Redis(Receipt),
+    /// The slot in Redis that this worker knows by this number.
+    Slot(u64),
+    /// A Redisson limiter, which knows the permits by this id.
+    Limiter([u8; 16]),
+    /// Nowhere: the grant has ended.
+    Ended,
+}

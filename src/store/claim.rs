@@ -5,11 +5,16 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt, LimiterFigures, RedisPlace};
-use super::grant::{Grant, Moment, Source};
+use super::bucket::{BucketAsk, BucketReceipt, LimiterFigures, RedisPlace, Source};
+use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
+use super::queue::QueuePlace;
 use super::redis::is_limiter;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
@@ -27,6 +32,8 @@ pub struct Claim<'p> {
     pub ask: Ask,
     /// Who decides.
     pub(super) party: Party,
+    /// Whether the request waits for another limit, in a place that was kept for it.
+    pub(super) waits_for_another: bool,
     state: ClaimState,
 }
 
@@ -81,7 +88,8 @@ pub(super) enum Failure {
 impl<'p> Claim<'p> {
     /// An open claim, on which `store` is to decide. A closed limit needs nobody: its decision is known.
     pub fn new(store: &Store, spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
-        let mut claim = Self { spec, key, ask, party: Party::Process, state: ClaimState::Open };
+        let (party, state) = (Party::Process, ClaimState::Open);
+        let mut claim = Self { spec, key, ask, party, waits_for_another: false, state };
         match store.place(&claim.question()) {
             _ if ask.algorithm == Algorithm::Closed => {
                 claim.decide(Decision::NEVER, Decider::Known, None);
@@ -158,6 +166,7 @@ impl<'p> Claim<'p> {
     /// To be called when the request goes on. Returns what the request holds until its response ends: a
     /// slot, or tokens that are settled then. Anything else that the limit gave is spent.
     pub fn take_held(&mut self) -> Option<Box<Grant>> {
+        self.waits_for_another = false;
         self.spend_unless_it_may_come_back(Verdict::PASS);
         self.release()
     }
@@ -207,7 +216,46 @@ impl<'p> Claim<'p> {
         // the limit's own `wait`, because other requests may wait behind this request.
         let ask = Ask { max_wait: self.spec.wait, ..self.ask };
         let (store, spec) = (Arc::clone(store), Arc::clone(self.spec));
-        Box::new(Grant { store, spec, key: self.key.clone(), ask, moment, source })
+        let waiting = self.waiting(&source, &store);
+        Box::new(Grant { store, spec, key: self.key.clone(), ask, moment, source, waiting })
+    }
+
+    /// The moment for which the request waits, where the bucket that has decided has a queue.
+    fn waiting(&self, source: &Source, store: &Store) -> Option<WaitingGrant> {
+        let Outcome::Delay(wait) = self.decision()?.outcome else { return None };
+        let is_here = match source {
+            Source::Process(taken) if !taken.from_shared => true,
+            Source::Redis(_) => false,
+            _ => return None,
+        };
+        let queue = store.queue_id(&self.question(), is_here);
+        Some(WaitingGrant::new(queue, Instant::now() + wait))
+    }
+
+    /// Takes a place that is kept for the next request of this bucket. Returns whether there is one.
+    pub(super) fn take_kept(&mut self, store: &Arc<Store>, moment: Moment) -> bool {
+        let queue = store.queue_id(&self.question(), self.party == Party::Process);
+        let now = Instant::now();
+        let latest = now + Duration::from_micros(self.ask.max_wait.as_micros());
+        let kept = store.shared.queues.take_kept(queue, self.ask.cost, now, latest);
+        let Some(QueuePlace { goes, taken, .. }) = kept else { return false };
+        let decision = Decision { outcome: Outcome::Delay(goes - now), remaining: 0 };
+        self.decide(decision, Decider::Known, None);
+        self.decide_and_hold(decision, Decider::Known, self.grant(taken, store, moment));
+        true
+    }
+
+    /// The request waits for its moment. `moved` is told when it moves up in the bucket's queue.
+    pub(crate) fn join_queue(&mut self, moved: &Arc<Notify>) {
+        if let ClaimState::Held { grant, .. } = &mut self.state {
+            grant.join_queue(moved);
+        }
+    }
+
+    /// When the request goes by this limit. `None` where the limit has no queue.
+    pub(crate) fn goes(&self) -> Option<Instant> {
+        let ClaimState::Held { grant, .. } = &self.state else { return None };
+        grant.goes()
     }
 
     /// Whether something may come back after the request has gone on: the limit is settled later, or the
@@ -219,7 +267,9 @@ impl<'p> Claim<'p> {
     /// Whether what was taken may come back after this verdict.
     pub(super) fn may_come_back(&self, verdict: Verdict) -> bool {
         match verdict {
-            Verdict::Pass { wait } => !wait.is_zero() || self.is_held_to_the_end(),
+            Verdict::Pass { wait } => {
+                !wait.is_zero() || self.waits_for_another || self.is_held_to_the_end()
+            }
             // No limit took. A candidate may have taken in place of its limit, and its tokens stay taken.
             Verdict::Refuse { .. } => false,
         }

@@ -5,11 +5,14 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt};
+use super::bucket::{BucketAsk, BucketReceipt, Source};
 use super::name::BucketKey;
+use super::queue::{QueueId, QueuePlace};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
@@ -50,20 +53,25 @@ pub struct Grant {
     pub(super) ask: Ask,
     pub(super) moment: Moment,
     pub(super) source: Source,
+    /// `None` where the request does not wait, or the limit has no queue.
+    pub(super) waiting: Option<WaitingGrant>,
 }
 
-/// Where a grant came from, and goes back to.
-pub(super) enum Source {
-    /// A bucket of this process.
-    Process(BucketReceipt),
-    /// A bucket in Redis.
-    Redis(Receipt),
-    /// The slot in Redis that this worker knows by this number.
-    Slot(u64),
-    /// A Redisson limiter, which knows the permits by this id.
-    Limiter([u8; 16]),
-    /// Nowhere: the grant has ended.
-    Ended,
+/// The moment that a limit has reserved for a request.
+#[derive(Clone, Copy)]
+pub(super) struct WaitingGrant {
+    queue: QueueId,
+    /// As the limit has said first.
+    goes: Instant,
+    /// The request's number in the queue. `None` before it has joined.
+    number: Option<u64>,
+}
+
+impl WaitingGrant {
+    /// The request has not joined the queue.
+    pub(super) fn new(queue: QueueId, goes: Instant) -> Self {
+        Self { queue, goes, number: None }
+    }
 }
 
 impl Grant {
@@ -131,8 +139,29 @@ impl Grant {
         self.settle_with(source, used, now);
     }
 
+    /// The request waits for its moment. `moved` is told when it moves up in the bucket's queue.
+    pub(super) fn join_queue(&mut self, moved: &Arc<Notify>) {
+        let Some(waiting) = &mut self.waiting else { return };
+        let taken = mem::replace(&mut self.source, Source::Ended);
+        let place = QueuePlace { goes: waiting.goes, cost: self.ask.cost, taken };
+        waiting.number = Some(self.store.shared.queues.join(waiting.queue, place, moved));
+    }
+
+    /// When the request goes by this limit. `None` where the limit has no queue.
+    pub(super) fn goes(&self) -> Option<Instant> {
+        let waiting = self.waiting?;
+        let queued = waiting.number.map(|it| self.store.shared.queues.goes(waiting.queue, it));
+        queued.flatten().or(Some(waiting.goes))
+    }
+
     fn end(&mut self) -> Source {
-        mem::replace(&mut self.source, Source::Ended)
+        let source = mem::replace(&mut self.source, Source::Ended);
+        match self.waiting.take() {
+            Some(WaitingGrant { queue, number: Some(number), .. }) => {
+                self.store.shared.queues.go(queue, number).map_or(source, |place| place.taken)
+            }
+            _ => source,
+        }
     }
 
     fn question(&self) -> BucketAsk<'_> {
@@ -142,7 +171,9 @@ impl Grant {
     fn settle_with(&self, source: Source, used: Difference, now: Timestamp) {
         let ask = self.question();
         match source {
-            Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
+            Source::Process(taken) => {
+                self.store.settle_here(&ask, used, taken, now);
+            }
             Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
             Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
             Source::Slot(slot) => {
@@ -153,12 +184,59 @@ impl Grant {
     }
 
     fn go_back(&mut self) {
+        if let Some(WaitingGrant { queue, goes, number }) = self.waiting.take() {
+            let place = match number {
+                Some(number) => self.store.shared.queues.leave(queue, number, Instant::now()),
+                None => {
+                    let (cost, taken) = (self.ask.cost, self.end());
+                    Some(QueuePlace { goes, cost, taken })
+                }
+            };
+            return place.into_iter().for_each(|place| self.return_place(queue, place));
+        }
         match (self.end(), &self.store.redis) {
             (Source::Limiter(id), Some(redis)) => redis.limiters.give_back(&self.question(), id),
             (source, _) => {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()), self.present());
             }
         }
+    }
+}
+
+impl Grant {
+    /// Gives the last place of a queue back to its bucket. If another process holds a later place, it is kept.
+    fn return_place(&self, queue: QueueId, mut place: QueuePlace<Source>) {
+        let less = Difference::Less(self.ask.cost.get());
+        while let Source::Process(taken) = place.taken {
+            let is_later_held =
+                self.store.settle_here(&self.question(), less, taken, self.present());
+            let queues = &self.store.shared.queues;
+            let next = is_later_held.then(|| queues.keep(queue, place, Instant::now())).flatten();
+            let Some(next) = next else { return };
+            place = next;
+        }
+        let (Source::Redis(receipt), Some(redis)) = (&place.taken, &self.store.redis) else {
+            return;
+        };
+        // Without a runtime the worker has ended, and with it its connection.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let ask = self.store.in_force(&self.question(), self.present());
+        let mut returning = redis.return_place(&ask, *receipt);
+        let grant = Self {
+            store: Arc::clone(&self.store),
+            spec: Arc::clone(&self.spec),
+            key: self.key.clone(),
+            ask: ask.ask,
+            moment: self.moment,
+            source: Source::Ended,
+            waiting: None,
+        };
+        runtime.spawn(async move {
+            let is_later_held = returning.answer().await;
+            let queues = &grant.store.shared.queues;
+            let next = is_later_held.then(|| queues.keep(queue, place, Instant::now())).flatten();
+            next.into_iter().for_each(|next| grant.return_place(queue, next));
+        });
     }
 }
 

@@ -4,7 +4,7 @@
 -- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says,
 -- or that the key holds a value of another type. Where the request passes, `ask` also returns a list that
 -- begins with the receipt. If all limits of the request let it pass, `write` is called with that list, else
--- `keep`. `settle` writes at once.
+-- `keep`. `settle` writes at once, and returns what an answer says of a settlement.
 
 -- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member is
 -- its clock, the time at which the entry was made (7 bytes), and a running number among the entries with this
@@ -142,9 +142,9 @@ function log.settle(key, ask, now)
   local figures, used, taken = ask[4], ask[2], format('%d', ask[6])
   local newest, arrived, number = log.newest(key)
   if newest == false then
-    return WRONG_TYPE
+    return WRONG_TYPE, 0
   end
-  local base = now
+  local base, later = now, 0
   if newest and arrived > now then
     if arrived - now > STALE then
       log.move(key, arrived - now)
@@ -157,6 +157,8 @@ function log.settle(key, ask, now)
   if used > 0 then
     number = newest and log.number(key, base, newest, arrived, number) or 0
     log.add(key, math.min(used, MOST_COST), base, base, number)
+  elseif newest and ask[6] > base and newest > ask[6] then
+    later = 1
   -- A list of the greatest length may have forgotten entries that still count. Nothing is given back to it.
   elseif call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
     local most = format('%d', math.min(-used, MOST_COST))
@@ -170,7 +172,7 @@ function log.settle(key, ask, now)
   if newest then
     log.expire(key, newest + figures[2])
   end
-  return 0
+  return 0, later
 end
 
 lists['sliding-log'] = log
@@ -214,7 +216,7 @@ function slots.settle(key, ask, now)
   elseif figures[4] then
     call('ZREM', key, struct_pack('>I7I7', figures[3], figures[4]))
   end
-  return 0
+  return 0, 0
 end
 
 lists.concurrency = slots

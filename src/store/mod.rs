@@ -5,7 +5,8 @@
 //! Those who are asked are `memory` (the buckets of this process), `redis` (the buckets in Redis, by `shell.lua` and the
 //! Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). They know questions
 //! (`bucket`), but no claims. `claim` has the state of a claim. It holds what a limit gave (`grant`) until that is kept,
-//! settled or given back. `carry_over` writes what Redis says into the buckets that decide while Redis is away.
+//! settled or given back. `queue` has the requests that wait for a bucket: they move up when one of them leaves.
+//! `carry_over` writes what Redis says into the buckets that decide while Redis is away.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
@@ -27,6 +28,7 @@ mod memory;
 mod name;
 mod order;
 mod process;
+mod queue;
 mod redis;
 mod running;
 #[cfg(test)]

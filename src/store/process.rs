@@ -8,8 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::bucket::Source;
 use super::current_limits::CurrentLimits;
 use super::memory::{Memory, OverCount};
+use super::queue::Queues;
 use super::running::{ListedOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
 use crate::clock::Wall;
@@ -37,6 +39,8 @@ pub struct ProcessStore {
     pub(super) running: RunningOverrides,
     /// Requests that were refused without Redis, because the refusal was known.
     pub(super) known_refusals: AtomicU64,
+    /// The requests that wait, by bucket.
+    pub(super) queues: Queues<Source>,
     /// Whether a worker announces this process in Redis.
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
@@ -90,6 +94,7 @@ impl ProcessStore {
             current_limits: CurrentLimits::default(),
             running: RunningOverrides::default(),
             known_refusals: AtomicU64::new(0),
+            queues: Queues::default(),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
             highest_at: Mutex::new(Instant::now()),

@@ -16,6 +16,7 @@ pub mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::gather::{Applied, NotCounted, applied};
@@ -186,14 +187,14 @@ impl Throttle {
                 let by = open::slowest(limits, wait);
                 self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
                 // Boxed, because few requests wait, and the others need no room for this future.
-                let held = Box::pin(self.waiting.hold(Instant::now() + wait));
+                let held = Box::pin(self.hold(&mut open.limits, wait));
                 match held.await {
                     Ok(()) => {
                         let decision = DecisionKind::Delayed;
                         Ok(Admission { permit: open.permit(), decision })
                     }
                     Err(left) => {
-                        let limit = &limits[by];
+                        let limit = &open.limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         self.note_rejection(limit, now);
                         queue::without_turn(quotas, left);
@@ -206,6 +207,19 @@ impl Throttle {
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
+    }
+
+    /// Waits until the latest of the limits' moments.
+    async fn hold(&self, limits: &mut [RequestLimit<'_>], wait: Duration) -> Result<(), Duration> {
+        let (moved, begin) = (Arc::new(Notify::new()), Instant::now());
+        let mut waiting: PerAsk<_> =
+            limits.iter_mut().filter(|limit| limit.mode() == Mode::Enforce).collect();
+        waiting.iter_mut().for_each(|limit| limit.claim.join_queue(&moved));
+        let due = || {
+            let moments = waiting.iter().filter_map(|limit| limit.goes(begin));
+            moments.max().unwrap_or(begin + wait)
+        };
+        self.waiting.hold(due, &moved).await
     }
 
     fn refuse<'p>(

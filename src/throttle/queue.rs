@@ -1,8 +1,8 @@
 //! Holds requests that pass after a wait. Each sleeps until its own moment.
 //!
-//! The store gives each request its moment, one behind the other in the order of its decisions. Therefore
-//! no queue is kept here, only the number of waiting requests for each limit, for all workers together. The
-//! numbers belong to the limits' names, so a reload does not change them.
+//! The store gives each request its moment, one after the other in the order of its decisions. `store::queue` moves a
+//! request up when one before it has left. Here is only the number of waiting requests for each limit, for all workers
+//! together. The numbers belong to the limits' names, so a reload does not change them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Quota;
@@ -79,16 +79,25 @@ impl Waiting {
         Some(WaitingPlace { places, client })
     }
 
-    /// Waits until `due`. Where the process ends before `due`, fails at once with what is left of the wait.
-    pub(super) async fn hold(&self, due: Instant) -> Result<(), Duration> {
+    /// Waits until the moment that `due` says. `moved` is told when this moment has changed. Where the process ends
+    /// before it, fails at once with what is left of the wait.
+    pub(super) async fn hold(
+        &self,
+        due: impl Fn() -> Instant,
+        moved: &Notify,
+    ) -> Result<(), Duration> {
         self.held.fetch_add(1, Ordering::Relaxed);
         let _held = Held(&self.held);
         let mut end = self.end.subscribe();
-        let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
-        tokio::select! {
-            biased;
-            () = sleep_until(due) => Ok(()),
-            Ok(_) = end.wait_for(ends_before) => Err(due - Instant::now()),
+        loop {
+            let due = due();
+            let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
+            tokio::select! {
+                biased;
+                () = sleep_until(due) => return Ok(()),
+                () = moved.notified() => {}
+                Ok(_) = end.wait_for(ends_before) => return Err(due - Instant::now()),
+            }
         }
     }
 
@@ -150,6 +159,11 @@ mod tests {
 
     fn poll<F: Future>(held: &mut Pin<Box<F>>) -> Poll<F::Output> {
         held.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Waits until a moment that does not change.
+    async fn until(waiting: &Waiting, due: Instant) -> Result<(), Duration> {
+        waiting.hold(|| due, &Notify::new()).await
     }
 
     #[test]
@@ -214,7 +228,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_goes_at_its_moment() {
         let waiting = Waiting::default();
-        let mut held = Box::pin(waiting.hold(Instant::now() + Duration::from_secs(3_600)));
+        let mut held = Box::pin(until(&waiting, Instant::now() + Duration::from_secs(3_600)));
         assert!(poll(&mut held).is_pending());
         assert_eq!(waiting.held(), 1);
         tokio::time::advance(Duration::from_millis(3_599_990)).await;
@@ -238,7 +252,7 @@ mod tests {
             let (waiting, went) = (Arc::clone(&waiting), Arc::clone(&went));
             all.spawn(async move {
                 let due = begin + Duration::from_micros(100_000 + n * 300);
-                waiting.hold(due).await.unwrap();
+                until(&waiting, due).await.unwrap();
                 went.lock().push(n);
             });
         }
@@ -250,7 +264,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_leaves_waits_no_longer() {
         let waiting = Waiting::default();
-        let mut held = Box::pin(waiting.hold(Instant::now() + Duration::from_secs(1)));
+        let mut held = Box::pin(until(&waiting, Instant::now() + Duration::from_secs(1)));
         assert!(poll(&mut held).is_pending());
         drop(held);
         assert_eq!(waiting.held(), 0);
@@ -261,13 +275,14 @@ mod tests {
         let waiting = Waiting::default();
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let (mut soon, mut late) = (Box::pin(waiting.hold(at(10))), Box::pin(waiting.hold(at(31))));
+        let (mut soon, mut late) =
+            (Box::pin(until(&waiting, at(10))), Box::pin(until(&waiting, at(31))));
         assert!(poll(&mut soon).is_pending() && poll(&mut late).is_pending());
         waiting.end_at(at(30));
         assert!(poll(&mut soon).is_pending());
         let left = |seconds| Err(Duration::from_secs(seconds));
         assert_eq!(poll(&mut late), Poll::Ready(left(31)));
-        assert_eq!(waiting.hold(at(40)).await, left(40));
+        assert_eq!(until(&waiting, at(40)).await, left(40));
         assert_eq!(soon.await, Ok(()));
     }
 }

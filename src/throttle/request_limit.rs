@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use tokio::time::Instant;
+
 use super::queue::{Waiting, WaitingPlace};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -44,6 +46,14 @@ impl RequestLimit<'_> {
     /// Whether the store need not be asked.
     pub(super) fn is_decided(&self) -> bool {
         self.claim.decision().is_some()
+    }
+
+    /// When the request, which has waited since `begin`, goes by this limit. `None` where the limit lets it go at once.
+    pub(super) fn goes(&self, begin: Instant) -> Option<Instant> {
+        match self.claim.decision()?.outcome {
+            Outcome::Delay(wait) => Some(self.claim.goes().unwrap_or(begin + wait)),
+            Outcome::Allow | Outcome::Reject { .. } => None,
+        }
     }
 
     /// Takes a place among the requests that wait for this limit, where the limit may hold requests.

@@ -207,6 +207,32 @@ impl Algorithm {
         }
     }
 
+    /// Whether the bucket would not take a place back, because another request has a place behind it. `settled` is the
+    /// settlement of a request whose client leaves before the request's moment.
+    pub(crate) fn has_later_place(
+        &self,
+        state: Option<State>,
+        settled: &Settlement,
+        now: Timestamp,
+    ) -> bool {
+        match self {
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
+                let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
+                self.bucket().is_some_and(|bucket| {
+                    token_bucket::has_later_place(&bucket, even, state, settled, now)
+                })
+            }
+            Self::FixedWindow(params) => {
+                fixed_window::has_later_place(params, of!(state, FixedWindow), settled, now)
+            }
+            // A sliding window counts a place in the window of its moment, and takes each back. A sliding log's list
+            // knows by itself.
+            Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Closed => {
+                false
+            }
+        }
+    }
+
     /// From this time on the bucket is the same as a new one. A state of another kind is the same as a new
     /// bucket from [`Timestamp::MIN`] on.
     pub fn fresh_at(&self, state: State) -> Timestamp {
@@ -396,7 +422,5 @@ impl fmt::Display for Algorithm {
     }
 }
 
-#[cfg(test)]
-mod leaving_tests;
 #[cfg(test)]
 mod receipt_tests;

@@ -111,11 +111,17 @@ impl Scene {
     /// The place of the request in `passed`, and the tokens given back.
     fn give_back(&mut self, before: usize, tokens: u64) -> Option<(usize, u64)> {
         let place = self.passed.len().checked_sub(before + 1)?;
-        let passed = &mut self.passed[place];
-        let tokens = tokens.min(passed.tokens);
-        passed.tokens -= tokens;
-        let (used, receipt) = (Difference::Less(tokens), passed.receipt);
-        self.settle(used, receipt);
+        let Passed { tokens: had, receipt, moment, .. } = self.passed[place];
+        let tokens = tokens.min(had);
+        let entries =
+            |scene: &Self| scene.log.entries().filter(|(at, _)| at.as_micros() == moment).count();
+        let before = entries(self);
+        self.settle(Difference::Less(tokens), receipt);
+        // A sliding log takes the place of a held request back only where nobody has a later one.
+        let is_log = matches!(self.algorithm, Algorithm::SlidingLog(_));
+        let is_kept = is_log && moment > self.now && entries(self) == before;
+        let tokens = if is_kept { 0 } else { tokens };
+        self.passed[place].tokens -= tokens;
         Some((place, tokens))
     }
 

@@ -17,6 +17,11 @@ impl Identity {
         Self { shard, place: second_half }
     }
 
+    /// All bits in one number.
+    pub(in crate::store) fn number(self) -> u128 {
+        u128::from(self.shard) << 64 | u128::from(self.place)
+    }
+
     pub(super) fn limit(self) -> LimitMark {
         LimitMark(u32::try_from(self.shard >> 32).unwrap_or_default())
     }

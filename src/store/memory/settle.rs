@@ -14,28 +14,32 @@ use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
-    /// What was `taken` from a bucket that has been reset since is not given back.
+    /// What was `taken` from a bucket that has been reset since is not given back. Returns whether nothing was given
+    /// back because another request has a place behind this one.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
         settled: &Settlement,
         taken: BucketReceipt,
         now: Now,
-    ) {
+    ) -> bool {
         if !taken.from_shared {
             let id = self.identity(ask);
             let mut shards = self.lock(&[id]);
             let gives = matches!(settled.used, Difference::Less(_));
             if gives && self.resets.was_after(taken.resets, id) {
-                return;
+                return false;
             }
+            let later = gives && has_later_place(shards.of(id), id, ask, settled, now);
             let make_room = |shard: &mut Shard| self.make_room(shard, id, &[id], now);
             if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
-                return self.removed(removed);
+                self.removed(removed);
+                return later;
             }
         }
         let id = self.shared_identity(ask);
         settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
+        false
     }
 
     /// Writes a bucket of which at least this many tokens are used. A bucket that has fewer tokens stays as it is: it
@@ -69,6 +73,21 @@ fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -
         Ordering::Less => true,
         Ordering::Equal => is_later(),
         Ordering::Greater => false,
+    }
+}
+
+fn has_later_place(
+    shard: &mut Shard,
+    id: Identity,
+    ask: &BucketAsk<'_>,
+    settled: &Settlement,
+    now: Now,
+) -> bool {
+    let algorithm = &ask.ask.algorithm;
+    let (state, now) = (shard.state(id, now), algorithm.time(now));
+    match (algorithm, state) {
+        (Algorithm::SlidingLog(_), Some(_)) => shard.log(id).has_later_place(settled, now),
+        _ => algorithm.has_later_place(state, settled, now),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The order in which a request's limits are asked. Read it from top to bottom.
 //!
-//! 1. A refusal that is known needs no question.
-//! 2. The buckets of this process are asked: the limits of scope `node`.
-//! 3. The buckets in Redis are asked. In a cluster the calls for all slots are sent at once.
-//! 4. The Redisson limiters are asked, one after the other.
-//! 5. If an enforcing limit refuses, what the others gave goes back. Otherwise it is kept.
+//! 1. A place that is kept in a bucket's queue is taken (`queue`).
+//! 2. A refusal that is known needs no question.
+//! 3. The buckets of this process are asked: the limits of scope `node`.
+//! 4. The buckets in Redis are asked. In a cluster the calls for all slots are sent at once.
+//! 5. The Redisson limiters are asked, one after the other.
+//! 6. If an enforcing limit refuses, what the others gave goes back. Otherwise it is kept.
 //!
 //! What is exact and the client's own comes first. Once a limit has refused, those that are asked later only say what
 //! they would do, and take nothing. So a client that its own limit refuses takes nothing from a limiter that it shares
@@ -27,10 +28,10 @@ use tokio::time::{Instant, timeout_at};
 use self::calls::{Grouping, SlotCall, all, calls, slot_ask};
 use self::failed::{is_left_to_process, keep_candidates_with_their_limits, left_to_process};
 use super::access::Store;
-use super::bucket::{BucketReceipt, ReceiptUse, RedisAnswer, RedisAsk};
+use super::bucket::{BucketReceipt, ReceiptUse, RedisAnswer, RedisAsk, Source};
 use super::carry_over;
 use super::claim::{Claim, Decider, Failure, Party, verdict};
-use super::grant::{Grant, Moment, Source};
+use super::grant::{Grant, Moment};
 use super::known::{Asker, LookedUp, RefusalLookup};
 use super::redis::{Redis, Verb, new_id};
 use crate::limit::Mode;
@@ -65,6 +66,19 @@ impl Store {
         claims: &mut [&mut Claim<'_>],
         moment: Moment,
     ) -> Result<(), Unavailable> {
+        if self.take_kept(claims, moment) {
+            // Boxed, because a place is seldom kept, and the others need no room for this future.
+            return Box::pin(self.take_open(&mut open(claims), moment)).await;
+        }
+        self.take_open(claims, moment).await
+    }
+
+    /// [`Store::take`] for open claims.
+    async fn take_open(
+        self: &Arc<Self>,
+        claims: &mut [&mut Claim<'_>],
+        moment: Moment,
+    ) -> Result<(), Unavailable> {
         match self.take_without_a_question(claims, moment) {
             FirstStep::Decided => Ok(()),
             // Boxed: otherwise the futures of requests without Redis would also have its size.
@@ -74,6 +88,33 @@ impl Store {
 
     /// Like [`Store::take`], but with the buckets of this process alone.
     pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
+        match self.take_kept(claims, moment) {
+            true => self.take_open_locally(&mut open(claims), moment),
+            false => self.take_open_locally(claims, moment),
+        }
+    }
+
+    /// Gives the request the places that this process keeps in the queues of its buckets. Returns whether there are
+    /// any.
+    fn take_kept(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) -> bool {
+        let may_wait = |claim: &Claim<'_>| {
+            let may_wait = claim.ask.max_wait > MaxWait::NONE && claim.ask.mode == Mode::Enforce;
+            may_wait && claim.is_open()
+        };
+        if !claims.iter().any(|claim| may_wait(claim)) || !self.shared.queues.have_kept() {
+            return false;
+        }
+        let mut has_place = false;
+        for claim in claims.iter_mut().filter(|claim| may_wait(claim)) {
+            has_place |= claim.take_kept(self, moment);
+        }
+        if has_place {
+            claims.iter_mut().for_each(|claim| claim.waits_for_another = true);
+        }
+        has_place
+    }
+
+    fn take_open_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
         let noting = noting(claims);
         let verdict = self.decide_here(claims, noting, self.both(moment.time));
         for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
@@ -99,7 +140,7 @@ impl Store {
         moment: Moment,
     ) -> FirstStep<'_> {
         if claims.iter().all(|claim| claim.party == Party::Process) {
-            self.take_locally(claims, moment);
+            self.take_open_locally(claims, moment);
             return FirstStep::Decided;
         }
         let limits = claims.iter().map(|claim| looked_up(claim));
@@ -192,11 +233,18 @@ fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
     }
 }
 
+/// The claims on which nobody has decided.
+fn open<'c, 'p>(claims: &'c mut [&mut Claim<'p>]) -> SlotCall<'c, 'p> {
+    let claims = claims.iter_mut().map(|claim| &mut **claim);
+    claims.filter(|claim| claim.is_open()).collect()
+}
+
 /// Whether receipts are noted for these claims. They are needed where a request may be held and its client
 /// may leave meanwhile, and where a limit is settled later or holds a slot.
 fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
-    let comes_back =
-        |claim: &&mut Claim<'_>| claim.ask.max_wait > MaxWait::NONE || claim.is_held_to_the_end();
+    let comes_back = |claim: &&mut Claim<'_>| {
+        claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()
+    };
     if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
 }
 
@@ -224,7 +272,7 @@ impl Asking<'_> {
         let is_for_redis = |claim: &Claim<'_>| claim.is_open() && claim.party != Party::Process;
         if !claims.iter().any(|claim| is_for_redis(claim)) {
             let moment = Moment::now(self.moment.present());
-            self.store.take_locally(&mut left_to_process(claims), moment);
+            self.store.take_open_locally(&mut left_to_process(claims), moment);
             return Ok(());
         }
         if let Err(rejected) = self.ask_all(claims).await {

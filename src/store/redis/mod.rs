@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
 use self::leases::Leases;
@@ -29,7 +30,7 @@ use self::overrides::SharedOverrides;
 pub(super) use self::pending::SlotAsk;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
-use self::queue::{Lost, Queue};
+use self::queue::{Awaited, Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{BucketAsk, ReceiptUse, RedisPlace};
 use super::name::BucketName;
@@ -208,6 +209,17 @@ impl Redis {
         });
     }
 
+    /// Gives a place in the queue of the ask's bucket back: its request does not go.
+    pub(super) fn return_place(&self, ask: &BucketAsk<'_>, receipt: Receipt) -> ReturnedPlace {
+        let less = Verb::Settle(Difference::Less(ask.ask.cost.get()), receipt);
+        let one = Request { asks: 1, receipts: false };
+        let awaited = self.queue.begin(self.hash_slot(ask), one, self.router.deadline(), |call| {
+            call.ask(less, &ask.ask, |name| self.write_name(ask, name));
+        });
+        let (shared, counted) = (Arc::clone(&self.shared), self.queue.teller().about_to());
+        ReturnedPlace { awaited, shared, _counted: counted }
+    }
+
     /// Logs from time to time that this bucket's key holds a value of another type.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
         let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
@@ -233,6 +245,32 @@ impl Redis {
     fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
         name.write(&ask.ask.algorithm, into);
+    }
+}
+
+/// A place on its way back to a bucket in Redis. [`Store::settled`](super::Store::settled) waits for it.
+pub(super) struct ReturnedPlace {
+    awaited: Awaited,
+    shared: Arc<ProcessStore>,
+    _counted: TaskTrackerToken,
+}
+
+impl ReturnedPlace {
+    /// Waits until Redis has answered. Returns whether the bucket does not take the place back, because another
+    /// request has a place behind it.
+    pub(super) async fn answer(&mut self) -> bool {
+        let answer = self.awaited.answer().await;
+        let answer = answer.and_then(|reply| {
+            let only = reply.first().and_then(|one| one.decision);
+            only.ok_or(OTHER_TYPE)
+        });
+        match answer {
+            Ok(Decision { remaining, .. }) => remaining > 0,
+            Err(error) => {
+                self.shared.unsettled.count((), error.to_string(), Instant::now());
+                false
+            }
+        }
     }
 }
 

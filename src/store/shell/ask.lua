@@ -5,7 +5,7 @@ if list then
   if state or state == nil and kinds[bucket] ~= 'zset' then
     wait = WRONG_TYPE
   elseif way == 'settle' then
-    wait = list.settle(keys[bucket], ask, now)
+    wait, remaining = list.settle(keys[bucket], ask, now)
   else
     wait, remaining, taken = list.ask(keys[bucket], ask, now)
     receipt = taken and taken[1]
@@ -18,7 +18,7 @@ elseif way == 'settle' then
     wait, remaining, moved, taken, expiry =
       decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6])
     states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
-    wait, remaining, taken = 0, 0, nil
+    wait, remaining, taken = 0, wait, nil
   end
 elseif state then
   wait, remaining, moved, taken, expiry, receipt =

@@ -130,7 +130,7 @@ end
 if cost < 0 then
   -- returnable
   if receipt < start then
-    cost = 0
+    cost, wait = 0, 1
   elseif max_wait < -1 and beyond > 0 then
     local before_last, passed = beyond - 1
     before_last = (before_last - before_last % count) / count
@@ -140,7 +140,11 @@ if cost < 0 then
       passed = receipt - start
       passed = (passed - passed % length) / length
     end
-    cost = passed == before_last + 1 and math.max(cost, before_last * count - beyond) or 0
+    if passed == before_last + 1 then
+      cost = math.max(cost, before_last * count - beyond)
+    else
+      cost, wait = 0, 1
+    end
   end
   -- minus
   local last = math.min(beyond, -cost)

@@ -153,6 +153,16 @@ pub(crate) fn settle(
     (state.used > 0).then_some(state)
 }
 
+/// Whether the window gives nothing back, because another request has a place in a later window.
+pub(crate) fn has_later_place(
+    params: &Params,
+    state: Option<State>,
+    settled: &Settlement,
+    now: Timestamp,
+) -> bool {
+    returnable(params, open(params, state, now).0, settled) == 0
+}
+
 /// The most tokens that the settled request can give back.
 fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     let (count, taken) = (params.count.get(), settled.receipt.time());

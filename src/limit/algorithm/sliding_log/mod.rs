@@ -176,12 +176,20 @@ impl Log {
             }
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
+            // No request goes before the newest entry, so the place of this one would be nobody's.
+            Difference::Less(_) if self.has_later_place(settled, base) => {}
             Difference::Less(permits) => {
                 self.remove(settled.receipt.time(), permits.min(MOST_COST));
             }
         }
         self.forget(params, base);
         self.seen(params, Cost::ONE, base)
+    }
+
+    /// Whether the settled request is held at `now`, and another request has a place behind it.
+    pub(crate) fn has_later_place(&self, settled: &Settlement, now: Timestamp) -> bool {
+        let place = settled.receipt.time();
+        place > now && self.entries.back().is_some_and(|newest| newest.at > place)
     }
 
     /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are

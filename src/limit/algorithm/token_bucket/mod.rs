@@ -164,11 +164,10 @@ pub fn settle(
     let (missing, rest) = match settled.used {
         Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
-            let to_come = to_come(params, state, settled);
-            let is_last = (state.missing, state.rest) <= to_come;
-            let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
-            let is_lost = (even || is_held) && !is_last;
-            let (back, part) = if is_lost { (0, 0) } else { to_come.min((tokens, 0)) };
+            let (back, part) = match keeps_place(params, even, state, settled) {
+                true => (0, 0),
+                false => to_come(params, state, settled).min((tokens, 0)),
+            };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
             match state.missing.checked_sub(back + borrowed) {
@@ -178,6 +177,24 @@ pub fn settle(
         }
     };
     (missing + rest > 0).then_some(State { missing, rest, ..state })
+}
+
+/// Whether the bucket gives nothing back, because another request has a place behind the settled one.
+pub(super) fn has_later_place(
+    params: &Params,
+    even: bool,
+    state: Option<State>,
+    settled: &Settlement,
+    now: Timestamp,
+) -> bool {
+    keeps_place(params, even, refill(params, state, now).0, settled)
+}
+
+/// [`has_later_place`], for a state that is refilled up to now.
+fn keeps_place(params: &Params, even: bool, state: State, settled: &Settlement) -> bool {
+    let to_come = to_come(params, state, settled);
+    let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
+    (even || is_held) && (state.missing, state.rest) > to_come
 }
 
 /// The amount that was missing when the request took and has not yet come back by itself: whole tokens,

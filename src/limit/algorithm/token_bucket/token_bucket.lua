@@ -150,7 +150,7 @@ if cost < 0 then
   local is_held = max_wait < -1 and (back > burst or back == burst and part > 0)
   if (is_held or algorithm == 'leaky-bucket') and
     (missing > back or missing == back and besides > part) then
-    back, part = 0, 0
+    back, part, wait = 0, 0, 1
   elseif back >= -cost then
     back, part = -cost, 0
   end

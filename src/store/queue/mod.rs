@@ -1,0 +1,262 @@
+//! The queue of each bucket: the requests of this process that wait for it.
+//!
+//! A place in a queue is a moment that the bucket has reserved. When a request leaves, those after it move up by one
+//! place, and the last place goes back to the bucket. If another process holds a later place, the bucket does not take
+//! it back. Then the place is kept for this process's next request, until its moment has come.
+//!
+//! A request moves only to a place of its own cost. So no place ever has two requests, the bucket counts what it has
+//! counted before, and nobody goes later than told.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::limit::rate::Cost;
+
+/// A moment that a bucket has reserved for a request.
+#[derive(Debug)]
+pub(super) struct QueuePlace<T> {
+    /// When the request goes.
+    pub(super) goes: Instant,
+    /// The tokens that the bucket has counted.
+    pub(super) cost: Cost,
+    /// What the bucket noted. With it the place can go back.
+    pub(super) taken: T,
+}
+
+/// The queue of one bucket. `T` is what the bucket noted of a place.
+#[derive(Debug)]
+struct BucketQueue<T> {
+    /// In the order of their moments.
+    entries: VecDeque<QueueEntry<T>>,
+}
+
+#[derive(Debug)]
+struct QueueEntry<T> {
+    place: QueuePlace<T>,
+    /// `None` where the place is kept for the next request.
+    waiter: Option<Waiter>,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    /// Told when the request has moved up.
+    moved: Arc<Notify>,
+}
+
+impl<T> BucketQueue<T> {
+    /// Adds a place after those of the same moment. Returns its index.
+    fn add(&mut self, place: QueuePlace<T>, waiter: Option<Waiter>) -> usize {
+        let at = self.entries.partition_point(|entry| entry.place.goes <= place.goes);
+        self.entries.insert(at, QueueEntry { place, waiter });
+        at
+    }
+
+    fn find(&self, id: u64) -> Option<usize> {
+        self.entries.iter().position(|it| it.waiter.as_ref().is_some_and(|it| it.id == id))
+    }
+
+    fn goes(&self, id: u64) -> Option<Instant> {
+        self.entries.get(self.find(id)?).map(|entry| entry.place.goes)
+    }
+
+    /// The request goes. Returns the place that it has used.
+    fn go(&mut self, id: u64) -> Option<QueuePlace<T>> {
+        self.entries.remove(self.find(id)?).map(|entry| entry.place)
+    }
+
+    /// The request leaves. Returns the place that is free then.
+    fn leave(&mut self, id: u64, now: Instant) -> Option<QueuePlace<T>> {
+        let free = self.find(id)?;
+        self.move_up(free, now)
+    }
+
+    /// Gives a free place to the requests after it. Keeps the place where there are none. Returns the place that is
+    /// free in its stead.
+    fn offer(&mut self, place: QueuePlace<T>, now: Instant) -> Option<QueuePlace<T>> {
+        let free = self.add(place, None);
+        let is_wanted = self.next_after(free).is_some() && self.is_to_come(free, now);
+        if is_wanted { self.move_up(free, now) } else { None }
+    }
+
+    /// Lets each request after the place at the index `free` move up by one place, unless the moment of the place has
+    /// come. Takes out the place that is free then.
+    fn move_up(&mut self, mut free: usize, now: Instant) -> Option<QueuePlace<T>> {
+        if self.is_to_come(free, now) {
+            while let Some(next) = self.next_after(free) {
+                let waiter = self.entries.get_mut(next).and_then(|entry| entry.waiter.take());
+                waiter.iter().for_each(|waiter| waiter.moved.notify_one());
+                if let Some(entry) = self.entries.get_mut(free) {
+                    entry.waiter = waiter;
+                }
+                free = next;
+            }
+        }
+        self.entries.remove(free).map(|entry| entry.place)
+    }
+
+    fn is_to_come(&self, index: usize, now: Instant) -> bool {
+        self.entries.get(index).is_some_and(|entry| entry.place.goes > now)
+    }
+
+    /// The index of the first request after this index that costs as much.
+    fn next_after(&self, index: usize) -> Option<usize> {
+        let cost = self.entries.get(index)?.place.cost;
+        let fits = |entry: &QueueEntry<T>| entry.waiter.is_some() && entry.place.cost == cost;
+        let after = self.entries.iter().enumerate().skip(index + 1);
+        after.into_iter().find_map(|(at, entry)| fits(entry).then_some(at))
+    }
+
+    /// Takes out the first kept place of this cost whose moment is after `now` and not after `latest`.
+    fn take_kept(&mut self, cost: Cost, now: Instant, latest: Instant) -> Option<QueuePlace<T>> {
+        let fits = |entry: &QueueEntry<T>| {
+            let QueuePlace { goes, cost: its, .. } = entry.place;
+            entry.waiter.is_none() && its == cost && goes > now && goes <= latest
+        };
+        let at = self.entries.iter().position(fits)?;
+        self.entries.remove(at).map(|entry| entry.place)
+    }
+
+    /// Forgets the kept places whose moments have come.
+    fn forget_kept(&mut self, now: Instant) {
+        self.entries.retain(|entry| entry.waiter.is_some() || entry.place.goes > now);
+    }
+}
+
+/// A bucket of this process or in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct QueueId {
+    /// The bucket's identity in this process.
+    pub(super) bucket: u128,
+    pub(super) is_here: bool,
+}
+
+/// The queues of all buckets, for all workers. A bucket for which nobody waits has none.
+#[derive(Debug)]
+pub(super) struct Queues<T> {
+    all: Mutex<AllQueues<T>>,
+    /// How many places are kept, or were kept until a moment ago.
+    kept: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct AllQueues<T> {
+    queues: HashMap<QueueId, BucketQueue<T>>,
+    /// The moments of the kept places.
+    kept: BTreeSet<(Instant, QueueId)>,
+    last_id: u64,
+}
+
+impl<T> Default for Queues<T> {
+    fn default() -> Self {
+        let (queues, kept) = (HashMap::new(), BTreeSet::new());
+        let all = Mutex::new(AllQueues { queues, kept, last_id: 0 });
+        Self { all, kept: AtomicUsize::new(0) }
+    }
+}
+
+impl<T> Queues<T> {
+    /// A request begins to wait. `moved` is told when it has moved up. Returns the request's number.
+    pub(super) fn join(&self, id: QueueId, place: QueuePlace<T>, moved: &Arc<Notify>) -> u64 {
+        let mut all = self.all.lock();
+        all.last_id += 1;
+        let waiter = Waiter { id: all.last_id, moved: Arc::clone(moved) };
+        all.queue(id).add(place, Some(waiter));
+        all.last_id
+    }
+
+    /// When the request with this number goes.
+    pub(super) fn goes(&self, id: QueueId, number: u64) -> Option<Instant> {
+        self.all.lock().queues.get(&id)?.goes(number)
+    }
+
+    /// The request with this number goes. Returns the place that it has used.
+    pub(super) fn go(&self, id: QueueId, number: u64) -> Option<QueuePlace<T>> {
+        self.all.lock().with(id, |queue| queue.go(number))
+    }
+
+    /// The request with this number leaves, and those after it move up. Returns the last place, which is to go back.
+    pub(super) fn leave(&self, id: QueueId, number: u64, now: Instant) -> Option<QueuePlace<T>> {
+        self.all.lock().with(id, |queue| queue.leave(number, now))
+    }
+
+    /// The bucket does not take this place back. Requests of this process may have joined after it. Then they move up,
+    /// and this returns the last place, which is to go back. Otherwise the place is kept until its moment has come.
+    pub(super) fn keep(
+        &self,
+        id: QueueId,
+        place: QueuePlace<T>,
+        now: Instant,
+    ) -> Option<QueuePlace<T>> {
+        let mut all = self.all.lock();
+        all.forget_kept(now);
+        if place.goes > now {
+            let goes = place.goes;
+            let last = all.queue(id).offer(place, now);
+            if last.is_some() {
+                return last;
+            }
+            all.kept.insert((goes, id));
+        }
+        self.kept.store(all.kept.len(), Ordering::Relaxed);
+        None
+    }
+
+    /// Whether a place may be kept. This needs no lock.
+    pub(super) fn have_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) > 0
+    }
+
+    /// A kept place of this cost that lets a request go not after `latest`.
+    pub(super) fn take_kept(
+        &self,
+        id: QueueId,
+        cost: Cost,
+        now: Instant,
+        latest: Instant,
+    ) -> Option<QueuePlace<T>> {
+        let mut all = self.all.lock();
+        all.forget_kept(now);
+        self.kept.store(all.kept.len(), Ordering::Relaxed);
+        all.with(id, |queue| queue.take_kept(cost, now, latest))
+    }
+}
+
+impl<T> AllQueues<T> {
+    fn queue(&mut self, id: QueueId) -> &mut BucketQueue<T> {
+        self.queues.entry(id).or_insert_with(|| BucketQueue { entries: VecDeque::new() })
+    }
+
+    /// Changes a queue, and forgets it where it is empty then.
+    fn with<A>(
+        &mut self,
+        id: QueueId,
+        change: impl FnOnce(&mut BucketQueue<T>) -> Option<A>,
+    ) -> Option<A> {
+        let queue = self.queues.get_mut(&id)?;
+        let answer = change(queue);
+        if queue.entries.is_empty() {
+            self.queues.remove(&id);
+        }
+        answer
+    }
+
+    fn forget_kept(&mut self, now: Instant) {
+        while let Some((goes, id)) = self.kept.first().copied().filter(|(goes, _)| *goes <= now) {
+            self.kept.remove(&(goes, id));
+            self.with(id, |queue| {
+                queue.forget_kept(now);
+                None::<()>
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
