@@ -45,9 +45,10 @@ fn it_is_ready_until_it_drains_and_lives_on() {
     wait_until("it is not ready any more", || ask(admin, "/readyz", &[]).0 == 503);
     assert_eq!(ask(admin, "/healthz", &[]).0, 200, "it lives");
     assert_eq!(get(proxy.address, "/a/b", &[]).status, 200, "and still takes connections");
-    assert_eq!(proxy.log.count("draining"), 1);
+    proxy.log.wait("draining", |_| true);
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0), "the second signal ends it at once");
+    assert_eq!(proxy.log.count("draining"), 1);
 }
 
 /// A regression: a hundred connections without a token kept probes of `/healthz` waiting for ten seconds, which may
