@@ -8,7 +8,7 @@ use http::StatusCode;
 use http::header::{HOST, USER_AGENT};
 
 use super::address;
-use super::field::{DurationUnit, LogField, LogPlace, TimeRank};
+use super::field::{DurationUnit, LogField, TimeRank};
 use super::record::ClientOrigin;
 use super::record::{LineFault, LogRecord, Logged, LoggedHeaders};
 use super::request_line::{self, RequestTarget};
@@ -92,14 +92,6 @@ pub(super) struct RecordDraft<'l> {
 }
 
 impl<'l> RecordDraft<'l> {
-    /// Notes the value of a place.
-    pub(super) fn set(&mut self, place: LogPlace<&'l str>, value: PlaceValue<'l>) {
-        match place {
-            LogPlace::Field(field) => self.set_field(field, value),
-            LogPlace::Header(name) => self.set_header(Cow::Borrowed(name), value),
-        }
-    }
-
     /// Notes a header of the request.
     pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: PlaceValue<'l>) {
         self.headers.push(name, value.logged());
@@ -110,7 +102,8 @@ impl<'l> RecordDraft<'l> {
         self.headers.are_all();
     }
 
-    fn set_field(&mut self, field: LogField, value: PlaceValue<'l>) {
+    /// Notes the value of a field.
+    pub(super) fn set_field(&mut self, field: LogField, value: PlaceValue<'l>) {
         match field {
             LogField::Time(rank) => {
                 let found = match &value {

@@ -2,22 +2,13 @@
 
 use super::record::ClientOrigin;
 
-/// A place of a log line. `N` is a header's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogPlace<N> {
+/// A place of a log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LogPlace {
     /// A value that most logs have.
     Field(LogField),
-    /// A header of the request.
-    Header(N),
-}
-
-impl LogPlace<&str> {
-    pub(super) fn to_boxed(self) -> LogPlace<Box<str>> {
-        match self {
-            Self::Field(field) => LogPlace::Field(field),
-            Self::Header(name) => LogPlace::Header(name.into()),
-        }
-    }
+    /// A header of the request, by its name.
+    Header(Box<str>),
 }
 
 /// A value that most logs have.
@@ -78,7 +69,7 @@ pub(super) enum DurationUnit {
 }
 
 /// The meaning of a name. `None` if no record has such a value.
-pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
+pub(super) fn named(name: &str) -> Option<LogPlace> {
     use LogField::{
         Bytes, Client, Duration, ForwardedFor, Host, Message, Method, Module, PartialSeconds, Path,
         Query, Request, Status, Target, Time,
@@ -136,7 +127,7 @@ pub(super) fn named(name: &str) -> Option<LogPlace<&str>> {
         "duration_ms" => Duration(DurationUnit::Milliseconds),
         "message" => Message,
         "target" => Module,
-        _ => return header(name).map(LogPlace::Header),
+        _ => return header(name).map(|name| LogPlace::Header(name.into())),
     };
     Some(LogPlace::Field(field))
 }

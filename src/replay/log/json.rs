@@ -1,10 +1,6 @@
-//! Reads log lines that are JSON objects, in one pass. No tree is built.
+//! Reads log lines that are JSON objects. Where a line has several names for one value, the first by the alphabet counts.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use smallvec::{SmallVec, smallvec};
+use serde_json::{Map, Value};
 
 use super::draft::{PlaceValue, RecordDraft};
 use super::field::{self, LogField, LogPlace};
@@ -14,173 +10,69 @@ use super::record::LineFault;
 ///
 /// # Errors
 /// If the line is not one JSON object.
-pub(super) fn read<'l>(line: &'l str, draft: &mut RecordDraft<'l>) -> Result<(), LineFault> {
-    let mut deserializer = serde_json::Deserializer::from_str(line);
-    let read = ValueReader { draft, part: ObjectPart::Line }.deserialize(&mut deserializer);
-    match read.and_then(|value| deserializer.end().map(|()| value)) {
-        Ok(JsonValue::Object) => Ok(()),
-        _ => Err(LineFault::Broken("it is not one JSON object")),
-    }
+pub(super) fn read(line: &str, draft: &mut RecordDraft<'_>) -> Result<(), LineFault> {
+    let object = serde_json::from_str(line);
+    set_all(object.map_err(|_| LineFault::Broken("it is not one JSON object"))?, false, draft);
+    Ok(())
 }
 
-/// Which object a value is, if it is one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ObjectPart {
-    Line,
-    /// Caddy's `request`.
-    Request,
-    /// All headers of Caddy's `request`.
-    Headers,
-    /// An object in which nothing is looked for.
-    Other,
-}
-
-/// A value of a line.
-enum JsonValue<'l> {
-    One(PlaceValue<'l>),
-    List(SmallVec<[PlaceValue<'l>; 1]>),
-    /// An object, which the draft has.
-    Object,
-}
-
-impl<'l> JsonValue<'l> {
-    /// The value for one place. Several headers of one name mean the same as one with a list (RFC 9110, section
-    /// 5.3).
-    fn place(self) -> Option<PlaceValue<'l>> {
-        let values = match self {
-            Self::One(value) => return Some(value),
-            Self::List(values) => values,
-            Self::Object => return None,
+/// Sets what an object says of the request. `is_request` is true for Caddy's `request`.
+fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft<'_>) {
+    for (name, value) in object {
+        let place = match name.as_str() {
+            // Caddy's `uri` has the query, and nginx's does not.
+            "uri" if is_request => Some(LogPlace::Field(LogField::Target)),
+            name => field::named(name),
         };
-        values.into_iter().reduce(|mut all, next| {
-            if let (PlaceValue::Text(all), PlaceValue::Text(next)) = (&mut all, next) {
-                let all = all.to_mut();
-                all.push_str(", ");
-                all.push_str(&next);
+        match (place, value) {
+            (Some(LogPlace::Field(LogField::Request)), Value::Object(request)) => {
+                draft.is_nested = true;
+                set_all(request, true, draft);
             }
-            all
-        })
-    }
-
-    /// Each value of a header by itself. A request with two headers of one name differs from a request with one header
-    /// that has a list.
-    fn of_header(self) -> SmallVec<[PlaceValue<'l>; 1]> {
-        match self {
-            Self::One(text @ PlaceValue::Text(_)) => smallvec![text],
-            Self::List(values) => values,
-            Self::One(_) | Self::Object => SmallVec::new(),
+            (_, Value::Object(headers)) if is_request && name == "headers" => {
+                set_headers(headers, draft);
+            }
+            (Some(place), value) => match (place, place_value(value)) {
+                (_, None) => {}
+                (LogPlace::Field(field), Some(value)) => draft.set_field(field, value),
+                (LogPlace::Header(header), Some(value)) => {
+                    draft.set_header(header.into_string().into(), value);
+                }
+            },
+            (None, _) => {}
         }
     }
 }
 
-/// Reads a value. What an object has is set in the draft.
-struct ValueReader<'d, 'l> {
-    draft: &'d mut RecordDraft<'l>,
-    part: ObjectPart,
-}
-
-impl<'l> ValueReader<'_, 'l> {
-    /// A reader of a value in this object.
-    fn inner(&mut self, part: ObjectPart) -> ValueReader<'_, 'l> {
-        ValueReader { draft: self.draft, part }
-    }
-}
-
-impl<'l> DeserializeSeed<'l> for ValueReader<'_, 'l> {
-    type Value = JsonValue<'l>;
-
-    fn deserialize<D: Deserializer<'l>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'l> Visitor<'l> for ValueReader<'_, 'l> {
-    type Value = JsonValue<'l>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a value")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'l str) -> Result<Self::Value, E> {
-        Ok(JsonValue::One(PlaceValue::Text(Cow::Borrowed(text))))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(JsonValue::One(PlaceValue::Text(Cow::Owned(text.to_owned()))))
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        self.visit_borrowed_str(if value { "true" } else { "false" })
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        #[allow(clippy::cast_precision_loss, reason = "53 bits are enough for every place")]
-        self.visit_f64(number as f64)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        #[allow(clippy::cast_precision_loss, reason = "53 bits are enough for every place")]
-        self.visit_f64(number as f64)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(JsonValue::One(PlaceValue::Number(number)))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(JsonValue::One(PlaceValue::Nothing))
-    }
-
-    fn visit_seq<A: SeqAccess<'l>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut values = SmallVec::new();
-        while let Some(value) = list.next_element_seed(self.inner(ObjectPart::Other))? {
-            values.extend(value.place());
-        }
-        Ok(JsonValue::List(values))
-    }
-
-    fn visit_map<A: MapAccess<'l>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        while let Some(key) = map.next_key_seed(self.inner(ObjectPart::Other))? {
-            let key = key.place().and_then(PlaceValue::text).unwrap_or_default();
-            let place = match (self.part, &key) {
-                (ObjectPart::Headers, _) => {
-                    let values = map.next_value_seed(self.inner(ObjectPart::Other))?;
-                    for value in values.of_header() {
-                        self.draft.set_header(key.clone(), value);
-                    }
-                    continue;
-                }
-                (ObjectPart::Request, Cow::Borrowed("headers")) => {
-                    map.next_value_seed(self.inner(ObjectPart::Headers))?;
-                    continue;
-                }
-                // Caddy's `uri` has the query, and nginx's does not.
-                (ObjectPart::Request, Cow::Borrowed("uri")) => {
-                    Some(LogPlace::Field(LogField::Target))
-                }
-                (ObjectPart::Line | ObjectPart::Request, Cow::Borrowed(key)) => field::named(key),
-                // A key with escapes is owned. No name of the table has any.
-                (ObjectPart::Other, _) | (_, Cow::Owned(_)) => None,
-            };
-            let Some(place) = place else {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let is_request = place == LogPlace::Field(LogField::Request);
-            let part = if is_request { ObjectPart::Request } else { ObjectPart::Other };
-            let value = map.next_value_seed(self.inner(part))?;
-            if is_request && matches!(value, JsonValue::List(_)) {
-                return Err(A::Error::custom("a request is a line or an object"));
-            }
-            if let Some(value) = value.place() {
-                self.draft.set(place, value);
+/// Sets all headers of a request, each value by itself. A request with two headers of one name differs from a request
+/// with one header that has a list.
+fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
+    for (name, value) in headers {
+        let values = match value {
+            Value::Array(values) => values,
+            value => vec![value],
+        };
+        for value in values {
+            if let Value::String(text) = value {
+                draft.set_header(name.clone().into(), PlaceValue::Text(text.into()));
             }
         }
-        match self.part {
-            ObjectPart::Request => self.draft.is_nested = true,
-            ObjectPart::Headers => self.draft.has_all_headers(),
-            ObjectPart::Line | ObjectPart::Other => {}
-        }
-        Ok(JsonValue::Object)
     }
+    draft.has_all_headers();
+}
+
+/// The value for one place. `None` for an object and a list of other values than texts, in which nothing is looked for.
+fn place_value(value: Value) -> Option<PlaceValue<'static>> {
+    Some(match value {
+        Value::Null => PlaceValue::Nothing,
+        Value::Bool(value) => PlaceValue::Text(value.to_string().into()),
+        Value::Number(number) => PlaceValue::Number(number.as_f64()?),
+        Value::String(text) => PlaceValue::Text(text.into()),
+        // Several headers of one name mean the same as one with a list (RFC 9110, section 5.3).
+        Value::Array(values) => {
+            let texts: Option<Vec<_>> = values.iter().map(Value::as_str).collect();
+            PlaceValue::Text(texts.filter(|texts| !texts.is_empty())?.join(", ").into())
+        }
+        Value::Object(_) => return None,
+    })
 }

@@ -89,7 +89,7 @@ fn caddy() {
         (
             r#"{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"41342","client_ip":"203.0.113.7","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a%20b?x=1","headers":{"User-Agent":["curl/7.82.0"],"Accept":["*/*","text/html"],"Cookie":["REDACTED"]},"tls":{"resumed":false,"version":772,"server_name":"example.com"}},"bytes_read":0,"user_id":"","duration":0.000929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Type":["text/html"]}}"#,
             "2022-03-09T21:30:01.524103Z 203.0.113.7 GET /a%20b query=x=1 host=localhost 200 10900B 929.675µs \
-             User-Agent=curl/7.82.0 Accept=*/* Accept=text/html Cookie=? host=localhost no others",
+             Accept=*/* Accept=text/html Cookie=? User-Agent=curl/7.82.0 host=localhost no others",
         ),
         // Older, with times as text.
         (
@@ -142,12 +142,12 @@ fn envoy() {
         (
             r#"{"start_time":"2015-05-17T10:05:03.123Z","method":"GET","path":"/a?b","protocol":"HTTP/2","response_code":200,"response_flags":"-","bytes_received":0,"bytes_sent":135,"duration":4,"upstream_service_time":"3","x_forwarded_for":"192.0.2.1","user_agent":null,"request_id":"x","authority":"example.com","downstream_remote_address":"203.0.113.7:40212","upstream_host":"10.0.0.1:80"}"#,
             "2015-05-17T10:05:03.123Z 203.0.113.7 GET /a query=b host=example.com 200 135B 4ms \
-             x-forwarded-for=192.0.2.1 user_agent=none",
+             user_agent=none x-forwarded-for=192.0.2.1",
         ),
         (
             r#"{"start_time":"2015-05-17T10:05:03.123Z","method":"GET","x-envoy-origin-path":"/a","response_code":"0","duration":"12","x-forwarded-for":"[2001:db8::7]:80,10.0.0.1","user-agent":"curl",":authority":"a"}"#,
             "2015-05-17T10:05:03.123Z 2001:db8::7 GET /a query=none host=a ? ?B 12ms \
-             x-forwarded-for=[2001:db8::7]:80,10.0.0.1 user-agent=curl",
+             user-agent=curl x-forwarded-for=[2001:db8::7]:80,10.0.0.1",
         ),
         (
             r#"{"start_time":"2015-05-17T10:05:03.123Z","method":null,"path":null,"response_code":0}"#,
@@ -161,7 +161,7 @@ fn traefik() {
     check(&[(
         r#"{"ClientAddr":"10.0.0.9:53324","ClientHost":"203.0.113.7","ClientPort":"53324","ClientUsername":"-","DownstreamContentSize":1259,"DownstreamStatus":200,"Duration":1500000,"OriginContentSize":1,"OriginStatus":201,"RequestAddr":"example.com","RequestContentSize":0,"RequestCount":1,"RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b=c","RequestPort":"-","RequestProtocol":"HTTP/1.1","StartLocal":"2015-05-17T12:05:03.5+02:00","StartUTC":"2015-05-17T10:05:03.5Z","entryPointName":"web","level":"info","msg":"","request_User-Agent":"curl/8","request_Authorization":"REDACTED","time":"2015-05-17T10:05:04Z"}"#,
         "2015-05-17T10:05:03.5Z 203.0.113.7 GET /a query=b=c host=example.com 200 1259B 1.5ms \
-         User-Agent=curl/8 Authorization=?",
+         Authorization=? User-Agent=curl/8",
     )]);
 }
 
@@ -211,9 +211,7 @@ fn aws_load_balancer() {
 
 #[test]
 fn what_is_no_object_is_broken() {
-    for line in
-        ["{", "{}x", r#"{"time":1"#, r#"{"a":{"b":[1,2,{}]}"#, r#"{"request":[]}"#, "{'a':1}"]
-    {
+    for line in ["{", "{}x", r#"{"time":1"#, r#"{"a":{"b":[1,2,{}]}"#, "{'a':1}"] {
         assert_eq!(read(&Format::Auto, line), "broken: it is not one JSON object", "{line}");
     }
     for line in ["[]", "1", "\"a\"", "null", "x"] {
@@ -227,6 +225,7 @@ fn other_objects_are_no_requests() {
         "{}",
         r#"{"a":null,"host":{"name":"x"},"user_agent":{"original":"y"},"duration":true}"#,
         r#"{"\u0074ime":1,"request":null}"#,
+        r#"{"request":[]}"#,
         r#"{"request":{"headers":{"a":[{"b":1},"c",2],"d":{},"e":[]}}}"#,
     ] {
         assert_eq!(read(&Format::Json, line), "no request: it shows no request", "{line}");

@@ -1,6 +1,7 @@
 //! Times in the spellings of logs.
 
-use jiff::civil::{Date, DateTime, Time};
+use jiff::civil::DateTime;
+use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
 
 use crate::limit::time::Timestamp;
@@ -8,9 +9,8 @@ use crate::limit::time::Timestamp;
 /// Reads a time: `17/May/2015:10:05:03 +0200` (nginx, Apache), ISO 8601 (RFC 3339), or a number since 1970. A
 /// time without a zone is UTC. `None` if it cannot be read, or is before 1970.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
-    let bytes = text.as_bytes();
-    match bytes {
-        [_, _, b'/', ..] => common(bytes),
+    match text.as_bytes() {
+        [_, _, b'/', ..] => common(text),
         [_, _, _, _, b'-' | b'/', ..] => iso(text),
         _ => number(text.parse().ok()?),
     }
@@ -34,59 +34,15 @@ pub(super) fn number(number: f64) -> Option<Timestamp> {
     Timestamp::from_micros(micros.round() as u64)
 }
 
-/// `17/May/2015:10:05:03 +0200`, with or without the zone.
-fn common(text: &[u8]) -> Option<Timestamp> {
-    let (day, rest) = text.split_at_checked(2)?;
-    let (month, rest) = rest.strip_prefix(b"/")?.split_at_checked(3)?;
-    let (year, rest) = rest.strip_prefix(b"/")?.split_at_checked(4)?;
-    let (hour, rest) = rest.strip_prefix(b":")?.split_at_checked(2)?;
-    let (minute, rest) = rest.strip_prefix(b":")?.split_at_checked(2)?;
-    let (second, rest) = rest.strip_prefix(b":")?.split_at_checked(2)?;
-    let month = match month {
-        b"Jan" => 1,
-        b"Feb" => 2,
-        b"Mar" => 3,
-        b"Apr" => 4,
-        b"May" => 5,
-        b"Jun" => 6,
-        b"Jul" => 7,
-        b"Aug" => 8,
-        b"Sep" => 9,
-        b"Oct" => 10,
-        b"Nov" => 11,
-        b"Dec" => 12,
-        _ => return None,
-    };
-    let two = |digits: &[u8]| i8::try_from(digits_of(digits)?).ok();
-    let date = Date::new(digits_of(year)?, month, two(day)?).ok()?;
-    // A leap second counts as the second before it.
-    let time = Time::new(two(hour)?, two(minute)?, two(second)?.min(59), 0).ok()?;
-    in_micros(date.to_datetime(time), zone(rest)?)
-}
-
-/// ` +0200`, or nothing.
-fn zone(text: &[u8]) -> Option<Offset> {
-    let Some(text) = text.strip_prefix(b" ") else {
-        return text.is_empty().then_some(Offset::UTC);
-    };
-    let (sign, digits) = text.split_first()?;
-    let (hours, minutes) = digits.split_at_checked(2)?;
-    let minutes = i32::from(digits_of(hours)?) * 60 + i32::from(digits_of(minutes)?);
-    let seconds = match sign {
-        b'+' => minutes * 60,
-        b'-' => -minutes * 60,
-        _ => return None,
-    };
-    if seconds == 0 { Some(Offset::UTC) } else { Offset::from_seconds(seconds).ok() }
-}
-
-/// At most four digits.
-fn digits_of(text: &[u8]) -> Option<i16> {
-    text.iter().try_fold(0_i16, |number, digit| {
-        digit
-            .is_ascii_digit()
-            .then(|| number.checked_mul(10)?.checked_add(i16::from(digit - b'0')))?
-    })
+/// `17/May/2015:10:05:03 +0200`, with or without the zone. A leap second counts as the second before it.
+fn common(text: &str) -> Option<Timestamp> {
+    match BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S %z", text) {
+        Ok(time) => in_micros(time.to_timestamp().ok()?),
+        Err(_) => {
+            let time = BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S", text).ok()?;
+            in_utc(time.to_datetime().ok()?)
+        }
+    }
 }
 
 /// `2015-05-17T10:05:03.123Z`, also with a space for the `T`, `/` for `-`, and any offset.
@@ -95,15 +51,18 @@ fn iso(text: &str) -> Option<Timestamp> {
     if slashes {
         return iso(&text.replace('/', "-"));
     }
-    match text.parse::<jiff::Timestamp>() {
-        Ok(time) => u64::try_from(time.as_microsecond()).ok().and_then(Timestamp::from_micros),
-        Err(_) => in_micros(text.parse().ok()?, Offset::UTC),
+    match text.parse() {
+        Ok(time) => in_micros(time),
+        Err(_) => in_utc(text.parse().ok()?),
     }
 }
 
-fn in_micros(time: DateTime, offset: Offset) -> Option<Timestamp> {
-    let micros = offset.to_timestamp(time).ok()?.as_microsecond();
-    Timestamp::from_micros(u64::try_from(micros).ok()?)
+fn in_utc(time: DateTime) -> Option<Timestamp> {
+    in_micros(Offset::UTC.to_timestamp(time).ok()?)
+}
+
+fn in_micros(time: jiff::Timestamp) -> Option<Timestamp> {
+    Timestamp::from_micros(u64::try_from(time.as_microsecond()).ok()?)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 mod words;
 
+use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -30,7 +31,7 @@ struct TemplatePlace {
     before: String,
     spelling: String,
     /// `None` if no record has such a value.
-    meaning: Option<LogPlace<Box<str>>>,
+    meaning: Option<LogPlace>,
 }
 
 /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front, and with more behind.
@@ -61,7 +62,7 @@ impl LineTemplate {
     }
 
     /// Adds a place. `meaning` is `None` if no record has such a value.
-    fn place(&mut self, spelling: &str, meaning: Option<LogPlace<Box<str>>>) {
+    fn place(&mut self, spelling: &str, meaning: Option<LogPlace>) {
         // Where neither of the two is wanted, it does not matter where the first ends.
         let is_one = self.tail.is_empty() && meaning.is_none();
         match self.places.last_mut().filter(|last| is_one && last.meaning.is_none()) {
@@ -144,12 +145,12 @@ impl LineTemplate {
 
 impl TemplatePlace {
     fn set<'l>(&'l self, text: &'l str, draft: &mut RecordDraft<'l>) {
-        let place = match &self.meaning {
-            None => return,
-            Some(LogPlace::Field(field)) => LogPlace::Field(*field),
-            Some(LogPlace::Header(name)) => LogPlace::Header(&**name),
-        };
-        draft.set(place, PlaceValue::Text(escape::undo(text)));
+        let value = || PlaceValue::Text(escape::undo(text));
+        match &self.meaning {
+            Some(LogPlace::Field(field)) => draft.set_field(*field, value()),
+            Some(LogPlace::Header(name)) => draft.set_header(Cow::Borrowed(name), value()),
+            None => {}
+        }
     }
 
     fn is_quoted(&self) -> bool {

@@ -29,7 +29,7 @@ pub(super) fn nginx(text: &str) -> Result<LineTemplate, String> {
         let whole = after.strip_prefix("$is_args$args").filter(|_| name.ends_with("uri"));
         let meaning = match whole {
             Some(_) => Some(LogPlace::Field(LogField::Target)),
-            None => field::named(name).map(LogPlace::to_boxed),
+            None => field::named(name),
         };
         template.place(&format!("${name}"), meaning);
         rest = whole.unwrap_or(after);
@@ -96,7 +96,7 @@ fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
 }
 
 impl Directive<'_> {
-    fn meaning(self) -> Option<LogPlace<Box<str>>> {
+    fn meaning(self) -> Option<LogPlace> {
         let field = match (self.letter, self.argument) {
             ('a', None) => LogField::Client(ClientOrigin::Client),
             ('h', None) | ('a', Some("c")) => LogField::Client(ClientOrigin::Peer),
