@@ -73,7 +73,7 @@ fn log(format: &str) -> String {
 fn read(bencher: Bencher<'_, '_>, length: usize, content: &[u8], format: &Format) {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(content).unwrap();
-    let input = [LogInput::File(fs::canonicalize(file.path()).unwrap())];
+    let input = LogInput::File(fs::canonicalize(file.path()).unwrap());
     bencher.counter(ItemsCount::new(LINES)).counter(BytesCount::new(length)).bench(|| {
         let mut reader = LogReader::open(&input, format.clone()).unwrap();
         let mut bytes = 0;

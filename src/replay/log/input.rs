@@ -40,14 +40,6 @@ impl LogInput {
         }
     }
 
-    /// Whether it is a file that can be read twice.
-    pub(crate) fn is_regular(&self) -> bool {
-        match self {
-            Self::Stdin => false,
-            Self::File(path) => fs::metadata(path).is_ok_and(|about| about.is_file()),
-        }
-    }
-
     /// The size in bytes, as it is stored. `None` for a pipe.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::mem;
 
 use super::format::Format;
 use super::input::LogInput;
-use super::reader::{LogProgress, LogReader, ReadError};
+use super::reader::{LogReader, ReadError};
 use super::record::{LineFault, LogRecord};
 use crate::limit::time::Timestamp;
 
@@ -26,7 +26,8 @@ const MOST_HELD: usize = 256 << 20;
 /// Logs, whose requests come in the order of their time.
 pub struct SortedLogs {
     /// The logs that are still to be opened, and the time of their first request. The earliest comes first.
-    waiting: VecDeque<(Option<Timestamp>, LogReader)>,
+    waiting: VecDeque<(Option<Timestamp>, LogInput)>,
+    format: Format,
     open: Vec<SortedLog>,
     /// The bytes of all requests that wait.
     held: usize,
@@ -35,6 +36,15 @@ pub struct SortedLogs {
     /// What logs that have ended say of their order, and how much was read of them.
     ended: (LogOrder, u64),
     total: Option<u64>,
+}
+
+/// How far logs have been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogProgress {
+    /// Bytes that were read, of compressed files as they are stored.
+    pub(crate) read: u64,
+    /// Bytes of all files. `None` if a pipe is among them.
+    pub(crate) total: Option<u64>,
 }
 
 /// How far lines are from the order of time, before they are sorted.
@@ -103,20 +113,30 @@ impl SortedLogs {
     /// # Errors
     /// If one of the files is not there or may not be read.
     pub fn open(inputs: &[LogInput], format: &Format) -> Result<Self, ReadError> {
-        let total = LogReader::open(inputs, format.clone())?.progress().total;
-        let reader = |input| LogReader::open(std::slice::from_ref(input), format.clone());
+        let mut total = Some(0_u64);
         let mut waiting = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let first = match inputs.len() > 1 && input.is_regular() {
-                true => reader(input)?.first_time()?,
-                false => None,
+            let size = input.size();
+            let size = size.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
+            total = total.zip(size).map(|(total, size)| total.saturating_add(size));
+            let first = match size {
+                Some(_) if inputs.len() > 1 => {
+                    LogReader::open(input, format.clone())?.first_time()?
+                }
+                _ => None,
             };
-            waiting.push((first, reader(input)?));
+            waiting.push((first, input.clone()));
         }
         waiting.sort_by_key(|(first, _)| *first);
-        let ended = (LogOrder::default(), 0);
-        let (open, reached) = (Vec::new(), Timestamp::MIN);
-        Ok(Self { waiting: waiting.into(), open, held: 0, reached, ended, total })
+        Ok(Self {
+            waiting: waiting.into(),
+            format: format.clone(),
+            open: Vec::new(),
+            held: 0,
+            reached: Timestamp::MIN,
+            ended: (LogOrder::default(), 0),
+            total,
+        })
     }
 
     /// The next request in the order of time, or the next line that shows none. `None` at the end of all logs.
@@ -137,8 +157,11 @@ impl SortedLogs {
             let is_due = |first: Timestamp| {
                 next.is_none_or(|(next, _)| first <= next || first.micros_since(next) <= WINDOW)
             };
-            if self.waiting.front().is_some_and(|(first, _)| first.is_none_or(is_due)) {
-                self.open.extend(self.waiting.pop_front().map(|(_, reader)| SortedLog::of(reader)));
+            if self.waiting.front().is_some_and(|(first, _)| first.is_none_or(is_due))
+                && let Some((_, input)) = self.waiting.pop_front()
+            {
+                let reader = LogReader::open(&input, self.format.clone())?;
+                self.open.push(SortedLog::of(reader));
                 continue;
             }
             let Some((_, place)) = next else { return Ok(None) };
@@ -147,7 +170,7 @@ impl SortedLogs {
             if log.has_ended && log.waiting.is_empty() {
                 let log = self.open.swap_remove(place);
                 self.ended.0.add(log.order);
-                self.ended.1 += log.reader.progress().read;
+                self.ended.1 += log.reader.bytes_read();
             }
             let Some(mut record) = record else { continue };
             self.held = self.held.saturating_sub(size(&record));
@@ -170,7 +193,7 @@ impl SortedLogs {
 
     /// How far the files have been read.
     pub(crate) fn progress(&self) -> LogProgress {
-        let open: u64 = self.open.iter().map(|log| log.reader.progress().read).sum();
+        let open: u64 = self.open.iter().map(|log| log.reader.bytes_read()).sum();
         LogProgress { read: self.ended.1 + open, total: self.total }
     }
 }
