@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::words::{counted, length, number, percent, printable, time};
-use super::{Comparison, FileReport, HitEntry, LimitReport, Report, share};
-use crate::replay::tally::{LimitTally, ReplayTally};
+use super::parts::{ReportPart, Table};
+use super::words::{counted, length, number, printable, time};
+use super::{Report, share};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The units of a plot's height.
@@ -18,182 +18,63 @@ pub(crate) fn page(report: &Report<'_>) -> String {
 }
 
 fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
-    let Report { lines, now, against, .. } = report;
     write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-         <h1>What the limits would have done</h1>\n",
-        HtmlText(now.file),
+         <h1>What the limits would have done</h1>\n<section class=\"card\">\n",
+        HtmlText(report.now.file),
         include_str!("page.css")
     )?;
-    soft(page, &report.read())?;
-    report.oddities().iter().try_for_each(|oddity| soft(page, oddity))?;
-    note(page, report.disorder())?;
-    note(page, report.broken())?;
-    for (file, line, why) in &lines.examples {
-        writeln!(
-            page,
-            "<p class=\"note\"><code>{}:{line}</code> {}</p>",
-            HtmlText(file),
-            HtmlText(why)
-        )?;
+    for part in report.parts() {
+        match part {
+            ReportPart::File(title) => write!(
+                page,
+                "</section>\n<h2>{}</h2>\n<section class=\"card\">\n",
+                HtmlText(&capitalized(&title))
+            ),
+            ReportPart::Section(title) => write!(
+                page,
+                "</section>\n<section class=\"card\">\n<h3>{}</h3>\n",
+                HtmlText(&capitalized(&title))
+            ),
+            ReportPart::Note(sentence) => paragraph(page, "note", &sentence),
+            ReportPart::Sentence(sentence) => paragraph(page, "soft", &sentence),
+            ReportPart::Plot(timeline, true) => plot(page, timeline, ""),
+            ReportPart::Plot(timeline, false) => plot(page, timeline, "small"),
+            ReportPart::Table(table) => write_table(page, &table),
+        }?;
     }
-    match against {
-        None => file(page, now),
-        Some((old, comparison)) => {
-            beside(page, now, old, comparison)?;
-            file(page, now)?;
-            file(page, old)
-        }
-    }?;
-    page.push_str("</body>\n</html>\n");
+    page.push_str("</section>\n</body>\n</html>\n");
     Ok(())
 }
 
-/// What one file's limits would have done.
-fn file(page: &mut String, report: &FileReport<'_>) -> fmt::Result {
-    let FileReport { file, tally, clients, routes, left_out, .. } = report;
-    let ReplayTally { all, timeline, .. } = tally;
-    writeln!(page, "<h2>By {}</h2>\n<div class=\"tiles\">", HtmlText(file))?;
-    let of_clients =
-        |hit: usize| format!("{} of {} clients", number(hit as u64), number(clients.seen as u64));
-    let share_of = |count| percent(share(count, all.requests));
-    let seen = counted(clients.seen as u64, "client");
-    tile(page, "requests", &number(all.requests), "requests", &seen)?;
-    let (rejected, held) = (share_of(all.rejected), share_of(all.delayed));
-    let told = format!("rejected: {}, {}", number(all.rejected), of_clients(clients.rejected));
-    tile(page, "rejected", &rejected, "", &told)?;
-    let told = format!("held: {}, {}", number(all.delayed), of_clients(clients.delayed));
-    tile(page, "held", &held, "", &told)?;
-    page.push_str("</div>\n");
-    note(page, clients.not_tracked("client"))?;
-    left_out.iter().try_for_each(|left| note(page, Some(left.sentence())))?;
-    note(page, report.undecided_requests())?;
-    page.push_str("<section class=\"card\">\n<h3>All requests</h3>\n");
-    plot(page, timeline, "")?;
-    report.share_of_rejected().iter().try_for_each(|share| soft(page, share))?;
-    entries(page, "client hit hardest", &clients.hardest)?;
-    page.push_str("</section>\n");
-    for limit in report.met() {
-        self::limit(page, limit)?;
-    }
-    report.unmet_limits().iter().try_for_each(|unmet| soft(page, unmet))?;
-    if routes.len() > 1 {
-        page.push_str("<section class=\"card\"><h3>Routes</h3>\n");
-        head(page, &["route", "requests", "rejected", "held"])?;
-        for (name, Slice { requests, delayed, rejected }) in routes {
-            let cells = [number(*requests), number(*rejected), number(*delayed)];
-            row(page, name, &cells, *rejected > 0)?;
-        }
-        page.push_str("</tbody></table></div></section>\n");
-    }
-    Ok(())
+fn paragraph(page: &mut String, class: &str, sentence: &str) -> fmt::Result {
+    let stop = if sentence.ends_with([':', '.']) { "" } else { "." };
+    writeln!(page, "<p class=\"{class}\">{}{stop}</p>", HtmlText(&capitalized(sentence)))
 }
 
-fn limit(page: &mut String, limit: &LimitReport<'_>) -> fmt::Result {
-    let LimitReport { tally: LimitTally { spec, counts, .. }, keys, timeline, .. } = limit;
-    let badge = if limit.is_shadow() { "<span class=\"badge\">in shadow</span>" } else { "" };
-    writeln!(
-        page,
-        "<section class=\"card\">\n<h3>Limit {}{badge}</h3>\n<p class=\"soft\"><code>{}</code> {}</p>",
-        HtmlText(spec.name.as_str()),
-        HtmlText(&spec.figures.to_string()),
-        HtmlText(&limit.by()),
-    )?;
-    for sentence in std::iter::once(limit.rejects()).chain(limit.holds()) {
-        writeln!(page, "<p>{}</p>", HtmlText(&finished(&sentence)))?;
-    }
-    note(page, keys.not_tracked("key"))?;
-    if counts.rejected + counts.delayed > 0 {
-        plot(page, timeline, "small")?;
-    }
-    entries(page, "key hit hardest", &keys.hardest)?;
-    page.push_str("</section>\n");
-    Ok(())
-}
-
-/// Both files side by side, and who is newly hit.
-fn beside(
-    page: &mut String,
-    new: &FileReport<'_>,
-    old: &FileReport<'_>,
-    comparison: &Comparison,
-) -> fmt::Result {
-    page.push_str("<section class=\"card\">\n<h3>Side by side</h3>\n");
-    head(page, &["", old.file, new.file])?;
-    for [what, before, now] in new.beside(old) {
-        row(page, &what, &[before, now], false)?;
-    }
-    let told = finished(&new.hit_only_by(old, comparison));
-    writeln!(page, "</tbody></table></div>\n<p>{}</p>", HtmlText(&told))?;
-    entries(page, "newly hit", &comparison.newly_hardest)?;
-    page.push_str("</section>\n");
-    Ok(())
-}
-
-fn tile(page: &mut String, hue: &str, figure: &str, unit: &str, told: &str) -> fmt::Result {
-    let told = HtmlText(told);
-    writeln!(
-        page,
-        "<div class=\"tile\" style=\"--hue: var(--{hue})\"><strong>{figure} {unit}</strong><p>{told}</p></div>"
-    )
-}
-
-/// A paragraph that should be read, if there is one.
-fn note(page: &mut String, sentence: Option<String>) -> fmt::Result {
-    let Some(sentence) = sentence else { return Ok(()) };
-    writeln!(page, "<p class=\"note\">{}</p>", HtmlText(&finished(&sentence)))
-}
-
-/// A paragraph that can be skipped.
-fn soft(page: &mut String, sentence: &str) -> fmt::Result {
-    writeln!(page, "<p class=\"soft\">{}</p>", HtmlText(&finished(sentence)))
-}
-
-/// A sentence with a capital letter and a full stop.
-fn finished(sentence: &str) -> String {
+fn capitalized(sentence: &str) -> String {
     let (first, rest) = sentence.split_at(sentence.chars().next().map_or(0, char::len_utf8));
-    let stop = if sentence.ends_with(':') { "" } else { "." };
-    format!("{}{rest}{stop}", first.to_uppercase())
+    first.to_uppercase() + rest
 }
 
-/// The clients or keys that are hit hardest.
-fn entries(page: &mut String, title: &str, entries: &[HitEntry]) -> fmt::Result {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    head(
-        page,
-        &[title, "requests", "rejected", "share", "held", "first hit (UTC)", "last hit (UTC)"],
-    )?;
-    for entry in entries {
-        row(page, &entry.name, &entry.cells(), entry.count.counts.rejected > 0)?;
-    }
-    page.push_str("</tbody></table></div>\n");
-    Ok(())
-}
-
-fn head(page: &mut String, titles: &[&str]) -> fmt::Result {
+fn write_table(page: &mut String, table: &Table) -> fmt::Result {
     // With a `tabindex` the arrow keys scroll the box, too.
     page.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
-    for (place, title) in titles.iter().enumerate() {
-        let class = if place == 0 { "" } else { " class=\"n\"" };
-        write!(page, "<th{class}>{}</th>", HtmlText(title))?;
+    for title in &table.titles {
+        write!(page, "<th>{}</th>", HtmlText(title))?;
     }
     page.push_str("</tr></thead><tbody>\n");
-    Ok(())
-}
-
-/// A row. `is_hot` marks the second number.
-fn row(page: &mut String, name: &str, cells: &[String], is_hot: bool) -> fmt::Result {
-    write!(page, "<tr><td><code>{}</code></td>", HtmlText(name))?;
-    for (place, cell) in cells.iter().enumerate() {
-        let hot = if is_hot && place == 1 { " hot" } else { "" };
-        write!(page, "<td class=\"n{hot}\">{}</td>", HtmlText(cell))?;
+    for row in &table.rows {
+        page.push_str("<tr>");
+        for cell in row {
+            write!(page, "<td>{}</td>", HtmlText(cell))?;
+        }
+        page.push_str("</tr>\n");
     }
-    page.push_str("</tr>\n");
+    page.push_str("</tbody></table></div>\n");
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes the report from the counts. `text` writes it for a terminal, `json` for programs, `html` as a
-//! page. `sentences` has what the terminal and the page both say, `words` the numbers and times as people read them.
+//! [`Report::of`] makes the report from the counts. `json` writes it for programs. For people, `parts` has its sentences,
+//! plots and tables, which `text` writes for a terminal and `html` as a page. `words` has the numbers and times as
+//! people read them.
 
 pub(crate) mod html;
 pub(crate) mod json;
-mod sentences;
+mod parts;
 pub(crate) mod text;
 mod words;
 
@@ -169,22 +170,6 @@ impl<'r> FileReport<'r> {
             routes: routes.map(|(name, counts)| (name, *counts)).collect(),
             left_out: left_out.collect(),
         }
-    }
-
-    /// The figures by which two files are compared: a name, how many are hit, and how many there are.
-    fn figures(&self) -> [(&'static str, u64, u64); 4] {
-        let Self { tally: ReplayTally { all, .. }, clients, .. } = self;
-        [
-            ("requests rejected", all.rejected, all.requests),
-            ("requests held", all.delayed, all.requests),
-            ("clients rejected", clients.rejected as u64, clients.seen as u64),
-            ("clients held", clients.delayed as u64, clients.seen as u64),
-        ]
-    }
-
-    /// The limits that some requests met.
-    fn met(&self) -> impl Iterator<Item = &LimitReport<'r>> {
-        self.limits.iter().filter(|limit| limit.tally.counts.requests > 0)
     }
 
     /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
