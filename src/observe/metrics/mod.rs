@@ -316,9 +316,8 @@ impl Total {
         let counts = worker.counts.lock();
         for Requests { route, statuses, seconds, .. } in &counts.requests {
             self.request_seconds.entry(route.clone()).or_default().add(seconds);
-            for answered in statuses {
-                let total = self.requests.entry((route.clone(), answered.status())).or_default();
-                *total += answered.count();
+            for (status, count) in statuses {
+                *self.requests.entry((route.clone(), *status)).or_default() += count;
             }
         }
     }

@@ -67,10 +67,10 @@ impl Reading {
             let route = self.routes.entry(requests.route.clone()).or_default();
             add(&mut route.decisions, &requests.decisions);
             route.failed += requests.failed;
-            for answered in &requests.statuses {
-                let class = usize::from(answered.status() / 100).saturating_sub(1);
-                if let Some(count) = route.statuses.get_mut(class) {
-                    *count += answered.count();
+            for (status, count) in &requests.statuses {
+                let class = usize::from(status / 100).saturating_sub(1);
+                if let Some(total) = route.statuses.get_mut(class) {
+                    *total += count;
                 }
             }
         }
