@@ -71,7 +71,7 @@ fn authority(url: &str) -> Result<String, Failure> {
 
 /// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
 /// address.
-pub(super) fn reachable(admin: &AdminSpec) -> Option<String> {
+fn reachable(admin: &AdminSpec) -> Option<String> {
     let mut address = admin.listen?;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -102,14 +102,6 @@ impl AdminClient {
                 (reachable(&admin).ok_or_else(|| Failure::usage(none()))?, admin.token)
             }
         };
-        Self::with_token(authority, configured)
-    }
-
-    /// The endpoint, asked with the token of the environment, or else with the configured token.
-    pub(super) fn with_token(
-        authority: String,
-        configured: Option<String>,
-    ) -> Result<Self, Failure> {
         let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         let token = given.or(configured);
         if token.as_ref().is_some_and(|token| token.chars().any(char::is_control)) {

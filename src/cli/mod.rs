@@ -1,7 +1,6 @@
 //! The command line: parses the arguments, runs a command of one of these files, and sets the exit code.
 
 mod admin;
-mod candidate;
 mod check;
 mod demo;
 mod diff;

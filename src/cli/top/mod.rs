@@ -3,6 +3,7 @@
 //! `screen` makes the lines of a status, `paint` makes text of the lines, and `live` shows them again each
 //! second until a key ends it.
 
+mod candidate;
 mod live;
 mod paint;
 mod screen;

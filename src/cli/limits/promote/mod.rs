@@ -7,29 +7,20 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
-use std::time::Duration;
 
 use clap::Args;
-use http::Method;
-use serde_json::Value;
 use similar::TextDiff;
 
-use super::list;
-use crate::cli::admin::{AdminClient, reachable};
-use crate::cli::{CommandResult, ConfigFile, Failure, candidate, print};
+use crate::cli::{CommandResult, ConfigFile, Failure, print};
 use crate::config::{self, Loaded, Overrides};
 use crate::file;
 use crate::plan::{LimitSpec, Plan};
 use crate::replay::cases;
 use crate::replay::report::printable;
 
-/// How long the admin endpoint may take to say what the candidate would have rejected.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// In the file, give a limit the figures of its candidate.
 ///
-/// The edit is shown first. If the proxy runs on this machine, the command also shows what the candidate
-/// would have rejected. Everything else in the file stays as it is, but for the candidate's comments. A
+/// The edit is shown first. Everything else in the file stays as it is, but for the candidate's comments. A
 /// running proxy reads the changed file by itself.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PromoteCandidate {
@@ -64,9 +55,6 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let Some(new) = new.filter(|new| is_promoted(&loaded, new, limit, candidate)) else {
         return Err(by_hand(&name, limit, candidate));
     };
-    if let Some(sentence) = told(old, limit, candidate) {
-        print(format_args!("the candidate of `{}` {sentence}\n", limit.name))?;
-    }
     let diff = TextDiff::from_lines(&before, &after);
     let shown = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
     print(shown.trim_end())?;
@@ -123,16 +111,6 @@ fn by_hand(file: &str, limit: &LimitSpec, candidate: &LimitSpec) -> Failure {
          its `candidate`",
         limit.name, candidate.figures
     ))
-}
-
-/// What the candidate would have rejected, if the proxy of this plan runs here with these figures.
-fn told(plan: &Plan, limit: &LimitSpec, figures: &LimitSpec) -> Option<String> {
-    let client = AdminClient::with_token(reachable(&plan.admin)?, plan.admin.token.clone()).ok()?;
-    let answer = client.ask(&Method::GET, "/api/status", None, PATIENCE).ok()??;
-    let status: Value = serde_json::from_slice(answer.body()).ok()?;
-    let limits = list(&status, "limits");
-    let counts = &limits.iter().find(|it| it["name"] == limit.name.as_str())?["candidate"];
-    candidate::sentence(counts).filter(|_| counts["figures"] == figures.figures.to_string())
 }
 
 /// Asks whether to apply the edit.

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::candidate;
 use super::paint::{ScreenLine, Style};
 use super::trend::{SECONDS, Trends};
-use crate::cli::candidate;
 use crate::cli::limits::{list, text};
 use crate::cli::span::time;
 
