@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
 use super::doubts::waits;
-use super::reader::{Context, Section};
+use super::reader::{Context, Section, Span};
 use super::section::admin::ADMIN;
-use super::section::limit::cost;
+use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
 use super::section::route::ROUTE;
 use super::section::route::names::names;
@@ -20,15 +20,17 @@ use super::section::server::SERVER;
 use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
 use super::section::trace::TRACE;
+use super::section::values::Named;
 use super::section::{
     REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
 use super::setting::read;
 use super::shape::Shape;
+use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,
 };
-use crate::request::route::Table;
+use crate::request::route::{Conditions, Pattern, Table};
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
 /// that is in force.
@@ -83,11 +85,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let limit_names: Vec<_> = limits.iter().map(|limit| limit.name.as_str()).collect();
     let route_names: Vec<_> = names.iter().map(|name| &**name).chain([NO_ROUTE]).collect();
     let tests = tests.and_then(|item| item.list()).unwrap_or_default();
-    let tests: Vec<_> = tests
-        .iter()
-        .filter_map(|item| item.section(&TEST, TEST.title))
-        .filter_map(|section| test_case::build(section, &limit_names, &route_names))
-        .collect();
+    let tests = tests.iter().filter_map(|item| item.section(&TEST, TEST.title));
+    let tests = tests.filter_map(|test| test_case::build(test, &limit_names, &route_names));
+    let tests = tests.collect();
     let whole = Whole {
         cx,
         server: &server,
@@ -104,23 +104,11 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
-    let (mut on, mut on_spans, mut off) = (Vec::new(), Vec::new(), Vec::new());
-    // For each limit of the file, its index in the plan. A limit that is off has no index.
-    let mut places = Vec::new();
-    for limit in limits {
-        let draft = limit.value?;
-        places.push(draft.on.then_some(on.len()));
-        if draft.on {
-            on.push(draft.spec);
-            on_spans.push(limit.span);
-        } else {
-            off.push(draft.spec.name);
-        }
-    }
-    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &places).collect();
+    let LimitsOfPlan { on, spans, off, indexes } = limits_of_plan(limits)?;
+    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
-        let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
+        let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
         cost::keep_readable(&mut route, &on);
         matchers.push(matcher);
         finished.push(route);
@@ -135,19 +123,11 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let methods: HashSet<Method> = methods.collect();
     // A wrong `wait` was replaced by another one.
     if !cx.has_errors() {
-        waits::check(cx, &on, &on_spans, finished.iter().chain([&no_route]));
+        waits::check(cx, &on, &spans, finished.iter().chain([&no_route]));
     }
-    let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
-    let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
-        Balance::Hash(key) => Some(key.headers()),
-        _ => None,
-    });
-    let read_headers = conditions.map(|(name, _)| name).chain(balance.flatten());
-    let read_headers: HashSet<_> =
-        read_headers.chain(on.iter().flat_map(LimitSpec::headers)).cloned().collect();
     Some(Plan {
         methods: methods.into_iter().collect(),
-        read_headers: read_headers.into_iter().collect(),
+        read_headers: read_headers(&matchers, &upstreams, &on),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
@@ -162,6 +142,50 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         trace,
         tests,
     })
+}
+
+/// The limits of the file, as the plan has them.
+#[derive(Default)]
+struct LimitsOfPlan {
+    on: Vec<LimitSpec>,
+    /// Where the name of each limit of `on` stands.
+    spans: Vec<Span>,
+    off: Vec<Name>,
+    /// For each limit of the file, its index in `on`. A limit that is off has no index.
+    indexes: Vec<Option<usize>>,
+}
+
+/// `None` where a limit is wrong.
+fn limits_of_plan(limits: Vec<Named<LimitDraft>>) -> Option<LimitsOfPlan> {
+    let mut all = LimitsOfPlan::default();
+    for limit in limits {
+        let draft = limit.value?;
+        all.indexes.push(draft.on.then_some(all.on.len()));
+        if draft.on {
+            all.on.push(draft.spec);
+            all.spans.push(limit.span);
+        } else {
+            all.off.push(draft.spec.name);
+        }
+    }
+    Some(all)
+}
+
+/// The headers that routes, balancing and limits read, each once.
+fn read_headers(
+    matchers: &[(Pattern, Conditions)],
+    upstreams: &[UpstreamSpec],
+    limits: &[LimitSpec],
+) -> Vec<HeaderName> {
+    let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
+    let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
+        Balance::Hash(key) => Some(key.headers()),
+        _ => None,
+    });
+    let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
+    let headers: HashSet<_> =
+        headers.chain(limits.iter().flat_map(LimitSpec::headers)).cloned().collect();
+    headers.into_iter().collect()
 }
 
 /// A table of the root. If the file does not have the table, an empty table, which has all defaults.

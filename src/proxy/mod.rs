@@ -46,13 +46,13 @@ use self::protocol::{Protocol, protocol};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
-use crate::observe::metrics::{DecisionKind, UpstreamFailure, WorkerMetrics};
+use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TargetParts};
 use crate::request::key::View;
 use crate::request::route::NoRoute;
-use crate::throttle::{Admission, Quota, Quotas, Refused, Throttle};
+use crate::throttle::{Admission, Quota, Quotas, Throttle};
 use crate::upstream::body::{BodyEnd, BodyFault};
 use crate::upstream::times::ClientTimes;
 
@@ -178,27 +178,13 @@ impl Proxy {
                 // The record ends here, and counts and logs the request with the status 499.
                 Err(Refusal::ClientLeft) => return Err(ClientLeft),
                 Err(refusal) => {
-                    match &refusal {
-                        Refusal::Upstream(error) => {
-                            let (server, kind) = (error.server().unwrap_or("-"), error.kind());
-                            ended.failed(server, kind, error);
-                            ended.noted.failed(error.server(), kind);
-                        }
-                        Refusal::Body(BodyFault::Stalled) => {
-                            client.phase.overdue.set(Some(Overdue::Body));
-                        }
-                        Refusal::Limits(Refused::StoreUnavailable) => {
-                            ended.noted.decision = DecisionKind::Error;
-                        }
-                        Refusal::Limits(Refused::Throttled { limit, .. }) => {
-                            ended.noted.decision = DecisionKind::Rejected;
-                            if let Some(details) = &mut ended.noted.details {
-                                details.limit = Some((*limit).clone());
-                            }
-                        }
-                        Refusal::Deadline => ended.noted.failed(None, UpstreamFailure::Timeout),
-                        _ => {}
+                    if let Refusal::Upstream(error) = &refusal {
+                        ended.failed(error.server().unwrap_or("-"), error.kind(), error);
                     }
+                    if let Refusal::Body(BodyFault::Stalled) = &refusal {
+                        client.phase.overdue.set(Some(Overdue::Body));
+                    }
+                    ended.noted.refused(&refusal);
                     let (active, route) = (&*ended.active, ended.noted.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let answer = answer::respond(&refusal, &quotas, active, protocol, route);

@@ -23,7 +23,7 @@ use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, NO_ROUTE};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
-use crate::throttle::Permit;
+use crate::throttle::{Permit, Refused};
 use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// The target of access lines, for filters.
@@ -176,6 +176,22 @@ impl RequestFindings {
             }
         }
         why.into()
+    }
+
+    /// Notes why the request is not answered by the API.
+    pub(super) fn refused(&mut self, refusal: &Refusal<'_>) {
+        match refusal {
+            Refusal::Upstream(error) => self.failed(error.server(), error.kind()),
+            Refusal::Deadline => self.failed(None, UpstreamFailure::Timeout),
+            Refusal::Limits(Refused::StoreUnavailable) => self.decision = DecisionKind::Error,
+            Refusal::Limits(Refused::Throttled { limit, .. }) => {
+                self.decision = DecisionKind::Rejected;
+                if let Some(details) = &mut self.details {
+                    details.limit = Some((*limit).clone());
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Notes a failed exchange for the request's span. `server` is `None` if no server was asked.

@@ -30,7 +30,7 @@ impl RequestLimit<'_> {
 
     /// How people are shown the request's key.
     pub(super) fn label(&self) -> KeyLabel<'_> {
-        KeyLabel { text: self.claim.key.shown().as_str(), name: self.key_name }
+        KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.key_name }
     }
 
     /// What the limit decided by itself.

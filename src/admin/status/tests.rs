@@ -104,9 +104,9 @@ async fn keys_are_listed_as_the_log_shows_them() {
     let worker = admin.process.metrics.worker(0);
     let now = admin.process.clock.now();
     for text in ["%2=203.0.113.7|%-", "a"] {
-        worker.top_keys().rejected(&name, KeyLabel { text, name: None }, now);
+        worker.top_keys().rejected(&name, KeyLabel { text: text.as_bytes(), name: None }, now);
     }
-    worker.top_keys().near(&name, KeyLabel { text: "b", name: None }, 1, 5, now);
+    worker.top_keys().near(&name, KeyLabel { text: b"b", name: None }, 1, 5, now);
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
     let rate = &limit["rejected_keys"][0]["per_second"];
@@ -133,14 +133,20 @@ async fn next_are_keys_that_are_near_now_and_not_rejected() {
     let (name, worker) = (Name::new("l0").unwrap(), admin.process.metrics.worker(0));
     let near = |key: &str, left: u64| {
         let now = admin.process.clock.now();
-        worker.top_keys().near(&name, KeyLabel { text: key, name: None }, left, 100, now);
+        worker.top_keys().near(
+            &name,
+            KeyLabel { text: key.as_bytes(), name: None },
+            left,
+            100,
+            now,
+        );
     };
     for (key, left) in [("near", 5), ("filling", 20), ("rejected", 0)] {
         near(key, left);
         advance(Duration::from_millis(1)).await;
     }
     let now = admin.process.clock.now();
-    worker.top_keys().rejected(&name, KeyLabel { text: "rejected", name: None }, now);
+    worker.top_keys().rejected(&name, KeyLabel { text: b"rejected", name: None }, now);
     let next = || -> Vec<String> {
         let status = status(&admin);
         let keys = status["limits"][0]["near_keys"].as_array().unwrap().clone();

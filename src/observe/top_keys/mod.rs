@@ -110,7 +110,7 @@ impl TopKeys {
 
     /// Counts a rejection of a key.
     pub(crate) fn rejected(&self, limit: &Name, key: KeyLabel<'_>, now: Timestamp) {
-        let id = self.hasher.hash_one(key.text.as_bytes());
+        let id = self.hasher.hash_one(key.text);
         self.of(limit, now, |keys| keys.rejected.record(id, now, key));
     }
 
@@ -129,7 +129,7 @@ impl TopKeys {
             return;
         }
         self.last_near.store(millis, Ordering::Relaxed);
-        let id = self.hasher.hash_one(key.text.as_bytes());
+        let id = self.hasher.hash_one(key.text);
         let new = NearKey { id, label: OwnedLabel::default(), remaining, burst, seen: now };
         self.of(limit, now, |keys| keys.note(new, key));
     }

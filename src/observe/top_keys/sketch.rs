@@ -29,8 +29,8 @@ pub(crate) struct KeySketch {
 /// How people are shown a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLabel<'k> {
-    /// The key's text, hashed where `log.keys` says so.
-    pub(crate) text: &'k str,
+    /// The key's text, hashed where `log.keys` says so. It is UTF-8, which nobody checks for each request.
+    pub(crate) text: &'k [u8],
     /// Who the key is, as an override of the file says.
     pub(crate) name: Option<&'k str>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct OwnedLabel {
 
 impl OwnedLabel {
     pub(super) fn write(&mut self, key: KeyLabel<'_>) {
-        start(key.text, TEXT).clone_into(&mut self.text);
+        start(&String::from_utf8_lossy(key.text), TEXT).clone_into(&mut self.text);
         self.name = key.name.map(Into::into);
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         let mut sketch = KeySketch::default();
         for key in keys {
             let text = &key.to_string();
-            sketch.record(*key, Timestamp::MIN, KeyLabel { text, name: None });
+            sketch.record(*key, Timestamp::MIN, KeyLabel { text: text.as_bytes(), name: None });
         }
         sketch
     }
@@ -245,7 +245,7 @@ mod tests {
         let mut sketch = KeySketch::default();
         let long = "ü".repeat(TEXT);
         for id in 0..100_000 {
-            sketch.record(id, Timestamp::MIN, KeyLabel { text: &long, name: None });
+            sketch.record(id, Timestamp::MIN, KeyLabel { text: long.as_bytes(), name: None });
         }
         assert_eq!((sketch.ids.len(), sketch.ids.capacity()), (KEYS, KEYS));
         assert!(sketch.counts.capacity() <= KEYS);

@@ -18,7 +18,7 @@ fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
 }
 
 fn label(text: &str) -> KeyLabel<'_> {
-    KeyLabel { text, name: None }
+    KeyLabel { text: text.as_bytes(), name: None }
 }
 
 fn near(worker: &TopKeys, key: &str, remaining: u64, now: Timestamp) {

@@ -87,12 +87,6 @@ impl Memory {
         noting: ReceiptUse,
         now: Now,
     ) -> (PerAsk<LocalAnswer>, Verdict) {
-        // Most requests have one limit, which needs no lists of buckets and locks.
-        if let [ask] = asks
-            && let Some((answer, verdict)) = self.take_one(ask, noting, now)
-        {
-            return (PerAsk::from_iter([answer]), verdict);
-        }
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
@@ -144,8 +138,8 @@ impl Memory {
         (answers, decided.verdict)
     }
 
-    /// Like [`Memory::take`], for one ask. `None` where its bucket is new and no room can be made for it.
-    fn take_one(
+    /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` where its bucket is new and no room can be made for it.
+    pub(super) fn take_one(
         &self,
         ask: &BucketAsk<'_>,
         noting: ReceiptUse,

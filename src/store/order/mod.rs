@@ -203,6 +203,14 @@ impl Store {
                 claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
             }
         }
+        // Most requests have one limit, which needs no lists.
+        if let [claim] = claims
+            && let Some((answer, verdict)) =
+                self.shared.memory.take_one(&claim.question(), noting, now)
+        {
+            claim.decide(answer.decision, Decider::Process, answer.taken);
+            return verdict;
+        }
         let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
         let (answers, verdict) = self.shared.memory.take(&asks, noting, now);
         drop(asks);

@@ -64,7 +64,14 @@ struct Decided {
 impl Memory {
     fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
         let asks: Vec<_> = asks.iter().map(|ask| **ask).collect();
-        let (answers, verdict) = self.take(&asks, ReceiptUse::Needed, now);
+        let one = match &asks[..] {
+            [ask] => self.take_one(ask, ReceiptUse::Needed, now),
+            _ => None,
+        };
+        let (answers, verdict) = one.map_or_else(
+            || self.take(&asks, ReceiptUse::Needed, now),
+            |(answer, verdict)| (PerAsk::from_iter([answer]), verdict),
+        );
         let decisions = answers.iter().map(|answer| answer.decision).collect();
         let taken = answers.iter().map(|answer| answer.taken).collect();
         Decided { decisions, taken, verdict }
