@@ -82,6 +82,18 @@ fn reachable(admin: &AdminSpec) -> Option<String> {
     Some(address.to_string())
 }
 
+/// `[admin]` of a file that is wrong elsewhere. The proxy runs on with the file before, and somebody wants to see it.
+/// What comes from the environment is left out.
+fn admin_alone(file: &Path) -> Option<AdminSpec> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let tree = text.parse::<toml::Table>().ok()?;
+    let admin = tree.get("admin")?;
+    let listen = admin.get("listen")?.as_str()?.parse().ok()?;
+    let token = admin.get("token").and_then(toml::Value::as_str);
+    let token = token.filter(|token| !token.contains("${")).map(str::to_owned);
+    Some(AdminSpec { listen: Some(listen), token })
+}
+
 impl AdminClient {
     /// The endpoint at a URL, by default the one in the file. The token is the environment's, or else the
     /// file's. Without a URL the file is by default proxy.toml.
@@ -91,7 +103,8 @@ impl AdminClient {
             (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
             (None, file) => {
                 let file = file.unwrap_or(Path::new(config::DEFAULT_FILE));
-                let admin = load(file)?.plan.admin;
+                let admin = load(file).map(|it| it.plan.admin);
+                let admin = admin.or_else(|problems| admin_alone(file).ok_or(problems))?;
                 let none = || {
                     format!(
                         "{} has no admin.listen. Write these two lines into it, and start the proxy again:\n\n  \
@@ -227,6 +240,21 @@ impl AdminClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_endpoint_is_found_in_a_file_that_is_wrong_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proxy.toml");
+        let client = |admin: &str| {
+            std::fs::write(&file, format!("[admin]\n{admin}\n[limits.a]\nrate = \"20/sec\""))
+                .unwrap();
+            AdminClient::new(None, Some(&file)).map(|it| (it.authority, it.token))
+        };
+        let found = client("listen = \"127.0.0.1:9999\"\ntoken = \"t\"").ok().unwrap();
+        assert_eq!(found, ("127.0.0.1:9999".to_owned(), Some("t".to_owned())));
+        assert!(client("listen = 7").is_err());
+        assert!(client("").is_err());
+    }
 
     #[test]
     fn an_endpoint_is_named_without_a_login_and_a_query() {

@@ -130,6 +130,11 @@ impl CallError {
         }
     }
 
+    /// What tells this error from others in the log: its kind, and whether the server closed the connection.
+    pub(crate) fn reason(&self) -> (Option<&'static str>, bool) {
+        (self.kind(), matches!(self, Self::Redis(error) if is_cut_off(error)))
+    }
+
     /// The label of this error in metrics. `None` where Redis was not asked at all.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         Some(match self {

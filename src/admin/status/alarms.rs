@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Scene;
+use crate::limit::Mode;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DecisionKind, RouteReading};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
@@ -44,7 +45,11 @@ impl Scene<'_> {
         });
         let names: Vec<_> =
             rejecting.map(|spec: &std::sync::Arc<LimitSpec>| spec.name.as_str()).collect();
+        let is_shadow = |spec: &std::sync::Arc<LimitSpec>| spec.mode == Mode::Shadow;
         match names.is_empty() {
+            true if !plan.limits.is_empty() && plan.limits.iter().all(is_shadow) => {
+                "Every limit is in shadow: none rejects.".to_owned()
+            }
             true if is_well => "All is well. No limit rejects.".to_owned(),
             true => "No limit rejects.".to_owned(),
             false => format!("Rejecting now: {}.", names.join(", ")),

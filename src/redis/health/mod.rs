@@ -69,7 +69,7 @@ struct Without {
 #[derive(Default)]
 struct Away {
     /// The reasons that were logged.
-    reasons: Vec<Option<&'static str>>,
+    reasons: Vec<(Option<&'static str>, bool)>,
     line: LogInterval,
     probing: bool,
     next_probe: Option<Instant>,
@@ -186,7 +186,7 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        away.reasons = vec![error.kind()];
+        away.reasons = vec![error.reason()];
         away.line = LogInterval::from(Instant::now());
         away.next_probe = Some(next_probe());
         drop(away);
@@ -199,13 +199,13 @@ impl RedisHealth {
     /// first out of reach, and then refuses the old password.
     fn still_away(&self, error: &CallError) {
         let mut away = self.away.lock();
-        let is_new = !away.reasons.contains(&error.kind());
+        let is_new = !away.reasons.contains(&error.reason());
         let is_due = away.line.is_over(STILL_AWAY, Instant::now());
         if self.is_up() || !is_new && !is_due {
             return;
         }
         away.line = LogInterval::from(Instant::now());
-        away.reasons.extend(is_new.then(|| error.kind()));
+        away.reasons.extend(is_new.then(|| error.reason()));
         drop(away);
         let (server, help) = (&self.server, error.help());
         let meanwhile = self.meanwhile();

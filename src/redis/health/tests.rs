@@ -123,6 +123,10 @@ async fn each_reason_of_an_outage_is_told_once() {
         let other = CallError::Nonsense;
         assert_eq!(told(&other), Some(other.to_string()));
         assert_eq!([told(&other), told(&CallError::TimedOut)], [None, None]);
+        for kind in [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::ConnectionRefused] {
+            let error = CallError::Redis(redis::RedisError::from(std::io::Error::from(kind)));
+            assert_eq!([told(&error).is_some(), told(&error).is_some()], [true, false], "{kind}");
+        }
         tokio::time::advance(STILL_AWAY).await;
         assert_eq!([told(&other).is_some(), told(&other).is_some()], [true, false], "again");
         health.permit_to_try().await.succeeded();

@@ -384,6 +384,8 @@ fn every_limit_stays_in_shadow_after_a_reload_and_a_handover() {
     passes();
     proxy.log.wait("throttled", |line| line["limit"] == "all" && line["decision"] == "shadow");
     assert_eq!(modes(), in_shadow);
+    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    assert_eq!(status["summary"], "Every limit is in shadow: none rejects.");
     let config = get(proxy.admin(), "/api/config", &[("host", "localhost")]).json();
     let modes_of =
         ["all", "own", "off"].map(|name| config["settings"]["limits"][name]["mode"].clone());
