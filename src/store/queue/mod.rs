@@ -71,10 +71,12 @@ impl<T> BucketQueue<T> {
         self.entries.remove(self.find(id)?).map(|entry| entry.place)
     }
 
-    /// The request leaves. Returns the place that is free then.
+    /// The request leaves. Returns the place that is free then. A place whose moment has come is used up: its tokens
+    /// would go to a request at the end of the queue, which would follow the one before it too early.
     fn leave(&mut self, id: u64, now: Instant) -> Option<QueuePlace<T>> {
         let free = self.find(id)?;
-        self.move_up(free, now)
+        let is_to_come = self.is_to_come(free, now);
+        self.move_up(free, now).filter(|_| is_to_come)
     }
 
     /// Gives a free place to the requests after it. Keeps the place where there are none. Returns the place that is

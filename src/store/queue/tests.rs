@@ -358,3 +358,18 @@ fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
     let queues = world.processes[0].all.lock();
     assert!(queues.kept.is_empty() && queues.queues.len() == 1);
 }
+
+/// The worker was late, and the client left after its moment. The token went to the end of the queue, where a request
+/// followed the one before it too early.
+#[test]
+fn a_place_whose_moment_has_come_does_not_go_back() {
+    let rate = Rate::new(1, SECOND).unwrap();
+    let mut world = World::new(Algorithm::TokenBucket(Params { rate, burst: burst(1) }), 1);
+    for _ in 0..3 {
+        world.come(0, Cost::ONE);
+    }
+    world.now += SECOND + SECOND / 10;
+    world.leave(0);
+    assert_eq!(world.come(0, Cost::ONE), Some(BEGIN + 3 * SECOND));
+    no_more_than_the_rate(world.bucket.algorithm, &world.moments());
+}
