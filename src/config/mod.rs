@@ -58,7 +58,7 @@ pub struct Overrides {
     pub(crate) listen: Option<String>,
     /// Whether the command line names the file. A named file must be there.
     pub(crate) names_file: bool,
-    /// Whether every limit is in shadow, whatever its `mode` says. A limit that is off stays off.
+    /// `--shadow`: each limit counts and logs, but rejects nobody. It overrides `mode`, except `mode = "off"`.
     pub(crate) shadow: bool,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Rejections {
 #[derive(Debug, Default)]
 struct CacheEntry {
     kept: Option<Box<CachedAnswer>>,
-    /// How many other answers were composed for this entry since the cached answer was last used.
+    /// The number of answers that did not match the cached one, since it was last used.
     others: u8,
 }
 

@@ -57,7 +57,7 @@ enum ClaimState {
     /// There is a decision, and what the limit gave goes back if the claim is dropped.
     Held { decision: Decision, by: Decider, grant: Box<Grant> },
     /// The party has not decided. This is the end where the limit then lets every request pass.
-    Failed(Failure),
+    Failed(ClaimFailure),
 }
 
 /// Who has decided on a claim.
@@ -75,7 +75,7 @@ pub enum Decider {
 
 /// Why a claim's party has not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ClaimFailure {
     /// The server that has the claim's key did not decide.
     Unreachable,
     /// Redis cannot use the claim's key: its value has another type, Redis refuses the key, or the limiter has no
@@ -148,7 +148,7 @@ impl<'p> Claim<'p> {
         matches!(self.state, ClaimState::Open)
     }
 
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(super) fn failure(&self) -> Option<ClaimFailure> {
         match self.state {
             ClaimState::Failed(failure) => Some(failure),
             _ => None,
@@ -193,7 +193,7 @@ impl<'p> Claim<'p> {
     }
 
     /// The party has not decided. What the claim holds goes back.
-    pub(super) fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: ClaimFailure) {
         self.state = ClaimState::Failed(failure);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::tree::{Entry, FileText, MASKED, Tree};
+use super::tree::{FileText, MASKED, SettingEntry, Tree};
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, Plan, StoreLocation};
@@ -97,8 +97,8 @@ impl Changes {
     fn table<'t>(
         &mut self,
         title: &str,
-        old: impl IntoIterator<Item = &'t Entry>,
-        new: impl IntoIterator<Item = &'t Entry>,
+        old: impl IntoIterator<Item = &'t SettingEntry>,
+        new: impl IntoIterator<Item = &'t SettingEntry>,
     ) {
         let [old, new] = [Vec::from_iter(old), Vec::from_iter(new)];
         // Of ten thousand limits most stay as they are.
@@ -108,8 +108,9 @@ impl Changes {
         // A table with such a field is in force, or no more in force, only after a restart.
         let is_later =
             (old.is_empty() || new.is_empty()) && old.iter().chain(&new).any(|entry| entry.restart);
-        let by_name =
-            |entries: Vec<&'t Entry>| entries.into_iter().map(|it| (&*it.name, it)).collect();
+        let by_name = |entries: Vec<&'t SettingEntry>| {
+            entries.into_iter().map(|it| (&*it.name, it)).collect()
+        };
         for (name, pair) in pairs(by_name(old), by_name(new)) {
             let restart = pair.iter().flatten().any(|entry| entry.restart);
             // Only one algorithm may have a field: its default is then no change.

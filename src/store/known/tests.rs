@@ -13,7 +13,7 @@ use crate::store::bucket::RedisPlace;
 use crate::store::name::BucketKey;
 
 /// One worker, and a limit of this rate with one key.
-struct Worker {
+struct KnownAtWorker {
     known: KnownRefusals,
     memory: Memory,
     spec: Arc<LimitSpec>,
@@ -30,7 +30,7 @@ enum Said {
 
 const REFUSED: fn(u128) -> Said = |after_ms| Said::Refused { after_ms, remaining: 0 };
 
-impl Worker {
+impl KnownAtWorker {
     fn with(lines: &str) -> Self {
         let (known, key) = (KnownRefusals::default(), Key::of([None]).into());
         Self { known, memory: Memory::new(10), spec: limit(lines), key }
@@ -84,7 +84,7 @@ fn allowed(remaining: u64) -> Decision {
 
 #[test]
 fn a_refusal_is_known_until_its_moment_and_then_one_request_asks_for_all() {
-    let worker = Worker::with("rate = \"1/s\"");
+    let worker = KnownAtWorker::with("rate = \"1/s\"");
     assert_eq!(worker.said(1, 0), Said::Asks { for_others: false }, "nothing is known yet");
     worker.hears(1, rejected(1_000, 0), 0, None);
     assert_eq!(worker.said(1, 1), REFUSED(999));
@@ -100,7 +100,7 @@ fn a_refusal_is_known_until_its_moment_and_then_one_request_asks_for_all() {
 
 #[test]
 fn an_asker_that_is_lost_leaves_the_question_to_the_next_request() {
-    let worker = Worker::with("rate = \"1/s\"");
+    let worker = KnownAtWorker::with("rate = \"1/s\"");
     worker.hears(1, rejected(1_000, 0), 0, None);
     drop(worker.comes(1, 1_000));
     assert_eq!(worker.said(1, 1_001), Said::Asks { for_others: true });
@@ -108,7 +108,7 @@ fn an_asker_that_is_lost_leaves_the_question_to_the_next_request() {
 
 #[test]
 fn of_a_long_wait_one_request_in_two_seconds_asks_while_others_are_refused() {
-    let worker = Worker::with("rate = \"1/h\"");
+    let worker = KnownAtWorker::with("rate = \"1/h\"");
     worker.hears(1, rejected(3_600_000, 0), 0, None);
     assert_eq!(worker.said(1, 1_999), REFUSED(3_598_001));
     assert_eq!(worker.said(1, 2_000), Said::Asks { for_others: false });
@@ -117,11 +117,11 @@ fn of_a_long_wait_one_request_in_two_seconds_asks_while_others_are_refused() {
 
 #[test]
 fn a_token_bucket_tells_about_other_costs_and_a_window_does_not() {
-    let bucket = Worker::with("rate = \"1/s\"\nburst = 9");
+    let bucket = KnownAtWorker::with("rate = \"1/s\"\nburst = 9");
     bucket.hears(4, rejected(1_000, 3), 0, None);
     assert_eq!(bucket.said(6, 0), Said::Refused { after_ms: 3_000, remaining: 3 });
     assert_eq!(bucket.said(3, 0), Said::Asks { for_others: false }, "three tokens are left");
-    let window = Worker::with("algorithm = \"fixed-window\"\nrate = \"9/s\"");
+    let window = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"9/s\"");
     window.hears(4, rejected(1_000, 3), 0, None);
     assert_eq!(window.said(6, 0), Said::Asks { for_others: false });
     assert_eq!(window.said(4, 0), Said::Refused { after_ms: 1_000, remaining: 3 });
@@ -134,7 +134,7 @@ fn tokens_that_may_come_back_early_make_no_refusal_known() {
         "rate = \"1/s\"\ncount_when = { status = [\"401\"] }",
         "algorithm = \"concurrency\"\nlimit = 1",
     ] {
-        let worker = Worker::with(lines);
+        let worker = KnownAtWorker::with(lines);
         worker.hears(1, rejected(1_000, 0), 0, None);
         assert_eq!(worker.said(1, 1), Said::Asks { for_others: false }, "{lines}");
     }
@@ -143,8 +143,8 @@ fn tokens_that_may_come_back_early_make_no_refusal_known() {
 /// Otherwise the answer could not say what the other limit has left.
 #[test]
 fn beside_a_limit_with_room_a_refusal_is_known_for_a_tenth_of_a_second() {
-    let narrow = Worker::with("rate = \"1/s\"");
-    let wide = Worker::with("algorithm = \"fixed-window\"\nrate = \"9/d\"");
+    let narrow = KnownAtWorker::with("rate = \"1/s\"");
+    let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"9/d\"");
     let both = [narrow.question(1), wide.question(1)];
     let look_up = |now| {
         let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
@@ -167,7 +167,7 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_a_tenth_of_a_second() {
 
 #[test]
 fn what_is_reset_or_lost_is_forgotten() {
-    let worker = Worker::with("rate = \"1/s\"");
+    let worker = KnownAtWorker::with("rate = \"1/s\"");
     worker.hears(1, rejected(1_000, 0), 0, None);
     worker.known.forget(&worker.memory, &worker.question(1).ask);
     assert_eq!(worker.said(1, 1), Said::Asks { for_others: false });

@@ -3,16 +3,16 @@
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::plan::OnStoreError;
-use crate::store::claim::{Claim, Failure, Party};
+use crate::store::claim::{Claim, ClaimFailure, Party};
 
 /// Whether this process is still to decide on the claim.
 pub(super) fn is_left_to_process(claim: &Claim<'_>) -> bool {
     match claim.failure() {
         None => claim.is_open() && claim.party == Party::Process,
-        Some(Failure::Unreachable | Failure::UnusableKey) => {
+        Some(ClaimFailure::Unreachable | ClaimFailure::UnusableKey) => {
             claim.spec.on_store_error == OnStoreError::Local
         }
-        Some(Failure::CandidateAlone) => false,
+        Some(ClaimFailure::CandidateAlone) => false,
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
         match (limit.failure(), candidate.failure()) {
             // It may have been asked by a call of its own. What it took goes back.
             (Some(failure), None) => candidate.fail(failure),
-            (None, Some(_)) => candidate.fail(Failure::CandidateAlone),
+            (None, Some(_)) => candidate.fail(ClaimFailure::CandidateAlone),
             _ => {}
         }
     }

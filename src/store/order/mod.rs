@@ -16,6 +16,7 @@
 //! this process decides with its share, in buckets of its own. `carry_over` writes into them what Redis says.
 
 mod calls;
+mod claims;
 mod failed;
 
 use std::mem;
@@ -26,17 +27,18 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::time::{Instant, timeout_at};
 
 use self::calls::{Grouping, SlotCall, all, calls, slot_ask};
-use self::failed::{is_left_to_process, keep_candidates_with_their_limits, left_to_process};
+use self::claims::{answers_after_redis, looked_up, noting, open, redis_answer, takes, verb};
+use self::failed::{keep_candidates_with_their_limits, left_to_process};
 use super::access::Store;
-use super::bucket::{BucketReceipt, ReceiptUse, RedisAnswer, RedisAsk, Source};
+use super::bucket::{BucketReceipt, ReceiptUse, Source};
 use super::carry_over;
-use super::claim::{Claim, Decider, Failure, Party, verdict};
+use super::claim::{Claim, ClaimFailure, Decider, Party, verdict};
 use super::grant::{Grant, Moment};
-use super::known::{Asker, LookedUp, RefusalLookup};
+use super::known::{Asker, RefusalLookup};
 use super::redis::{Redis, Verb, new_id};
 use crate::limit::Mode;
-use crate::limit::decide::{PerAsk, takers};
-use crate::limit::decision::{Outcome, Verdict};
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::Verdict;
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
 use crate::plan::OnStoreError;
@@ -198,7 +200,7 @@ impl Store {
     fn decide_here(&self, claims: &mut [&mut Claim<'_>], noting: ReceiptUse, now: Now) -> Verdict {
         for claim in claims.iter_mut() {
             // Its bucket is in Redis, as are those of the other processes. Each process enforces a share.
-            if claim.failure() == Some(Failure::Unreachable) {
+            if claim.failure() == Some(ClaimFailure::Unreachable) {
                 let processes = self.shared.processes.load(Ordering::Relaxed);
                 claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
             }
@@ -229,31 +231,6 @@ enum FirstStep<'k> {
     Ask(Option<Asker<'k>>),
     /// Another request is asking Redis. Then comes the first step again.
     Wait(OwnedNotified),
-}
-
-/// What the known refusals need of a claim. A candidate is never known: it may take where its limit alone refuses.
-fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
-    match claim.party {
-        Party::Process if claim.ask.mode == Mode::Candidate => LookedUp::Unknown,
-        Party::Process => LookedUp::Here,
-        Party::Bucket(place) => LookedUp::InRedis(RedisAsk { ask: claim.question(), place }),
-        Party::Limiter(_) => LookedUp::Unknown,
-    }
-}
-
-/// The claims on which nobody has decided.
-fn open<'c, 'p>(claims: &'c mut [&mut Claim<'p>]) -> SlotCall<'c, 'p> {
-    let claims = claims.iter_mut().map(|claim| &mut **claim);
-    claims.filter(|claim| claim.is_open()).collect()
-}
-
-/// Whether receipts are noted for these claims. They are needed where a request may be held and its client
-/// may leave meanwhile, and where a limit is settled later or holds a slot.
-fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
-    let comes_back = |claim: &&mut Claim<'_>| {
-        claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()
-    };
-    if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
 }
 
 /// A request that asks Redis.
@@ -367,7 +344,7 @@ impl Asking<'_> {
                 let is_void = replies.iter().any(|reply| reply.decision.is_none());
                 for ((claim, reply), grant) in call.iter_mut().zip(replies).zip(grants) {
                     match (reply.decision, grant.filter(|_| reply.took)) {
-                        (None, _) => claim.fail(Failure::UnusableKey),
+                        (None, _) => claim.fail(ClaimFailure::UnusableKey),
                         // Nobody took anything.
                         _ if is_void => {}
                         (Some(decision), Some(grant)) => {
@@ -431,7 +408,7 @@ impl Asking<'_> {
                     grant.into_iter().for_each(|grant| grant.was_not_given());
                 }
                 match error.is_of_one_key() {
-                    true => claim.fail(Failure::UnusableKey),
+                    true => claim.fail(ClaimFailure::UnusableKey),
                     false => self.lose(claim),
                 }
             }
@@ -447,7 +424,7 @@ impl Asking<'_> {
         keep_candidates_with_their_limits(claims);
         for (by, claim) in claims.iter().enumerate() {
             let Some(failure) = claim.failure() else { continue };
-            let place = claim.place().filter(|_| failure == Failure::Unreachable);
+            let place = claim.place().filter(|_| failure == ClaimFailure::Unreachable);
             let slot = place.map(|place| place.hash_slot);
             if (claim.spec.on_store_error, claim.ask.mode) == (OnStoreError::Reject, Mode::Enforce)
             {
@@ -461,7 +438,7 @@ impl Asking<'_> {
 
     /// The server that has this claim's key did not decide.
     fn lose(&self, claim: &mut Claim<'_>) {
-        claim.fail(Failure::Unreachable);
+        claim.fail(ClaimFailure::Unreachable);
         self.store.known.forget(&self.store.shared.memory, &claim.question());
     }
 
@@ -507,30 +484,6 @@ impl Asking<'_> {
             Err(_) => nodes.health_of(slot).refused_without(),
         }
     }
-}
-
-/// What a bucket in Redis has decided on a claim.
-fn redis_answer<'r>(claim: &'r Claim<'_>) -> Option<RedisAnswer<'r>> {
-    let decision = claim.decision().filter(|_| claim.decider() == Some(Decider::Redis))?;
-    let asked = RedisAsk { ask: claim.question(), place: claim.place()? };
-    Some(RedisAnswer { asked, decision })
-}
-
-/// How the next limits are asked: they take nothing where a limit has refused.
-fn verb(claims: &[&mut Claim<'_>]) -> Verb {
-    if claims.iter().any(|claim| claim.refuses()) { Verb::Look } else { Verb::Take }
-}
-
-/// Whether the claim's decision comes after those of the buckets in Redis.
-fn answers_after_redis(claim: &Claim<'_>) -> bool {
-    is_left_to_process(claim) || claim.is_open() && matches!(claim.party, Party::Limiter(_))
-}
-
-/// Whether each claim takes, by what all have decided.
-fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
-    let outcome = |claim: &Claim<'_>| claim.decision().map_or(Outcome::Allow, |it| it.outcome);
-    let outcomes: PerAsk<_> = claims.iter().map(|it| (it.ask.mode, outcome(it))).collect();
-    takers(outcomes.into_iter()).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
-use crate::limit::decision::Decision;
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plan::testing::plan;
@@ -125,7 +125,7 @@ async fn where_redis_does_not_decide_each_limit_follows_its_on_store_error() {
     let mut open = claims(&away, &plan);
     let mut all: Vec<_> = open.iter_mut().collect();
     assert_eq!(away.take(&mut all, now()).await, Ok(()));
-    assert_eq!((all[0].decider(), all[0].failure()), (None, Some(Failure::Unreachable)));
+    assert_eq!((all[0].decider(), all[0].failure()), (None, Some(ClaimFailure::Unreachable)));
     assert_eq!(all[1].decider(), Some(Decider::Process));
 
     let plan = plan_of(&format!("{limits}{reject}"));
@@ -141,8 +141,8 @@ async fn a_candidate_shares_the_failure_of_its_limit() {
     let plan = plan_of("[limits.a]\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
     let store = store(&plan);
     for (of_limit, of_candidate, expected) in [
-        (Some(Failure::UnusableKey), None, Some(Failure::UnusableKey)),
-        (None, Some(Failure::Unreachable), Some(Failure::CandidateAlone)),
+        (Some(ClaimFailure::UnusableKey), None, Some(ClaimFailure::UnusableKey)),
+        (None, Some(ClaimFailure::Unreachable), Some(ClaimFailure::CandidateAlone)),
         (None, None, None),
     ] {
         let mut claims = claims(&store, &plan);

@@ -1,4 +1,4 @@
-//! The queue of each bucket: the requests of this process that wait for it.
+//! Each bucket has a queue: the requests of this process that wait for tokens of the bucket.
 //!
 //! A place in a queue is a moment that the bucket has reserved. When a request leaves, those after it move up by one
 //! place, and the last place goes back to the bucket. If another process holds a later place, the bucket does not take

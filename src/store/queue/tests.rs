@@ -76,7 +76,7 @@ impl Bucket {
 }
 
 /// A request that waits.
-struct Waiting {
+struct WaitingRequest {
     process: usize,
     number: u64,
     came: u64,
@@ -86,19 +86,19 @@ struct Waiting {
 }
 
 /// Processes that share a bucket, each with its queue, on a clock that is moved by hand.
-struct World {
+struct QueueWorld {
     begin: Instant,
     now: u64,
     bucket: Bucket,
     processes: Vec<Queues<Receipt>>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
     /// When each request came, its cost, and when it went.
     went: Vec<(u64, Cost, u64)>,
 }
 
 const ID: QueueId = QueueId { bucket: 0, is_here: true };
 
-impl World {
+impl QueueWorld {
     fn new(algorithm: Algorithm, processes: usize) -> Self {
         Self {
             begin: Instant::now(),
@@ -134,17 +134,17 @@ impl World {
         };
         let told = self.time(place.goes);
         let number = queues.join(ID, place, &Arc::default());
-        self.waiting.push(Waiting { process, number, came: self.now, cost, told });
+        self.waiting.push(WaitingRequest { process, number, came: self.now, cost, told });
         Some(told)
     }
 
-    fn goes(&self, waiting: &Waiting) -> u64 {
+    fn goes(&self, waiting: &WaitingRequest) -> u64 {
         self.time(self.processes[waiting.process].goes(ID, waiting.number).unwrap())
     }
 
     /// The client of this request leaves.
     fn leave(&mut self, place: usize) {
-        let Waiting { process, number, cost, .. } = self.waiting.remove(place);
+        let WaitingRequest { process, number, cost, .. } = self.waiting.remove(place);
         let now = self.instant(self.now);
         let queues = &self.processes[process];
         let mut free = queues.leave(ID, number, now);
@@ -261,7 +261,7 @@ proptest! {
         algorithm in any_algorithm(),
         visits in any_visits(1..2),
     ) {
-        let mut world = World::new(algorithm, 2);
+        let mut world = QueueWorld::new(algorithm, 2);
         for (gap, process, cost, leaves) in visits {
             world.pass(gap);
             world.come(process, cost);
@@ -277,7 +277,7 @@ proptest! {
     /// What is left by those who leave is there for those who come.
     #[test]
     fn nothing_is_lost_in_a_process(algorithm in any_algorithm(), visits in any_visits(1..2)) {
-        let mut world = World::new(algorithm, 1);
+        let mut world = QueueWorld::new(algorithm, 1);
         for (gap, _, cost, leaves) in visits {
             world.pass(gap);
             let expected = world.without_those_who_left(cost);
@@ -294,7 +294,7 @@ proptest! {
         algorithm in any_algorithm(),
         visits in any_visits(1..4),
     ) {
-        let mut world = World::new(algorithm, 2);
+        let mut world = QueueWorld::new(algorithm, 2);
         for (gap, process, cost, leaves) in visits {
             world.pass(gap);
             world.come(process, cost);
@@ -316,7 +316,7 @@ fn leaky(queue: u64) -> Algorithm {
 /// Clients that give up filled the queue with holes, and nobody got through any more.
 #[test]
 fn clients_that_give_up_do_not_fill_the_queue() {
-    let mut world = World::new(leaky(10), 1);
+    let mut world = QueueWorld::new(leaky(10), 1);
     let mut passed = 0;
     for second in 0..1_000 {
         world.pass(SECOND);
@@ -337,8 +337,8 @@ fn clients_that_give_up_do_not_fill_the_queue() {
 #[test]
 fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
     let second = |seconds: u64| Some(BEGIN + seconds * SECOND);
-    let mut world = World::new(leaky(10), 2);
-    let come = |world: &mut World, process| world.come(process, Cost::ONE);
+    let mut world = QueueWorld::new(leaky(10), 2);
+    let come = |world: &mut QueueWorld, process| world.come(process, Cost::ONE);
     assert_eq!(come(&mut world, 0), second(0));
     assert_eq!([0, 0, 1].map(|it| come(&mut world, it)), [1, 2, 3].map(second));
     world.leave(0);
@@ -348,7 +348,7 @@ fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
     assert_eq!(come(&mut world, 0), second(5));
     world.leave(3);
     world.pass(2 * SECOND);
-    let mut world = World::new(leaky(10), 2);
+    let mut world = QueueWorld::new(leaky(10), 2);
     for process in [0, 0, 1] {
         come(&mut world, process);
     }
@@ -364,7 +364,7 @@ fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
 #[test]
 fn a_place_whose_moment_has_come_does_not_go_back() {
     let rate = Rate::new(1, SECOND).unwrap();
-    let mut world = World::new(Algorithm::TokenBucket(Params { rate, burst: burst(1) }), 1);
+    let mut world = QueueWorld::new(Algorithm::TokenBucket(Params { rate, burst: burst(1) }), 1);
     for _ in 0..3 {
         world.come(0, Cost::ONE);
     }

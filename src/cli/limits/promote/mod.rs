@@ -20,8 +20,8 @@ use crate::replay::report::printable;
 
 /// In the file, give a limit the figures of its candidate.
 ///
-/// The edit is shown first. Everything else in the file stays as it is, but for the candidate's comments. A
-/// running proxy reads the changed file by itself.
+/// The command shows the change before it writes the file. It removes the candidate and its comments, and changes
+/// nothing else in the file. A running proxy reads the changed file by itself.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PromoteCandidate {
     /// The limit's name
