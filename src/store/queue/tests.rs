@@ -203,6 +203,19 @@ fn any_visits(costs: std::ops::Range<u64>) -> impl Strategy<Value = Visits> {
     prop::collection::vec((gap, 0..2_usize, cost, prop::option::of(0..50_usize)), 1..80)
 }
 
+/// Two processes after these visits.
+fn visited(algorithm: Algorithm, visits: Visits) -> QueueWorld {
+    let mut world = QueueWorld::new(algorithm, 2);
+    for (gap, process, cost, leaves) in visits {
+        world.pass(gap);
+        world.come(process, cost);
+        if let Some(leaves) = leaves.filter(|leaves| *leaves < world.waiting.len()) {
+            world.leave(leaves);
+        }
+    }
+    world
+}
+
 fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     let rate = |count: u64, seconds: u64| Rate::new(count, seconds * SECOND).unwrap();
     (1_u64..6, 1_u64..6, 1_u64..6, 0..4).prop_map(move |(count, seconds, size, kind)| {
@@ -261,14 +274,7 @@ proptest! {
         algorithm in any_algorithm(),
         visits in any_visits(1..2),
     ) {
-        let mut world = QueueWorld::new(algorithm, 2);
-        for (gap, process, cost, leaves) in visits {
-            world.pass(gap);
-            world.come(process, cost);
-            if let Some(leaves) = leaves.filter(|leaves| *leaves < world.waiting.len()) {
-                world.leave(leaves);
-            }
-        }
+        let mut world = visited(algorithm, visits);
         no_more_than_the_rate(algorithm, &world.moments());
         world.pass(3_600 * SECOND);
         prop_assert!(world.waiting.is_empty());
@@ -294,14 +300,7 @@ proptest! {
         algorithm in any_algorithm(),
         visits in any_visits(1..4),
     ) {
-        let mut world = QueueWorld::new(algorithm, 2);
-        for (gap, process, cost, leaves) in visits {
-            world.pass(gap);
-            world.come(process, cost);
-            if let Some(leaves) = leaves.filter(|leaves| *leaves < world.waiting.len()) {
-                world.leave(leaves);
-            }
-        }
+        let world = visited(algorithm, visits);
         if !matches!(algorithm, Algorithm::LeakyBucket(_)) {
             no_more_than_the_rate(algorithm, &world.moments());
         }
