@@ -203,14 +203,16 @@ fn a_server_that_refuses_costs_no_client_anything() {
     assert_eq!((proxy.log.count("server down"), proxy.log.count("server up")), (1, 1));
 }
 
-/// Another program, so that it can be killed.
-fn another_program() -> Tidegate {
-    Proxy::answering().server("workers = 1").start()
+/// Another program, so that it can be killed. It listens on a held port: nobody else answers there afterwards.
+fn another_program(port: &Port) -> Tidegate {
+    let listen = format!("listen = \"{}\"\nworkers = 1", port.address);
+    Proxy::answering().server(&listen).start()
 }
 
 #[test]
 fn a_server_that_is_killed_costs_no_client_anything() {
-    let server = another_program();
+    let port = Port::hold();
+    let server = another_program(&port);
     let proxy = proxy(&format!("http://{}", server.address), "");
     under_load(&proxy, |seen| {
         pass(seen, 200);
@@ -226,7 +228,8 @@ fn a_server_that_is_killed_costs_no_client_anything() {
 /// request now and then.
 #[test]
 fn a_server_that_is_paused_costs_the_requests_that_it_had() {
-    let server = another_program();
+    let port = Port::hold();
+    let server = another_program(&port);
     let proxy = proxy(&format!("http://{}", server.address), "response_timeout = \"200ms\"");
     let seen = under_load(&proxy, |seen| {
         pass(seen, 200);
