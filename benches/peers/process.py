@@ -88,11 +88,12 @@ class Child:
                     total += int(line.split()[1]) * 1024
         return total
 
-    def stop(self):
+    def stop(self, patience=2):
+        """Asks it to end, and ends it where it has not after so many seconds."""
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
-                self.process.wait(2)
+                self.process.wait(patience)
             except subprocess.TimeoutExpired:
                 pass
         # Its children have its session, and may outlive it.
