@@ -131,8 +131,8 @@ struct FileWatch {
     material: Material,
     resumption: Resumption,
     content: ContentWatch<Vec<Option<FileStamp>>, LoadedMaterial>,
-    /// Why the content of the files was rejected, if it was rejected.
-    rejected: Option<String>,
+    /// What was last read of the files and judged: it came in force, or it was rejected.
+    judged: LoadedMaterial,
 }
 
 /// The content of the files, or why it cannot be used.
@@ -163,11 +163,11 @@ impl Certificates {
         let config = configuration(&material, &resumption)?;
         let watch = FileWatch {
             files,
+            judged: Ok(material.clone()),
             material,
             resumption,
             // The first look reads the files: they may have changed since `material` was read.
             content: ContentWatch::new(LOOKS_TO_READ),
-            rejected: None,
         };
         Ok(Self { config: RwLock::new(config), watch: Mutex::new(watch) })
     }
@@ -193,19 +193,17 @@ impl Certificates {
         }
         let read = watch.files.read();
         let seen = read.as_ref().map(Material::clone).map_err(TlsError::to_string);
-        if watch.is_known(&seen) {
+        if seen == watch.judged {
             watch.content.no_news();
             return Look::Unchanged;
         }
-        if !watch.content.has_settled(seen) {
+        if !watch.content.has_settled(seen.clone()) {
             return Look::Unchanged;
         }
+        watch.judged = seen;
         match read.and_then(|material| self.take_over(&mut watch, material)) {
             Ok(names) => Look::Loaded(names),
-            Err(error) => {
-                watch.rejected = Some(error.to_string());
-                Look::Rejected(error)
-            }
+            Err(error) => Look::Rejected(error),
         }
     }
 
@@ -215,11 +213,12 @@ impl Certificates {
     /// If the TLS library refuses `material`. Then nothing has changed.
     pub(crate) fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
         let mut watch = self.watch.lock();
+        let judged = Ok(material.clone());
         if watch.material != material {
             self.take_over(&mut watch, material)?;
         }
-        watch.files = files;
-        (watch.content, watch.rejected) = (ContentWatch::new(LOOKS_TO_READ), None);
+        (watch.files, watch.judged) = (files, judged);
+        watch.content = ContentWatch::new(LOOKS_TO_READ);
         Ok(())
     }
 
@@ -235,20 +234,8 @@ impl Certificates {
         let config = configuration(&material, &resumption)?;
         *self.config.write() = config;
         let names = names::told(&material.identities, NAMES_TOLD);
-        (watch.material, watch.resumption, watch.rejected) = (material, resumption, None);
+        (watch.material, watch.resumption) = (material, resumption);
         Ok(names)
-    }
-}
-
-impl FileWatch {
-    /// Whether this content is in force, or was rejected already.
-    fn is_known(&self, seen: &LoadedMaterial) -> bool {
-        match (seen, &self.rejected) {
-            (Ok(material), None) => *material == self.material,
-            (Err(error), Some(rejected)) => error == rejected,
-            // Valid content after rejected content is news, even if it is the content that is in force.
-            (Ok(_), Some(_)) | (Err(_), None) => false,
-        }
     }
 }
 
