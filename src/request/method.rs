@@ -20,8 +20,8 @@ pub(crate) fn check(method: &Method) -> Result<(), MethodCase> {
     }
 }
 
-/// The methods that count by their own names, besides those that routes name.
-const USUAL: [Method; 8] = [
+/// The methods that everybody knows, without those that are never served.
+pub(crate) const USUAL: [Method; 8] = [
     Method::GET,
     Method::HEAD,
     Method::POST,

@@ -33,7 +33,7 @@ pub(crate) struct TraceParent {
 const LENGTH: usize = 55;
 
 /// The only bit of the flags that level 1 defines.
-const SAMPLED: u64 = 1;
+const SAMPLED: u128 = 1;
 
 impl TraceId {
     /// A new id from a random number.
@@ -85,24 +85,17 @@ impl TraceParent {
     /// fields that version 00 has (3.2.4).
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(LENGTH)?;
-        let [b'0'..=b'9' | b'a'..=b'f', b'0'..=b'9' | b'a'..=b'f', b'-', ..] = known else {
-            return None;
+        let mut fields = std::str::from_utf8(known).ok()?.split('-');
+        let mut field = |digits| hex(fields.next().filter(|field| field.len() == digits)?);
+        let (version, trace, span, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+        let is_readable = match version {
+            0 => more.is_empty(),
+            0xff => false,
+            _ => more.is_empty() || more.starts_with(b"-"),
         };
-        match (&known[..2], more) {
-            (b"ff", _) => return None,
-            (_, []) => {}
-            (b"00", _) => return None,
-            (_, [b'-', ..]) => {}
-            _ => return None,
-        }
-        if known[35] != b'-' || known[52] != b'-' {
-            return None;
-        }
-        let trace = TraceId(NonZeroU128::new(hex(&known[3..35])?)?);
-        let span = u64::try_from(hex(&known[36..52])?).ok()?;
-        let flags = u64::try_from(hex(&known[53..])?).ok()?;
-        let span = SpanId(NonZeroU64::new(span)?);
-        Some(Self { trace, span, is_sampled: flags & SAMPLED != 0 })
+        let trace = TraceId(NonZeroU128::new(trace)?);
+        let span = SpanId(NonZeroU64::new(u64::try_from(span).ok()?)?);
+        is_readable.then_some(Self { trace, span, is_sampled: flags & SAMPLED != 0 })
     }
 
     /// The field's value, in version 00.
@@ -115,20 +108,14 @@ impl TraceParent {
 
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{}-{}-{:02x}", self.trace, self.span, u64::from(self.is_sampled) * SAMPLED)
+        write!(f, "00-{}-{}-{:02x}", self.trace, self.span, u128::from(self.is_sampled) * SAMPLED)
     }
 }
 
-/// The number that at most 32 lower-case hex digits write.
-fn hex(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0, |number, digit| {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u128::from(digit))
-    })
+/// The number that lower-case hex digits write.
+fn hex(digits: &str) -> Option<u128> {
+    let is_lower = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(digits, 16).ok().filter(|_| is_lower)
 }
 
 #[cfg(test)]

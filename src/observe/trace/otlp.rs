@@ -20,6 +20,7 @@ use crate::limit::Mode;
 use crate::limit::decision::Outcome;
 use crate::observe::metrics::DECISIONS;
 use crate::observe::start;
+use crate::request::method::USUAL;
 use crate::request::trace::TraceParent;
 
 /// The most bytes of a text that a client chose.
@@ -33,20 +34,6 @@ const PARENT_IS_REMOTE: u32 = 1 << 9;
 /// The statuses of a gRPC call that are the server's errors: unknown, deadline exceeded, unimplemented,
 /// internal, unavailable, data loss.
 const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
-
-/// The methods that spans name. A client can invent others, and names of spans are to be few.
-const METHODS: [Method; 10] = [
-    Method::GET,
-    Method::HEAD,
-    Method::POST,
-    Method::PUT,
-    Method::PATCH,
-    Method::DELETE,
-    Method::OPTIONS,
-    Method::CONNECT,
-    Method::TRACE,
-    Method::QUERY,
-];
 
 /// The message that brings these spans to a collector. `process` tells this process from others.
 pub(super) fn message(
@@ -104,15 +91,20 @@ fn written(span: &RequestSpan, clock: &Clock) -> Span {
 
 /// `METHOD /the/route`. The words are few, whatever clients send.
 fn name(span: &RequestSpan) -> String {
-    let method = if METHODS.contains(&span.method) { span.method.as_str() } else { "HTTP" };
+    let method = if is_known(&span.method) { span.method.as_str() } else { "HTTP" };
     match &span.route {
         Some((_, pattern)) => format!("{method} {pattern}"),
         None => method.to_owned(),
     }
 }
 
+/// Whether spans name the method. A client can invent others, and names of spans are to be few.
+fn is_known(method: &Method) -> bool {
+    USUAL.contains(method) || matches!(*method, Method::CONNECT | Method::TRACE)
+}
+
 fn attributes(span: &RequestSpan) -> Vec<KeyValue> {
-    let is_known = METHODS.contains(&span.method);
+    let is_known = is_known(&span.method);
     let method = if is_known { span.method.as_str() } else { "_OTHER" };
     let mut all = vec![
         text("http.request.method", method),

@@ -30,28 +30,6 @@ pub struct Conditions {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// The order in which the routes of one path are tried. The route with the least rank is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
-    /// More conditions before fewer. Methods count as one, the host as one, and each header as one.
-    conditions: Reverse<usize>,
-    host: HostRank,
-    /// More headers before fewer.
-    headers: Reverse<usize>,
-    /// Fewer methods before more.
-    methods: usize,
-    /// The route's place in the file, which decides last.
-    place: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HostRank {
-    Exact,
-    /// The name's length, the longest first.
-    Below(Reverse<usize>),
-    Any,
-}
-
 impl HostPattern {
     /// Whether the pattern matches `host`, which must be in its normal form.
     pub(crate) fn matches(&self, host: &str) -> bool {
@@ -119,20 +97,20 @@ impl Conditions {
         methods && host && self.headers.iter().all(|header| other.headers.contains(header))
     }
 
-    pub(super) fn rank(&self, place: usize) -> Rank {
+    /// The route with the least rank is tried first: more conditions before fewer, where methods count as one, the
+    /// host as one and each header as one. Then an exact host before `*.`, a longer name before a shorter one, more
+    /// headers before fewer, fewer methods before more. The route's index in the file decides last.
+    pub(super) fn rank(&self, route: usize) -> impl Ord + use<> {
         let methods = usize::from(!self.methods.is_empty());
         let host = usize::from(self.host.is_some());
-        Rank {
-            conditions: Reverse(methods + host + self.headers.len()),
-            host: match &self.host {
-                Some(HostPattern::Exact(_)) => HostRank::Exact,
-                Some(HostPattern::Below(end)) => HostRank::Below(Reverse(end.len())),
-                None => HostRank::Any,
-            },
-            headers: Reverse(self.headers.len()),
-            methods: self.methods.len(),
-            place,
-        }
+        let host_length = match &self.host {
+            Some(HostPattern::Exact(_)) => usize::MAX,
+            Some(HostPattern::Below(end)) => end.len(),
+            None => 0,
+        };
+        let conditions = Reverse(methods + host + self.headers.len());
+        let headers = Reverse(self.headers.len());
+        (conditions, Reverse(host_length), headers, self.methods.len(), route)
     }
 
     pub(super) fn allow_method(&self, method: &Method) -> bool {

@@ -134,8 +134,8 @@ impl Segment {
         }
     }
 
-    /// Reads a segment with braces, for patterns and rewrites; `None` for a literal segment.
-    pub(super) fn braced(text: &str) -> Result<Option<Self>, PatternError> {
+    /// Reads a segment with braces; `None` for a literal segment.
+    fn braced(text: &str) -> Result<Option<Self>, PatternError> {
         let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
             let braces = text.contains(['{', '}']);
             return if braces { Err(PatternError::Braces(text.to_owned())) } else { Ok(None) };
@@ -160,39 +160,52 @@ impl FromStr for Pattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut parts = text.strip_prefix('/').ok_or(PatternError::Relative)?.split('/').peekable();
-        while let Some(part) = parts.next() {
-            let last = parts.peek().is_none();
-            let segment = match Segment::braced(part)? {
-                Some(Segment::Rest(_)) if !last => {
-                    return Err(PatternError::RestNotLast(part.to_owned()));
-                }
-                Some(segment) => segment,
-                None if part.is_empty() && !last => return Err(PatternError::EmptySegment),
-                None => Segment::Literal(literal(part)?),
-            };
-            if let Some(name) = segment.name()
-                && segments.iter().any(|earlier| earlier.name() == Some(name))
-            {
-                return Err(PatternError::Repeated(name.to_owned()));
-            }
-            if segments.len() == Self::MAX_SEGMENTS {
-                return Err(PatternError::TooLong);
-            }
-            segments.push(segment);
+        let segments = segments(text, |part| match part.contains(';') {
+            true => Err(PatternError::Parameters(part.to_owned())),
+            false => literal(part, |path| path.matching().to_owned()),
+        })?;
+        if segments.len() > Self::MAX_SEGMENTS {
+            return Err(PatternError::TooLong);
+        }
+        let names: Vec<_> = segments.iter().filter_map(Segment::name).collect();
+        let is_repeated = |place: &usize| names[..*place].contains(&names[*place]);
+        if let Some(place) = (0..names.len()).find(is_repeated) {
+            return Err(PatternError::Repeated(names[place].to_owned()));
         }
         Ok(Self { text: text.to_owned(), segments, is_loose: false })
     }
 }
 
-fn literal(segment: &str) -> Result<String, PatternError> {
-    if segment.contains(';') {
-        return Err(PatternError::Parameters(segment.to_owned()));
+/// Reads the segments of a pattern or of a rewrite. `literal` reads a segment without braces.
+pub(super) fn segments(
+    text: &str,
+    literal: impl Fn(&str) -> Result<String, PatternError>,
+) -> Result<Vec<Segment>, PatternError> {
+    let mut segments = Vec::new();
+    let mut parts = text.strip_prefix('/').ok_or(PatternError::Relative)?.split('/').peekable();
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        segments.push(match Segment::braced(part)? {
+            Some(Segment::Rest(_)) if !is_last => {
+                return Err(PatternError::RestNotLast(part.to_owned()));
+            }
+            Some(segment) => segment,
+            None if part.is_empty() && !is_last => return Err(PatternError::EmptySegment),
+            None => Segment::Literal(literal(part)?),
+        });
     }
+    Ok(segments)
+}
+
+/// A segment without braces in this form of a path.
+pub(super) fn literal(
+    segment: &str,
+    form: impl FnOnce(&NormalPath<'_>) -> String,
+) -> Result<String, PatternError> {
     let path = format!("/{segment}");
     let path = NormalPath::parse(&path, true).map_err(PatternError::Path)?;
-    match path.matching().strip_prefix('/') {
+    let form = form(&path);
+    match form.strip_prefix('/') {
         Some("") | None if !segment.is_empty() => Err(PatternError::DotSegment),
         literal => Ok(literal.unwrap_or_default().to_owned()),
     }

@@ -1,6 +1,6 @@
 //! Rewrites: another path for the upstream, with the parameters of the route's path.
 
-use super::pattern::{Pattern, Segment};
+use super::pattern::{Pattern, PatternError, Segment, literal, segments};
 use crate::request::path::NormalPath;
 
 /// The path that goes upstream in place of the request's path: `/v2/{id}`, `/v2/{*rest}`.
@@ -23,22 +23,16 @@ impl Rewrite {
     /// # Errors
     /// A description, where the text is no path or names a parameter that `pattern` does not have.
     pub(crate) fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
-        // The same rules as for a pattern, except that `;parameters` are allowed, since they go upstream.
-        let segments = text.strip_prefix('/').ok_or("a path begins with a slash")?;
-        let mut segments = segments.split('/').peekable();
-        let mut parts = Vec::new();
-        while let Some(segment) = segments.next() {
-            let last = segments.peek().is_none();
-            parts.push(match Segment::braced(segment).map_err(|error| error.to_string())? {
-                Some(Segment::Rest(_)) if !last => {
-                    return Err(format!("`{segment}` must be the last segment"));
-                }
-                Some(named) => part(&named, segment, pattern)?,
-                None if segment.is_empty() && !last => return Err("a slash is doubled".to_owned()),
-                None => RewritePart::Literal(literal(segment)?),
-            });
-        }
-        Ok(Self { parts })
+        // `;parameters` are allowed, since they go upstream.
+        let upstream = |path: &NormalPath<'_>| path.upstream().to_owned();
+        let segments = segments(text, |part| literal(part, upstream));
+        let segments = segments.map_err(|error| match error {
+            PatternError::EmptySegment => "a slash is doubled".to_owned(),
+            PatternError::DotSegment => "write the path without its dot segments".to_owned(),
+            error => error.to_string(),
+        })?;
+        let parts = segments.into_iter().map(|segment| part(segment, pattern));
+        Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
     /// The rewritten path of a request. The values are the segments of the upstream form: with their
@@ -57,9 +51,11 @@ impl Rewrite {
     }
 }
 
-fn part(named: &Segment, written: &str, pattern: &Pattern) -> Result<RewritePart, String> {
-    let found = pattern.segments().iter().enumerate().find(|(_, s)| s.name() == named.name());
-    match (named, found) {
+fn part(segment: Segment, pattern: &Pattern) -> Result<RewritePart, String> {
+    let found = pattern.segments().iter().enumerate().find(|(_, it)| it.name() == segment.name());
+    let pattern = pattern.as_str();
+    match (segment, found) {
+        (Segment::Literal(text), _) => Ok(RewritePart::Literal(text)),
         (Segment::Param(_), Some((place, Segment::Param(_)))) => Ok(RewritePart::Param(place)),
         (Segment::Rest(_), Some((place, Segment::Rest(_)))) => Ok(RewritePart::Rest(place)),
         (Segment::Param(name), Some(_)) => {
@@ -68,18 +64,12 @@ fn part(named: &Segment, written: &str, pattern: &Pattern) -> Result<RewritePart
         (Segment::Rest(name), Some(_)) => {
             Err(format!("`{name}` stands for one segment: write `{{{name}}}`"))
         }
-        (_, _) => Err(format!("the route's path `{}` has no `{written}`", pattern.as_str())),
-    }
-}
-
-fn literal(segment: &str) -> Result<String, String> {
-    let path = format!("/{segment}");
-    let path = NormalPath::parse(&path, true).map_err(|error| error.to_string())?;
-    match path.upstream().strip_prefix('/') {
-        Some("") | None if !segment.is_empty() => {
-            Err(format!("write the path without the dot segment `{segment}`"))
+        (Segment::Param(name), None) => {
+            Err(format!("the route's path `{pattern}` has no `{{{name}}}`"))
         }
-        literal => Ok(literal.unwrap_or_default().to_owned()),
+        (Segment::Rest(name), None) => {
+            Err(format!("the route's path `{pattern}` has no `{{*{name}}}`"))
+        }
     }
 }
 

@@ -110,13 +110,6 @@ type ConfigText = SmallVec<[u8; 24]>;
 /// Places in [`Table::routes`].
 type Places = SmallVec<[ListIndex; 4]>;
 
-/// The path and host of a request. They select the candidates whose other conditions are then checked.
-#[derive(Clone, Copy)]
-struct PathTarget<'t> {
-    path: &'t str,
-    host: &'t str,
-}
-
 impl Table {
     /// The table of these routes. Its answers name a route by the place in this list.
     pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
@@ -155,8 +148,7 @@ impl Table {
         host: &str,
         headers: &HeaderMap,
     ) -> Result<usize, NoRoute> {
-        let target = PathTarget { path: path.matching(), host };
-        let found = self.walk(target, &mut |route, conditions| {
+        let found = self.walk(path, host, &mut |route, conditions| {
             let holds = |conditions: &Conditions| {
                 conditions.allow_method(method) && conditions.allow_headers(headers)
             };
@@ -167,7 +159,7 @@ impl Table {
         });
         match found {
             ControlFlow::Break(route) => Ok(route),
-            ControlFlow::Continue(()) => Err(self.why_none(target, headers)),
+            ControlFlow::Continue(()) => Err(self.why_none(path, host, headers)),
         }
     }
 
@@ -175,11 +167,10 @@ impl Table {
     /// with these places why a route was found.
     pub(crate) fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
-        let _: ControlFlow<()> =
-            self.walk(PathTarget { path: path.matching(), host }, &mut |route, _| {
-                candidates.push(route);
-                ControlFlow::Continue(())
-            });
+        let _: ControlFlow<()> = self.walk(path, host, &mut |route, _| {
+            candidates.push(route);
+            ControlFlow::Continue(())
+        });
         candidates
     }
 
@@ -271,14 +262,16 @@ impl Table {
     /// is the route's conditions; it may be `None` for a route without conditions.
     fn walk<'t, B>(
         &'t self,
-        target: PathTarget<'_>,
+        path: &NormalPath<'_>,
+        host: &str,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        match (self.nodes.first(), target.path.strip_prefix('/')) {
-            (Some(root), Some(path)) => self.descend(root, Some(path), target.host, visit),
+        match (self.nodes.first(), path.matching().strip_prefix('/')) {
+            (Some(root), Some(path)) => self.descend(root, Some(path), host, visit),
             _ => ControlFlow::Continue(()),
         }
     }
+
     /// `path` is the rest of the path without its first slash; `None` where the path has ended. The
     /// recursion is no deeper than [`Pattern::MAX_SEGMENTS`].
     fn descend<'t, B>(

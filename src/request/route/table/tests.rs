@@ -175,8 +175,9 @@ fn turning_back_visits_each_node_once_at_most() {
         .collect();
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = 0;
-    let target = PathTarget { path: &"/a".repeat(12), host: "h" };
-    let _: ControlFlow<()> = table.walk(target, &mut |_, _| {
+    let path = "/a".repeat(12);
+    let path = NormalPath::parse(&path, true).unwrap();
+    let _: ControlFlow<()> = table.walk(&path, "h", &mut |_, _| {
         visited += 1;
         ControlFlow::Continue(())
     });
@@ -188,8 +189,8 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     let names: Vec<_> = (0..1000).map(|n| format!("- h{n}.example /a")).collect();
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = Vec::new();
-    let target = PathTarget { path: "/a", host: "h77.example" };
-    let _: ControlFlow<()> = table.walk(target, &mut |route, _| {
+    let path = NormalPath::parse("/a", true).unwrap();
+    let _: ControlFlow<()> = table.walk(&path, "h77.example", &mut |route, _| {
         visited.push(route);
         ControlFlow::Continue(())
     });
