@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::signals::Instruction;
+use super::occasions::Occasion;
 use super::successor::Successor;
-use super::timers::{Occasion, Timers};
 use super::{Supervisor, service};
 use crate::clock::every;
 use crate::observe::events;
@@ -35,11 +34,7 @@ enum Waited {
 impl Supervisor {
     /// Takes traffic for `shutdown_delay`, waits for the requests under way, for at most `drain_timeout`, and
     /// stops the workers.
-    pub(super) async fn drain(
-        &mut self,
-        end: ProcessEnd,
-        timers: &mut Timers,
-    ) -> Result<(), String> {
+    pub(super) async fn drain(&mut self, end: ProcessEnd) -> Result<(), String> {
         let successor = self.successor.take();
         let delay = match end {
             ProcessEnd::HandedOver => {
@@ -65,7 +60,7 @@ impl Supervisor {
         events::draining();
         self.process.draining.store(true, Ordering::Relaxed);
         // The configuration still changes within the delay, since the process takes all traffic.
-        let is_over = self.attend_until(sleep(delay), timers).await?;
+        let is_over = self.attend_until(sleep(delay)).await?;
         // Before the next await, so that a second signal within the delay does this, too.
         self.sockets.remove();
         if is_over == Waited::ToTheEnd {
@@ -81,7 +76,7 @@ impl Supervisor {
                     look.tick().await;
                 }
             });
-            let waited = self.attend_until(finished, timers).await?;
+            let waited = self.attend_until(finished).await?;
             let cut = self.process.connections.open();
             if waited == Waited::ToTheEnd && cut > 0 {
                 events::connections_cut(cut);
@@ -98,19 +93,15 @@ impl Supervisor {
     }
 
     /// Waits for `end`, or until a signal says that the process must end at once. Log summaries go on.
-    async fn attend_until(
-        &mut self,
-        end: impl Future,
-        timers: &mut Timers,
-    ) -> Result<Waited, String> {
+    async fn attend_until(&mut self, end: impl Future) -> Result<Waited, String> {
         let mut end = pin!(end);
         loop {
             tokio::select! {
                 _ = &mut end => return Ok(Waited::ToTheEnd),
-                occasion = timers.next(&mut self.signals) => match occasion {
-                    Occasion::Signal(Instruction::End) => return Ok(Waited::ForASignal),
+                occasion = self.occasions.next() => match occasion {
+                    Occasion::End => return Ok(Waited::ForASignal),
                     // The configuration stays as it is once the requests under way are waited for.
-                    Occasion::Look | Occasion::Signal(Instruction::Reload)
+                    Occasion::Look | Occasion::Reload
                         if *self.draining.borrow() => {}
                     occasion => self.attend(occasion)?,
                 },

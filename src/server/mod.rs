@@ -6,12 +6,11 @@ mod drain;
 mod handover;
 mod inherited;
 mod listen;
+mod occasions;
 mod open_files;
 mod service;
-mod signals;
 mod sockets;
 mod successor;
-mod timers;
 
 use std::error::Error;
 use std::io;
@@ -31,11 +30,10 @@ use self::drain::ProcessEnd;
 use self::handover::readiness;
 pub(crate) use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
+use self::occasions::{Occasion, Occasions};
 use self::open_files::OpenFiles;
-use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
-use self::timers::{Occasion, Timers};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
@@ -127,7 +125,7 @@ struct Supervisor {
     predecessor: Option<Predecessor>,
     reload: Reload,
     log: LogGuard,
-    signals: Signals,
+    occasions: Occasions,
     open_files: OpenFiles,
     /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
@@ -145,9 +143,8 @@ impl Supervisor {
     /// Opens the sockets and starts the workers.
     fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
-        // Before the process reports that it listens: from then on, a signal must have its effect.
-        let signals =
-            Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
+        let occasions =
+            Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
@@ -215,7 +212,7 @@ impl Supervisor {
             predecessor: sockets.predecessor,
             reload: start.reload,
             log: start.log,
-            signals,
+            occasions,
             open_files,
             certificates,
             candidates,
@@ -230,12 +227,11 @@ impl Supervisor {
     /// Keeps the process going until a signal ends it.
     async fn supervise(&mut self) -> Result<(), String> {
         self.tell_ready();
-        let mut timers = Timers::new();
         let end = loop {
             tokio::select! {
-                occasion = timers.next(&mut self.signals) => match occasion {
-                    Occasion::Signal(Instruction::End) => break ProcessEnd::Stopped,
-                    Occasion::Signal(Instruction::HandOver) => self.start_successor(),
+                occasion = self.occasions.next() => match occasion {
+                    Occasion::End => break ProcessEnd::Stopped,
+                    Occasion::HandOver => self.start_successor(),
                     occasion => self.attend(occasion)?,
                 },
                 ready = readiness(&mut self.successor) => match ready {
@@ -244,7 +240,7 @@ impl Supervisor {
                 },
             }
         };
-        self.drain(end, &mut timers).await?;
+        self.drain(end).await?;
         self.export.finish().await;
         self.process.write_summaries(Summaries::All);
         let now = self.process.clock.now();
@@ -281,11 +277,11 @@ impl Supervisor {
                     self.adopt(read);
                 }
             }
-            Occasion::Signal(Instruction::Reload) => {
+            Occasion::Reload => {
                 let read = self.reload.now();
                 self.adopt(read);
             }
-            Occasion::Signal(Instruction::End | Instruction::HandOver) => {}
+            Occasion::End | Occasion::HandOver => {}
         }
         Ok(())
     }
