@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionLimit, Connections};
-use crate::downstream::{self, Listener, Port};
+use crate::downstream::{Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
@@ -178,15 +178,13 @@ pub async fn run(
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
     let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone()));
-    let error_log = process.error_log.clone();
-    let serving = Rc::new(downstream::Worker { proxy: proxy.clone(), error_log });
     let connections = Rc::new(Connections::new(process.connections.clone()));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
         let (connections, news) = (connections.clone(), news.clone());
-        listening.spawn_local(accept::listen(listener, port, serving.clone(), connections, news));
+        listening.spawn_local(accept::listen(listener, port, proxy.clone(), connections, news));
     }
     let mut prune = every(PRUNE);
     loop {

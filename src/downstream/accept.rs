@@ -5,21 +5,25 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, watch};
+use tokio::task::coop::unconstrained;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use super::counts::ConnectionCounts;
 use super::listener::AsyncListener;
-use super::{Port, Worker, serve};
+use super::{Port, serve};
 use crate::observe::events;
 use crate::observe::log_interval::LogIntervals;
 use crate::observe::repeated::RefusedConnections;
+use crate::proxy::Proxy;
 use crate::proxy::client::AcceptedStream;
 use crate::request::client::PeerAddress;
 
@@ -41,10 +45,10 @@ const ACCEPTED_AT_ONCE: u16 = 64;
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    free: Arc<Semaphore>,
-    /// Permits to be withdrawn when their connections end, after the maximum was lowered.
-    owed: AtomicUsize,
+    max: AtomicUsize,
     open: AtomicUsize,
+    /// Wakes a listener that waits for a permit.
+    freed: Notify,
     listening: AtomicUsize,
     of_clients: ConnectionCounts,
     refused: RefusedConnections,
@@ -58,11 +62,9 @@ enum Complaint {
     Full,
 }
 
-/// The right of one connection to be open. Dropped, it goes to the next connection, or is withdrawn if the maximum was
-/// lowered.
+/// The right of one connection to be open.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    semaphore: Option<OwnedSemaphorePermit>,
     /// The client with whose connections this connection is counted.
     client: Option<IpAddr>,
     limit: Arc<ConnectionLimit>,
@@ -71,29 +73,21 @@ pub(crate) struct ConnectionPermit {
 impl ConnectionLimit {
     /// At most `max` connections at once.
     pub(crate) fn new(max: usize) -> Self {
-        let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
-        let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        let complaints = LogIntervals::new(COMPLAINT_PAUSE);
-        let (of_clients, refused) = (ConnectionCounts::default(), RefusedConnections::default());
-        Self { free, owed, open, listening, of_clients, refused, complaints }
+        Self {
+            max: AtomicUsize::new(max),
+            open: AtomicUsize::default(),
+            freed: Notify::new(),
+            listening: AtomicUsize::default(),
+            of_clients: ConnectionCounts::default(),
+            refused: RefusedConnections::default(),
+            complaints: LogIntervals::new(COMPLAINT_PAUSE),
+        }
     }
 
-    /// Changes the maximum from `old` to `new`. Open connections stay open.
-    pub(crate) fn resize(&self, old: usize, new: usize) {
-        if new > old {
-            let more = new - old;
-            let forgiven = self
-                .owed
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| {
-                    Some(owed.saturating_sub(more))
-                })
-                .map_or(0, |owed| owed.min(more));
-            self.free.add_permits(more - forgiven);
-        } else {
-            let fewer = old - new;
-            let withdrawn = self.free.forget_permits(fewer);
-            self.owed.fetch_add(fewer - withdrawn, Ordering::Relaxed);
-        }
+    /// Changes the maximum. Open connections stay open.
+    pub(crate) fn resize(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+        self.freed.notify_waiters();
     }
 
     /// Listeners that still accept.
@@ -111,19 +105,29 @@ impl ConnectionLimit {
         &self.refused
     }
 
-    async fn take(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let free = || self.free.clone();
-        let permit = match free().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                if self.complaints.next(Complaint::Full) {
-                    events::connections_full(self.open());
-                }
-                free().acquire_owned().await.ok()?
+    async fn take(self: &Arc<Self>) -> ConnectionPermit {
+        if !self.add() {
+            if self.complaints.next(Complaint::Full) {
+                events::connections_full(self.open());
             }
-        };
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionPermit { semaphore: Some(permit), client: None, limit: self.clone() })
+            loop {
+                // Enabled before the count is read: a connection that ends later wakes this task.
+                let mut freed = pin!(self.freed.notified());
+                freed.as_mut().enable();
+                if self.add() {
+                    break;
+                }
+                freed.await;
+            }
+        }
+        ConnectionPermit { client: None, limit: self.clone() }
+    }
+
+    /// Counts one more connection, unless there are as many as may be.
+    fn add(&self) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        let one_more = |open| (open < max).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 }
 
@@ -148,13 +152,7 @@ impl Drop for ConnectionPermit {
             self.limit.of_clients.remove(client);
         }
         self.limit.open.fetch_sub(1, Ordering::Relaxed);
-        let owed = self
-            .limit
-            .owed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| owed.checked_sub(1));
-        if let (Ok(_), Some(permit)) = (owed, self.semaphore.take()) {
-            permit.forget();
-        }
+        self.limit.freed.notify_one();
     }
 }
 
@@ -189,7 +187,7 @@ impl Connections {
 pub(crate) async fn listen(
     listener: AsyncListener,
     port: Port,
-    worker: Rc<Worker>,
+    proxy: Rc<Proxy>,
     connections: Rc<Connections>,
     mut draining: watch::Receiver<bool>,
 ) {
@@ -197,21 +195,20 @@ pub(crate) async fn listen(
     limit.listening.fetch_add(1, Ordering::Relaxed);
     let news = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
-        take(accepted, &port, &worker, &connections, &news).await;
+        take(accepted, &port, &proxy, &connections, &news).await;
         // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
     }
     // The kernel has completed these connections already, so their clients expect an answer. The number is
     // bounded, because connections that come meanwhile can be left to a successor, which has the same queue.
-    if let Ok(queue) = listener.into_std() {
-        for count in 1..=LONGEST_QUEUE {
-            let Ok(accepted) = queue.accept_waiting() else { break };
-            take(Ok(accepted), &port, &worker, &connections, &news).await;
-            if count % ACCEPTED_AT_ONCE == 0 {
-                yield_now().await;
-            }
+    for count in 0..LONGEST_QUEUE {
+        if count % ACCEPTED_AT_ONCE == 0 {
+            // The runtime looks which connections wait.
+            yield_now().await;
         }
+        let Some(Ok(accepted)) = unconstrained(listener.accept()).now_or_never() else { break };
+        take(Ok(accepted), &port, &proxy, &connections, &news).await;
     }
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
@@ -232,15 +229,15 @@ async fn accept(
 async fn take(
     accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
-    worker: &Rc<Worker>,
+    proxy: &Rc<Proxy>,
     connections: &Connections,
     draining: &watch::Receiver<bool>,
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let Some(permit) = connections.limit.take().await else { return };
-            let (port, worker, draining) = (port.clone(), worker.clone(), draining.clone());
-            connections.add(serve(stream, peer, port, worker, permit, draining));
+            let permit = connections.limit.take().await;
+            let (port, proxy, draining) = (port.clone(), proxy.clone(), draining.clone());
+            connections.add(serve(stream, peer, port, proxy, permit, draining));
         }
         Err(error) if is_serious(&error) => {
             if connections.limit.complaints.next(Complaint::Failing) {
@@ -280,7 +277,6 @@ mod tests {
         let _another = TcpStream::connect(address).await.unwrap();
         drain.send_replace(true);
         assert!(accept(&listener, &mut draining).await.is_none());
-        let queue = listener.into_std().unwrap();
-        assert!(queue.accept_waiting().is_ok(), "the connection still waits");
+        assert!(listener.accept().now_or_never().is_some(), "the connection still waits");
     }
 }

@@ -4,97 +4,73 @@
 //! summary lines, a client could make a new line with each handshake.
 
 use rustls::{
-    AlertDescription, CertificateError as Certificate, Error, InvalidMessage, PeerIncompatible,
+    AlertDescription as Alert, CertificateError as Certificate, Error, InvalidMessage,
+    PeerIncompatible,
 };
 
 /// Why a client could not shake hands. What the client sent never changes the words themselves.
-#[allow(clippy::match_same_arms, reason = "the last arm of each match is for the unknown")]
-pub(super) fn reason(error: &Error) -> &'static str {
-    match error {
+pub(super) fn reason(error: &Error) -> String {
+    let fault = match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "no TLS on a port for TLS: perhaps a plain HTTP request"
+            return "no TLS on a port for TLS: perhaps a plain HTTP request".to_owned();
         }
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
         | Error::PeerMisbehaved(_)
-        | Error::PeerSentOversizedRecord => {
-            "TLS handshake failed: the client broke the rules of TLS"
-        }
-        Error::DecryptError => "TLS handshake failed: cannot decrypt a message of the client",
-        Error::NoCertificatesPresented => "TLS handshake failed: peer sent no certificates",
-        Error::NoApplicationProtocol => {
-            "TLS handshake failed: the client offers neither HTTP/1.1 nor HTTP/2"
-        }
-        Error::PeerIncompatible(fault) => incompatibility(fault),
-        Error::AlertReceived(alert) => alerted(*alert),
-        Error::InvalidCertificate(fault) => certificate_fault(fault),
-        _ => "TLS handshake failed",
-    }
+        | Error::PeerSentOversizedRecord => "the client broke the rules of TLS",
+        Error::DecryptError => "cannot decrypt a message of the client",
+        Error::NoCertificatesPresented => "peer sent no certificates",
+        Error::NoApplicationProtocol => "the client offers neither HTTP/1.1 nor HTTP/2",
+        Error::PeerIncompatible(fault) => match fault {
+            PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::SupportedVersionsExtensionRequired
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled => {
+                "the client offers neither TLS 1.2 nor TLS 1.3"
+            }
+            PeerIncompatible::NoCipherSuitesInCommon => "no cipher suite in common",
+            PeerIncompatible::NoKxGroupsInCommon => "no key exchange group in common",
+            PeerIncompatible::NoSignatureSchemesInCommon => "no signature scheme in common",
+            _ => "the client lacks what TLS needs here",
+        },
+        Error::AlertReceived(alert) => match alert {
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA => "the client does not accept the certificate of this server",
+            _ => "the client ended it with an alert",
+        },
+        Error::InvalidCertificate(fault) => return certificate_fault(fault),
+        _ => return FAILED.to_owned(),
+    };
+    format!("{FAILED}: {fault}")
 }
 
-fn incompatibility(fault: &PeerIncompatible) -> &'static str {
-    match fault {
-        PeerIncompatible::ServerDoesNotSupportTls12Or13
-        | PeerIncompatible::SupportedVersionsExtensionRequired
-        | PeerIncompatible::Tls12NotOffered
-        | PeerIncompatible::Tls12NotOfferedOrEnabled => {
-            "TLS handshake failed: the client offers neither TLS 1.2 nor TLS 1.3"
-        }
-        PeerIncompatible::NoCipherSuitesInCommon => {
-            "TLS handshake failed: no cipher suite in common"
-        }
-        PeerIncompatible::NoKxGroupsInCommon => {
-            "TLS handshake failed: no key exchange group in common"
-        }
-        PeerIncompatible::NoSignatureSchemesInCommon => {
-            "TLS handshake failed: no signature scheme in common"
-        }
-        _ => "TLS handshake failed: the client lacks what TLS needs here",
-    }
-}
+const FAILED: &str = "TLS handshake failed";
 
-fn alerted(alert: AlertDescription) -> &'static str {
-    match alert {
-        AlertDescription::BadCertificate
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::CertificateRevoked
-        | AlertDescription::CertificateExpired
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::UnknownCA => {
-            "TLS handshake failed: the client does not accept the certificate of this server"
-        }
-        _ => "TLS handshake failed: the client ended it with an alert",
-    }
-}
-
-fn certificate_fault(fault: &Certificate) -> &'static str {
-    match fault {
-        Certificate::Expired | Certificate::ExpiredContext { .. } => {
-            "TLS handshake failed: invalid peer certificate: it has expired"
-        }
-        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
-            "TLS handshake failed: invalid peer certificate: it is not valid yet"
-        }
+fn certificate_fault(fault: &Certificate) -> String {
+    let fault = match fault {
+        Certificate::Expired | Certificate::ExpiredContext { .. } => "it has expired",
+        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => "it is not valid yet",
         // The signature is wrong where another authority has the same name.
         Certificate::UnknownIssuer | Certificate::BadSignature => {
-            "TLS handshake failed: invalid peer certificate: no authority of client_ca signed it"
+            "no authority of client_ca signed it"
         }
         Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => {
-            "TLS handshake failed: invalid peer certificate: it is not for clients"
+            "it is not for clients"
         }
-        Certificate::BadEncoding => {
-            "TLS handshake failed: invalid peer certificate: it cannot be read"
-        }
-        Certificate::UnhandledCriticalExtension => {
-            "TLS handshake failed: invalid peer certificate: it has an unknown critical extension"
-        }
+        Certificate::BadEncoding => "it cannot be read",
+        Certificate::UnhandledCriticalExtension => "it has an unknown critical extension",
         Certificate::UnsupportedSignatureAlgorithmContext { .. }
         | Certificate::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "TLS handshake failed: invalid peer certificate: its signature algorithm is unknown"
+            "its signature algorithm is unknown"
         }
-        _ => "TLS handshake failed: invalid peer certificate",
-    }
+        _ => return format!("{FAILED}: invalid peer certificate"),
+    };
+    format!("{FAILED}: invalid peer certificate: {fault}")
 }
 
 #[cfg(test)]
@@ -135,7 +111,7 @@ mod tests {
                     expect_types: vec![HandshakeType::ClientHello],
                     got_type: HandshakeType::from(low),
                 },
-                Error::AlertReceived(AlertDescription::Unknown(200 | low)),
+                Error::AlertReceived(Alert::Unknown(200 | low)),
                 Error::General(n.to_string()),
             ]
         };
@@ -148,6 +124,6 @@ mod tests {
             "TLS handshake failed: the client ended it with an alert",
             "TLS handshake failed",
         ];
-        assert_eq!(reasons, HashSet::from(expected));
+        assert_eq!(reasons, HashSet::from(expected.map(str::to_owned)));
     }
 }

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{self, Parts};
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 use super::stream::ClientStream;
 use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd, in_time};
-use super::{GOODBYE, Worker, http2, tunnel};
+use super::{GOODBYE, http2, tunnel};
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::{Proxy, ResponseBody, Switched};
 
@@ -33,49 +32,46 @@ pub(super) const MOST_FIELDS: usize = 100;
 enum Served {
     /// The connection is over.
     Ended,
-    /// The connection is between two requests. `early` has the first bytes of the next request, if some
-    /// have come.
-    Idle { stream: ClientStream, early: Bytes },
-    /// The connection speaks HTTP/2. `early` has its first bytes.
-    Http2 { stream: ClientStream, early: Bytes },
+    /// The connection is between two requests.
+    Idle(ClientStream),
+    /// The connection speaks HTTP/2.
+    Http2(ClientStream),
     /// The connection has failed.
     Failed(hyper::Error),
     /// The connection has changed to another protocol.
-    Switched { stream: ClientStream, early: Bytes, switched: Box<Switched> },
+    Switched(ClientStream, Box<Switched>),
 }
 
 /// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     mut stream: ClientStream,
     client: Rc<ClientConnection>,
-    worker: Rc<Worker>,
+    proxy: Rc<Proxy>,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
         // Boxed, so that a parked connection does not hold the memory of this future.
-        match Box::pin(exchange(stream, &client, &worker.proxy, news.clone())).await {
+        match Box::pin(exchange(stream, &client, &proxy, news.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
-            Served::Http2 { stream, early } => {
-                return Box::pin(http2::serve(stream.after(early), client, worker, news)).await;
+            Served::Http2(stream) => {
+                return Box::pin(http2::serve(stream, client, proxy, news)).await;
             }
-            Served::Switched { mut stream, early, switched } => {
+            Served::Switched(stream, switched) => {
                 client.phase.switched.set(true);
-                stream.put_back(early);
                 let tunnel = tunnel::join(stream, *switched, client.phase.times(), news);
                 if Box::pin(tunnel).await == TunnelEnd::Silent {
                     client.phase.overdue.set(Some(Overdue::Tunnel));
                 }
                 return Ok(());
             }
-            Served::Idle { stream: parked, early } => {
-                let is_idle = early.is_empty() && !parked.holds_back();
-                if is_idle && !is_awaited(&client, news.clone()).await {
+            Served::Idle(parked) => {
+                if !parked.has_early() && !is_awaited(&client, news.clone()).await {
                     // Over TLS the client must be told, or the end looks like a cut connection.
                     let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());
                 }
-                stream = parked.after(early);
+                stream = parked;
             }
         }
     }
@@ -94,31 +90,31 @@ async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
 /// Serves requests until the connection ends, changes to another protocol, or has been idle for a
 /// moment.
 async fn exchange(
-    stream: ClientStream,
+    mut stream: ClientStream,
     client: &Rc<ClientConnection>,
     proxy: &Proxy,
     news: Receiver<bool>,
 ) -> Served {
+    stream.open();
     let service = service_fn(|request: Request<Incoming>| proxy.handle(request, client));
     let builder = builder(proxy.max_header_size());
     let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let end = ConnectionWatch::new(client, news).during(&mut connection).await;
-    let Parts { io, read_buf: early, .. } = connection.into_parts();
-    let stream = io.into_inner();
+    let Parts { io, read_buf: unused, .. } = connection.into_parts();
+    let mut stream = io.into_inner();
+    stream.put_back(&unused);
     match end {
         WatchEnd::Left => Served::Ended,
-        WatchEnd::Idle => Served::Idle { stream, early },
+        WatchEnd::Idle => Served::Idle(stream),
         WatchEnd::Ended(Ok(())) => match client.take_switched() {
-            Some(switched) => Served::Switched { stream, early, switched },
+            Some(switched) => Served::Switched(stream, switched),
             None => Served::Ended,
         },
-        WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
-            Served::Http2 { stream, early }
-        }
+        WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => Served::Http2(stream),
         WatchEnd::Ended(Err(error)) => {
             // hyper gives the same error for a long head and for too many fields. It has not removed the head from
             // its buffer, so the fields can be counted.
-            if error.is_parse_too_large() && has_too_many_fields(&early) {
+            if error.is_parse_too_large() && has_too_many_fields(&unused) {
                 client.had_too_many_fields.set(true);
             }
             Served::Failed(error)

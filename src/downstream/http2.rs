@@ -20,12 +20,13 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
-use super::stream::{ClientStream, PREFACE};
+use super::GOODBYE;
+use super::request_line::PREFACE;
+use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
-use super::{GOODBYE, Worker};
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
-use crate::proxy::{ClientLeft, ResponseBody};
+use crate::proxy::{ClientLeft, Proxy, ResponseBody};
 use crate::upstream::body::BodyEnd;
 use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
 
@@ -56,10 +57,9 @@ type Work = Pin<Box<dyn Future<Output = ()>>>;
 pub(super) async fn serve(
     stream: ClientStream,
     client: Rc<ClientConnection>,
-    worker: Rc<Worker>,
+    proxy: Rc<Proxy>,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
-    let proxy = worker.proxy.clone();
     client.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawner = Spawner::default();
@@ -69,9 +69,6 @@ pub(super) async fn serve(
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), BodyEnd::awaited());
         let refused = refused(&request, proxy.max_header_size());
-        if let Some(fault) = refused {
-            worker.refuse(fault.to_string(), client.peer.address);
-        }
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.borrow_mut().uptake = uptake.clone();
         async move {
@@ -86,8 +83,8 @@ pub(super) async fn serve(
     });
     let stream = LimitedTrailers::new(stream, most, PREFACE.len());
     let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let streams = Streams { spawner, running: FuturesUnordered::new() };
-    let mut serving = Http2Serving { connection, streams, client: client.clone() };
+    let streams = FuturesUnordered::new();
+    let mut serving = Http2Serving { connection, spawner, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(ended) => ended,
         WatchEnd::Left | WatchEnd::Idle => {
@@ -160,12 +157,6 @@ where
     }
 }
 
-/// The streams of a connection.
-struct Streams {
-    spawner: Spawner,
-    running: FuturesUnordered<RunningStream>,
-}
-
 /// A stream that is polled to its end, or until it is aborted.
 struct RunningStream {
     work: Abortable<Work>,
@@ -195,13 +186,21 @@ impl Future for RunningStream {
     }
 }
 
-impl Streams {
+/// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
+struct Http2Serving<S: HttpService<Incoming>> {
+    connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
+    spawner: Spawner,
+    streams: FuturesUnordered<RunningStream>,
+    client: Rc<ClientConnection>,
+}
+
+impl<S: HttpService<Incoming>> Http2Serving<S> {
     /// Polls the streams that were woken. Returns whether any has ended.
-    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+    fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
         let waiting = mem::take(&mut self.spawner.0.borrow_mut().waiting);
-        self.running.extend(waiting);
+        self.streams.extend(waiting);
         let mut ended = false;
-        while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {
+        while let Poll::Ready(Some(_)) = Pin::new(&mut self.streams).poll_next(cx) {
             ended = true;
         }
         ended
@@ -210,7 +209,7 @@ impl Streams {
     /// Resets the streams whose client has read nothing for too long. Returns whether there were any.
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) -> bool {
         let mut any = false;
-        for stream in &self.running {
+        for stream in &self.streams {
             let since = stream.uptake.awaits_receiver_since(now);
             if since.is_some_and(|since| now.duration_since(since) >= tolerance) {
                 stream.handle.abort();
@@ -219,13 +218,6 @@ impl Streams {
         }
         any
     }
-}
-
-/// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
-struct Http2Serving<S: HttpService<Incoming>> {
-    connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
-    streams: Streams,
-    client: Rc<ClientConnection>,
 }
 
 impl<S> Serving for Http2Serving<S>
@@ -244,7 +236,7 @@ where
                 return Poll::Ready(ended);
             }
             // A stream that has ended left data for the connection to write.
-            if !self.streams.poll(cx) {
+            if !self.poll_streams(cx) {
                 return Poll::Pending;
             }
         }
@@ -260,6 +252,6 @@ where
         if phase.is_write_waiting() {
             return None;
         }
-        self.streams.end_stalled(now, phase.times().get().body).then_some(Overdue::Response)
+        self.end_stalled(now, phase.times().get().body).then_some(Overdue::Response)
     }
 }

@@ -2,22 +2,18 @@
 
 use std::io;
 use std::net;
-use std::os::unix::net as unix;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use socket2::{Domain, Socket};
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::either::Either::{Left, Right};
 
 use crate::proxy::client::AcceptedStream;
 use crate::request::client::PeerAddress;
 
-/// A listening socket that does not block.
+/// A listening socket of either kind, which does not block.
 #[derive(Debug)]
-pub enum Listener {
-    /// On the network.
-    Tcp(net::TcpListener),
-    /// On a path of this machine.
-    Unix(unix::UnixListener),
-}
+pub struct Listener(Socket);
 
 impl Listener {
     /// The same socket once more. A connection is accepted by one of the two.
@@ -25,10 +21,7 @@ impl Listener {
     /// # Errors
     /// If the process has too few descriptors.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
-            Self::Unix(listener) => Self::Unix(listener.try_clone()?),
-        })
+        self.0.try_clone().map(Self)
     }
 
     /// The socket in the present runtime.
@@ -36,32 +29,34 @@ impl Listener {
     /// # Errors
     /// If the runtime cannot watch the socket.
     pub(crate) fn in_runtime(self) -> io::Result<AsyncListener> {
-        Ok(match self {
-            Self::Tcp(listener) => AsyncListener::Tcp(TcpListener::from_std(listener)?),
-            Self::Unix(listener) => AsyncListener::Unix(UnixListener::from_std(listener)?),
+        Ok(match self.0.domain()? {
+            Domain::UNIX => AsyncListener::Unix(UnixListener::from_std(self.0.into())?),
+            _ => AsyncListener::Tcp(TcpListener::from_std(self.0.into())?),
         })
     }
+}
 
-    /// Accepts a connection that waits already. Otherwise the error is [`io::ErrorKind::WouldBlock`].
-    pub(super) fn accept_waiting(&self) -> io::Result<(AcceptedStream, PeerAddress)> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Left(TcpStream::from_std(stream)?), PeerAddress::Network(peer.ip())))
-            }
-            Self::Unix(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Right(UnixStream::from_std(stream)?), PeerAddress::UnixSocket))
-            }
-        }
+impl From<Socket> for Listener {
+    fn from(socket: Socket) -> Self {
+        Self(socket)
     }
 }
 
 impl From<net::TcpListener> for Listener {
     fn from(listener: net::TcpListener) -> Self {
-        Self::Tcp(listener)
+        Self(listener.into())
+    }
+}
+
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> Self {
+        listener.0.into()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -85,13 +80,5 @@ impl AsyncListener {
                 Ok((Right(stream), PeerAddress::UnixSocket))
             }
         }
-    }
-
-    /// The socket without the runtime.
-    pub(super) fn into_std(self) -> io::Result<Listener> {
-        Ok(match self {
-            Self::Tcp(listener) => Listener::Tcp(listener.into_std()?),
-            Self::Unix(listener) => Listener::Unix(listener.into_std()?),
-        })
     }
 }

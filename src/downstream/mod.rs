@@ -32,10 +32,9 @@ use self::accept::ConnectionPermit;
 pub(crate) use self::listener::AsyncListener;
 pub(crate) use self::listener::Listener;
 use self::proxy_header::Opening;
-use self::stream::ClientStream;
+use self::stream::{ClientStream, LONGEST_LINGER};
 use self::tls::Handshake;
-use self::watch::in_time;
-use crate::observe::error_log::ErrorLog;
+use self::watch::{LINGER, in_time};
 use crate::plan::ServerSpec;
 use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket};
 use crate::proxy::{Peer, Proxy};
@@ -57,27 +56,12 @@ pub enum Port {
     Tls(Arc<Certificates>),
 }
 
-/// What a worker needs to serve connections.
-pub(crate) struct Worker {
-    /// Answers requests.
-    pub(crate) proxy: Rc<Proxy>,
-    /// Counts malformed requests and clients that took too long.
-    pub(crate) error_log: Arc<ErrorLog>,
-}
-
-impl Worker {
-    /// Counts and logs that a peer has sent what is no request.
-    fn refuse(&self, reason: String, peer: PeerAddress) {
-        self.error_log.malformed.count(reason, peer.as_client(), Instant::now());
-    }
-}
-
 /// Serves a connection to its end. The connection holds its permit until then.
 async fn serve(
     stream: AcceptedStream,
     mut peer: PeerAddress,
     port: Port,
-    worker: Rc<Worker>,
+    proxy: Rc<Proxy>,
     mut permit: ConnectionPermit,
     news: Receiver<bool>,
 ) {
@@ -89,25 +73,25 @@ async fn serve(
         return;
     }
     let accepted = Instant::now();
-    let times = worker.proxy.times();
+    let times = proxy.times();
     let due = || accepted.checked_add(times.get().header);
     let (phase, socket) = (Phase::new(times.clone()), Socket::new(stream));
     // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
     let note_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.get().header {
-            worker.error_log.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
+            count_slow(&proxy, Overdue::Head, peer);
         }
     };
-    if is_introduced(peer, &worker.proxy.active().plan.server) {
+    if is_introduced(peer, &proxy.active().plan.server) {
         let reading = proxy_header::read(socket.clone());
         match Box::pin(in_time(due, news.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
-            Some(Opening::Refused(reason)) => return worker.refuse(reason.to_owned(), peer),
+            Some(Opening::Refused(reason)) => return refuse(&proxy, reason.to_owned(), peer),
             Some(Opening::Left) | None => return note_late(peer),
         }
     }
-    if !is_welcome(peer, &mut permit, &worker.proxy.active().plan.server) {
+    if !is_welcome(peer, &mut permit, &proxy.active().plan.server) {
         return permit.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
@@ -117,9 +101,9 @@ async fn serve(
             match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    worker.refuse(reason.to_owned(), peer);
+                    refuse(&proxy, reason, peer);
                     // The client may have sent more already. To close now could destroy the TLS alert.
-                    return Box::pin(stream::linger(socket)).await;
+                    return Box::pin(stream::linger(socket, LINGER)).await;
                 }
                 Handshake::Left => return note_late(peer),
             }
@@ -127,33 +111,53 @@ async fn serve(
     };
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
-    let overhead = Overhead::new(worker.proxy.max_header_size());
+    let max_header_size = proxy.max_header_size();
+    let overhead = Overhead::new(max_header_size);
     let peer_of_client = Peer::new(peer, secure);
     let client = Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
     let speaks_http2 = tls::is_http2(&transport);
-    let stream = ClientStream::new(client.clone(), transport, worker.proxy.metrics());
+    let metrics = proxy.metrics();
+    let stream = ClientStream::new(client.clone(), transport, metrics, max_header_size);
     let served = match speaks_http2 {
         // What few connections need is boxed: an idle connection holds the memory of this whole function.
-        true => Box::pin(http2::serve(stream, client.clone(), worker.clone(), news)).await,
-        false => http1::serve(stream, client.clone(), worker.clone(), news).await,
+        true => Box::pin(http2::serve(stream, client.clone(), proxy.clone(), news)).await,
+        false => http1::serve(stream, client.clone(), proxy.clone(), news).await,
     };
     if let Err(error) = served {
         if let Some(reason) = malformed(&error, &client) {
-            worker.refuse(reason, peer);
+            refuse(&proxy, reason, peer);
         }
         if error.is_parse() {
-            worker.proxy.malformed(&client, status(&error));
+            proxy.malformed(&client, status(&error));
         }
     }
     // Over HTTP/1.1 the request under way was counted as malformed already.
-    if client.phase.is_multiplexed() && client.overhead.is_used_up() {
-        worker.refuse(stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
+    let phase = &client.phase;
+    if phase.is_multiplexed() && client.overhead.is_used_up() {
+        refuse(&proxy, stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
-    if let Some(overdue) = client.phase.overdue.get() {
-        worker.error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
-    } else if client.phase.is_in_head() {
-        Box::pin(stream::linger(client.socket.clone())).await;
+    if let Some(overdue) = phase.overdue.get() {
+        count_slow(&proxy, overdue, peer);
+        // Over HTTP/2 one slow request says nothing about the others.
+        if !phase.is_multiplexed() {
+            return;
+        }
     }
+    if phase.must_linger() || phase.is_in_head() {
+        let is_long = phase.is_multiplexed() && !phase.ending.get();
+        let longest = if is_long { LONGEST_LINGER } else { LINGER };
+        Box::pin(stream::linger(client.socket.clone(), longest)).await;
+    }
+}
+
+/// Counts and logs that a peer has sent what is no request.
+fn refuse(proxy: &Proxy, reason: String, peer: PeerAddress) {
+    proxy.active().error_log.malformed.count(reason, peer.as_client(), Instant::now());
+}
+
+/// Counts and logs that a client took too long.
+fn count_slow(proxy: &Proxy, overdue: Overdue, peer: PeerAddress) {
+    proxy.active().error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
 }
 
 /// Whether this peer is a load balancer whose connections must begin with a PROXY header.

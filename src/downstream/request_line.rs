@@ -3,85 +3,71 @@
 //!
 //! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and
 //! no encoded byte is, or becomes, a space, a carriage return or a line feed. Where a message begins is known from
-//! hyper: its buffer is empty when a connection begins, or is taken over between two requests.
+//! hyper: it has no bytes left when a connection begins, or is taken over between two requests.
 
 use memchr::memchr;
+use percent_encoding::percent_encode_byte;
 
-use crate::percent::push_encoded;
+/// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Where the next byte stands that hyper gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestLine {
-    /// In front of the line. Empty lines may come first.
-    Begin,
-    Method,
-    /// After the space that ends the method.
-    Target,
-    /// In a target that does not begin with a slash.
-    Absolute,
-    Path,
-    Query,
-    /// After a line. Another message may have begun since.
-    Elsewhere,
-    /// Hyper gets nothing until it is made anew. Then the line begins.
-    HeldBack,
+/// Whether these bytes begin with a whole line that hyper takes as it is.
+pub(super) fn is_plain(came: &[u8]) -> bool {
+    if is_part_of_preface(came) {
+        return false;
+    }
+    let came = came.trim_ascii_start();
+    let Some(end) = memchr(b'\n', came) else { return false };
+    let odd = |byte: u8| matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..);
+    // Each byte is looked at, since the compiler then looks at many at once.
+    let has_odd = came.iter().take(end).fold(false, |found, byte| found | odd(*byte));
+    begins_with_letter(came) && !has_odd
 }
 
-impl RequestLine {
-    /// Whether a line that begins here cannot be handed to hyper as it is, or may go on with the next bytes.
-    pub(super) fn is_odd(came: &[u8]) -> bool {
-        let came = came.trim_ascii_start();
-        let Some(end) = memchr(b'\n', came) else { return true };
-        let odd = |byte: u8| matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..);
-        // Each byte is looked at, since the compiler then looks at many at once.
-        came.iter().take(end).fold(false, |found, byte| found | odd(*byte))
-    }
+/// Whether these bytes may be a line whose rest has not come, or are a part of the preface. hyper would take a part of
+/// the preface for a malformed HTTP/1.1 request.
+pub(super) fn is_unfinished(came: &[u8]) -> bool {
+    let line = came.trim_ascii_start();
+    line.is_empty()
+        || begins_with_letter(line) && memchr(b'\n', line).is_none()
+        || is_part_of_preface(came)
+}
 
-    /// The bytes that hyper gets in place of those that came. `None` where they are the same.
-    pub(super) fn encoded(&mut self, came: &[u8]) -> Option<Vec<u8>> {
-        let (mut encoded, mut read) = (None, 0);
-        for line in came.split_inclusive(|byte| *byte == b'\n') {
-            if matches!(self, Self::Elsewhere | Self::HeldBack) {
-                break;
-            }
-            // hyper takes UTF-8.
-            let is_text = std::str::from_utf8(line).is_ok();
-            for byte in line {
-                *self = self.after(*byte);
-                let takes = match (*self, *byte) {
-                    (Self::Path, b'<' | b'>' | b'`') | (Self::Query, b'"' | b'<' | b'>') => false,
-                    (Self::Path | Self::Query, 0x80..) => is_text,
-                    _ => true,
-                };
-                if !takes {
-                    let encoded = encoded.get_or_insert_with(|| came[..read].to_vec());
-                    let mut text = String::new();
-                    push_encoded(&mut text, *byte);
-                    encoded.extend_from_slice(text.as_bytes());
-                } else if let Some(encoded) = &mut encoded {
-                    encoded.push(*byte);
-                }
-                read += 1;
-            }
-        }
-        if let Some(encoded) = &mut encoded {
-            encoded.extend_from_slice(&came[read..]);
-        }
-        encoded
-    }
+fn is_part_of_preface(came: &[u8]) -> bool {
+    came.len() < PREFACE.len() && PREFACE.starts_with(came)
+}
 
-    fn after(self, byte: u8) -> Self {
-        match (self, byte) {
-            (Self::Begin, b'\r' | b'\n') => Self::Begin,
-            (_, b'\n') => Self::Elsewhere,
-            (Self::Begin | Self::Method, b' ') => Self::Target,
-            (Self::Begin, _) => Self::Method,
-            (Self::Target, b'/') => Self::Path,
-            (Self::Target | Self::Absolute | Self::Path, b'?') => Self::Query,
-            (Self::Target, _) => Self::Absolute,
-            (same, _) => same,
+/// What hyper gets in place of these bytes, which begin with a line.
+pub(super) fn encoded(came: &[u8]) -> Vec<u8> {
+    let begin = came.len() - came.trim_ascii_start().len();
+    let end = memchr(b'\n', &came[begin..]).map_or(came.len(), |length| begin + length);
+    let line = &came[begin..end];
+    let target = memchr(b' ', line).map_or(end, |length| begin + length);
+    // hyper takes UTF-8.
+    let is_text = std::str::from_utf8(line).is_ok();
+    let mut encoded = came[..target].to_vec();
+    let mut is_in_query = false;
+    for byte in &came[target..end] {
+        is_in_query |= *byte == b'?';
+        let is_taken = match byte {
+            b'<' | b'>' => false,
+            b'`' => is_in_query,
+            b'"' => !is_in_query,
+            0x80.. => is_text,
+            _ => true,
+        };
+        match is_taken {
+            true => encoded.push(*byte),
+            false => encoded.extend_from_slice(percent_encode_byte(*byte).as_bytes()),
         }
     }
+    encoded.extend_from_slice(&came[end..]);
+    encoded
+}
+
+/// A method begins with a letter, and a TLS handshake does not.
+fn begins_with_letter(came: &[u8]) -> bool {
+    came.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
 #[cfg(test)]
@@ -89,15 +75,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// What hyper gets of these pieces.
-    fn handed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-        let mut line = RequestLine::Begin;
-        pieces
-            .into_iter()
-            .flat_map(|piece| line.encoded(piece).unwrap_or_else(|| piece.to_vec()))
-            .collect()
-    }
 
     #[test]
     fn what_hyper_does_not_take_is_encoded() {
@@ -110,51 +87,48 @@ mod tests {
             ),
             ("\r\n\nGET /a\"<`>?\"`é HTTP/1.1", "\r\n\nGET /a\"%3C%60%3E?%22`é HTTP/1.1"),
             ("GET http://a/?\" HTTP/1.1", "GET http://a/?%22 HTTP/1.1"),
-            // Neither a method nor a host is made valid.
+            // Neither a method nor a host is made valid: hyper takes no percent sign in a host.
             ("G\"T /a HTTP/1.1", "G\"T /a HTTP/1.1"),
-            ("GET http://a\"<b>/ HTTP/1.1", "GET http://a\"<b>/ HTTP/1.1"),
+            ("GET http://a\"<b>/ HTTP/1.1", "GET http://a\"%3Cb%3E/ HTTP/1.1"),
             ("CONNECT a\"b:1 HTTP/1.1", "CONNECT a\"b:1 HTTP/1.1"),
             (JSON, JSON),
         ] {
             let (came, expected) = (came.to_owned() + HEAD, expected.to_owned() + HEAD);
-            assert_eq!(handed([came.as_bytes()]), expected.as_bytes(), "{came}");
+            assert_eq!(encoded(came.as_bytes()), expected.as_bytes(), "{came}");
         }
         let text = b"GET /\xFF?\xC3\xA9\xFF \xFFHTTP/1.1\n\xFF";
-        assert_eq!(handed([&text[..]]), b"GET /%FF?%C3%A9%FF %FFHTTP/1.1\n\xFF");
+        assert_eq!(encoded(text), b"GET /%FF?%C3%A9%FF %FFHTTP/1.1\n\xFF");
     }
 
     #[test]
-    fn a_line_that_hyper_takes_is_not_odd() {
-        for (came, odd) in [
-            ("GET /a?b=c HTTP/1.1\r\nx-a: \"\r\n", false),
-            ("\r\nGET / HTTP/1.1\n", false),
-            ("GET /?\" HTTP/1.1\r\n", true),
-            ("\r\n\r\nGET /?\" HTTP/1.1\r\n", true),
-            ("GET /?", true),
-            ("\r\n", true),
-            ("", true),
+    fn a_line_that_hyper_takes_is_plain_and_one_without_its_end_is_unfinished() {
+        for (came, plain, unfinished) in [
+            ("GET /a?b=c HTTP/1.1\r\nx-a: \"\r\n", true, false),
+            ("\r\nGET / HTTP/1.1\n", true, false),
+            ("GET /?\" HTTP/1.1\r\n", false, false),
+            ("\r\n\r\nGET /?\" HTTP/1.1\r\n", false, false),
+            ("GET /?", false, true),
+            ("\r\n", false, true),
+            ("", false, true),
+            ("\u{16}\u{3}\u{1}", false, false),
+            ("\u{16}\n", false, false),
+            ("PRI * HTTP/2.0\r\n\r\nSM", false, true),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true, false),
         ] {
-            assert_eq!(RequestLine::is_odd(came.as_bytes()), odd, "{came:?}");
+            let came = came.as_bytes();
+            assert_eq!((is_plain(came), is_unfinished(came)), (plain, unfinished), "{came:?}");
         }
     }
 
     proptest! {
         /// A reader that splits messages at line feeds and a line at its spaces reads the same of both.
         #[test]
-        fn lines_and_words_stay_however_a_head_is_cut(
-            text in "[\r\n]{0,2}([A-Z\" <`>?/:éa\r]{0,20}\n?){0,4}",
-            size in 1_usize..9,
-        ) {
-            let whole = handed([text.as_bytes()]);
-            let again = String::from_utf8(whole).unwrap();
-            let decoded = |text: &str| {
-                text.replace("%22", "\"").replace("%3C", "<").replace("%3E", ">").replace("%60", "`")
-            };
-            prop_assert_eq!(decoded(&again), text.as_str());
-            let cut = handed(text.as_bytes().chunks(size));
-            let cut = String::from_utf8(cut).unwrap().replace("%C3%A9", "é");
-            prop_assert_eq!(cut, again.as_str());
-            let first = text.trim_start_matches(['\r', '\n']);
+        fn lines_and_words_stay(text in "[\r\n]{0,2}([A-Z\" <`>?/:éa\r]{0,20}\n?){0,4}") {
+            let again = String::from_utf8(encoded(text.as_bytes())).unwrap();
+            let decoded =
+                again.replace("%22", "\"").replace("%3C", "<").replace("%3E", ">").replace("%60", "`");
+            prop_assert_eq!(decoded, text.as_str());
+            let first = text.trim_start_matches(['\r', '\n', ' ']);
             let end = first.find('\n').map_or(text.len(), |at| text.len() - first.len() + at);
             prop_assert!(again.ends_with(&text[end..]), "nothing after the line changes");
         }

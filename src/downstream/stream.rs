@@ -2,33 +2,26 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::task::coop::{has_budget_remaining, unconstrained};
 use tokio::task::yield_now;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, timeout_at};
 
-use super::request_line::RequestLine;
+use super::request_line::{encoded, is_plain, is_unfinished};
 use super::tls::ClientTransport;
 use super::watch::LINGER;
 use crate::observe::metrics::WorkerMetrics;
 use crate::proxy::client::{ClientConnection, Socket};
-use crate::wire::budget::spend_on;
 use crate::wire::write::poll_write_pieces;
 
-/// The longest linger of an HTTP/2 connection. Each time its client sends something, the connection lingers
-/// for [`LINGER`] more.
-const LONGEST_LINGER: Duration = Duration::from_secs(30);
-
-/// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The longest linger of an HTTP/2 connection.
+pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
 /// The most bytes that are read in a row before other connections have their turn.
 const MOST_IN_A_ROW: usize = 256 * 1024;
@@ -48,46 +41,27 @@ pub(super) struct ClientStream {
     transport: ClientTransport,
     /// Where its bytes are counted.
     metrics: Arc<WorkerMetrics>,
-    /// Bytes that were read before and are not used yet.
-    early: Bytes,
-    /// No bytes were handed on yet.
+    /// The longest first line that is read as a whole.
+    longest_line: usize,
+    /// Bytes that were read before. The next reads return them.
+    early: Vec<u8>,
+    /// hyper has got nothing yet, and gets a whole line first.
     opening: bool,
-    line: RequestLine,
-    /// Bytes that were read since the socket was last empty, or others last had their turn.
+    /// Bytes that were read since the socket was last empty, or other connections were last served.
     in_a_row: usize,
-    lingering: Option<Lingering>,
-}
-
-/// The time for which a closed connection still reads.
-#[derive(Debug)]
-struct Lingering {
-    timer: Pin<Box<Sleep>>,
-    /// The latest end.
-    until: Instant,
-}
-
-impl Lingering {
-    fn begin() -> Self {
-        let until = Instant::now() + LONGEST_LINGER;
-        Self { timer: Box::pin(sleep(LINGER)), until }
-    }
-
-    /// The client has sent something, so it still reads.
-    fn renew(&mut self) {
-        self.timer.as_mut().reset((Instant::now() + LINGER).min(self.until));
-    }
 }
 
 /// Closes a connection so that its client can read the last bytes. To close while bytes of the client are unread
-/// would cause a reset, and a reset destroys what the client has not read yet.
-pub(super) async fn linger(mut socket: Socket) {
-    let reading = async {
-        let mut space = [0; 1024];
-        let _ = socket.shutdown().await;
-        while matches!(socket.read(&mut space).await, Ok(1..)) {}
-    };
-    // A client that stays longer is cut off.
-    let _ = timeout(LINGER, reading).await;
+/// would cause a reset, and a reset destroys what the client has not read yet. The connection lingers for
+/// [`LINGER`], and each time its client sends something for as long again, until `longest` is over.
+pub(super) async fn linger(mut socket: Socket, longest: Duration) {
+    let end = Instant::now() + longest;
+    let mut space = [0; 4096];
+    let _ = socket.shutdown().await;
+    loop {
+        let until = end.min(Instant::now() + LINGER);
+        let Ok(Ok(1..)) = timeout_at(until, socket.read(&mut space)).await else { return };
+    }
 }
 
 impl ClientStream {
@@ -95,44 +69,25 @@ impl ClientStream {
         client: Rc<ClientConnection>,
         transport: ClientTransport,
         metrics: Arc<WorkerMetrics>,
+        longest_line: usize,
     ) -> Self {
-        let (early, line, lingering) = (Bytes::new(), RequestLine::Begin, None);
-        Self { client, transport, metrics, early, opening: true, line, in_a_row: 0, lingering }
+        let (early, opening, in_a_row) = (Vec::new(), false, 0);
+        Self { client, transport, metrics, longest_line, early, opening, in_a_row }
     }
 
-    /// The same stream for a new connection of hyper, with bytes that were read before. They are returned by the
-    /// next reads.
-    pub(super) fn after(mut self, early: Bytes) -> Self {
-        self.put_back(early);
-        (self.opening, self.line) = (false, RequestLine::Begin);
-        if let Some(encoded) = self.line.encoded(&self.early) {
-            self.early = encoded.into();
-        }
-        self
+    /// A new HTTP/1.1 connection of hyper begins.
+    pub(super) fn open(&mut self) {
+        self.opening = true;
     }
 
-    /// The next reads return these bytes, which were read before.
-    pub(super) fn put_back(&mut self, early: Bytes) {
-        self.early = match self.early.is_empty() {
-            true => early,
-            false => [&early[..], &self.early].concat().into(),
-        };
+    /// The next reads return these bytes first, which were read before.
+    pub(super) fn put_back(&mut self, early: &[u8]) {
+        self.early.splice(0..0, early.iter().copied());
     }
 
-    /// Whether bytes are held back for a new connection of hyper.
-    pub(super) fn holds_back(&self) -> bool {
-        self.line == RequestLine::HeldBack
-    }
-
-    /// Encodes what hyper does not take in the bytes of `buffer` from `begin` on. What does not fit any more is
-    /// returned by the next read.
-    fn encode(&mut self, buffer: &mut ReadBuf<'_>, begin: usize) {
-        if let Some(encoded) = self.line.encoded(&buffer.filled()[begin..]) {
-            buffer.set_filled(begin);
-            let mut encoded = Bytes::from(encoded);
-            buffer.put_slice(&encoded.split_to(encoded.len().min(buffer.remaining())));
-            self.early = encoded;
-        }
+    /// Whether bytes that were read before are not used yet.
+    pub(super) fn has_early(&self) -> bool {
+        !self.early.is_empty()
     }
 
     fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -174,11 +129,11 @@ impl ClientStream {
         let read = buffer.filled().len() - before;
         self.in_a_row += read;
         if read > 0 {
-            let is_between = self.line == RequestLine::Elsewhere && phase.is_settled();
-            if is_between && RequestLine::is_odd(&buffer.filled()[before..]) {
-                self.early = Bytes::copy_from_slice(&buffer.filled()[before..]);
+            let is_between = !self.opening && phase.is_settled();
+            if is_between && !is_plain(&buffer.filled()[before..]) {
+                // The line must be read as a whole. A new connection of hyper begins with it.
+                self.early.extend_from_slice(&buffer.filled()[before..]);
                 buffer.set_filled(before);
-                self.line = RequestLine::HeldBack;
                 self.metrics.received(read);
                 phase.parks.set(true);
                 return Poll::Pending;
@@ -196,55 +151,43 @@ impl ClientStream {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads the first bytes of a connection. A part of HTTP/2's preface is held back until the rest has
-    /// come: hyper would take the part for a malformed HTTP/1.1 request.
+    /// Reads the first line of a request, or HTTP/2's preface, as a whole. Then hyper gets it.
     fn poll_opening(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let begin = buffer.filled().len();
-        buffer.put_slice(&mem::take(&mut self.early));
-        loop {
-            match self.poll_transport(cx, buffer)? {
-                Poll::Pending => {
-                    self.early = Bytes::copy_from_slice(&buffer.filled()[begin..]);
-                    buffer.set_filled(begin);
-                    return Poll::Pending;
-                }
-                Poll::Ready(0) => break,
-                Poll::Ready(_) => {}
-            }
+        if self.has_early() {
+            self.client.phase.bytes_came();
+        }
+        while self.early.len() <= self.longest_line && is_unfinished(&self.early) {
+            let read = ready!(self.poll_transport(cx, buffer))?;
             let came = &buffer.filled()[begin..];
-            if came.len() >= PREFACE.len() || !PREFACE.starts_with(came) {
+            if self.early.is_empty() && is_plain(came) {
+                // Nearly all lines come whole and plain.
+                self.opening = false;
+                return Poll::Ready(Ok(()));
+            }
+            self.early.extend_from_slice(came);
+            buffer.set_filled(begin);
+            if read == 0 {
                 break;
             }
         }
         self.opening = false;
-        if let Some(first) = buffer.filled().get(begin) {
-            // A TLS record with a handshake message (RFC 8446, 5.1).
-            self.client.said_hello.set(*first == 22);
-        }
-        self.encode(buffer, begin);
+        // A TLS record with a handshake message (RFC 8446, 5.1).
+        self.client.said_hello.set(self.early.first() == Some(&22));
+        self.early = encoded(&self.early);
+        self.return_early(buffer);
         Poll::Ready(Ok(()))
     }
 
-    /// Reads everything that has come and throws it away. Returns whether the client has closed, and
-    /// whether there was any data.
-    fn discard(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
-        let (mut space, mut came) = ([0; 16 * 1024], false);
-        loop {
-            let mut buffer = ReadBuf::new(&mut space);
-            match Pin::new(&mut self.client.socket.clone()).poll_read(cx, &mut buffer) {
-                Poll::Pending => return (false, came),
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    spend_on(buffer.filled().len(), cx);
-                    self.client.phase.lingers.set(true);
-                    came = true;
-                }
-                Poll::Ready(_) => return (true, came),
-            }
-        }
+    /// Returns bytes that were read before.
+    fn return_early(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = self.early.split_off(self.early.len().min(buffer.remaining()));
+        buffer.put_slice(&self.early);
+        self.early = rest;
     }
 }
 
@@ -257,23 +200,14 @@ impl AsyncRead for ClientStream {
         if self.opening {
             return self.poll_opening(cx, buffer);
         }
-        if self.holds_back() {
+        if self.client.phase.parks.get() {
             // The connection's timer wakes the task.
             return Poll::Pending;
         }
-        if !self.early.is_empty() {
-            let length = self.early.len().min(buffer.remaining());
-            buffer.put_slice(&self.early[..length]);
-            self.early.advance(length);
-            // Over HTTP/2 these bytes were noted when they were read first.
-            if !self.client.phase.is_multiplexed() {
-                self.client.phase.bytes_came();
-            }
-            return Poll::Ready(Ok(()));
+        match self.has_early() {
+            true => self.return_early(buffer),
+            false => drop(ready!(self.poll_transport(cx, buffer))?),
         }
-        let begin = buffer.filled().len();
-        ready!(self.poll_transport(cx, buffer))?;
-        self.encode(buffer, begin);
         Poll::Ready(Ok(()))
     }
 }
@@ -293,32 +227,15 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.client.phase.unsettled.set(true);
-        if self.lingering.is_none() {
-            ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
+        let phase = &self.client.phase;
+        phase.unsettled.set(true);
+        // More requests, sent after the last one, may lie unread in the socket. An HTTP/2 client sends WINDOW_UPDATE
+        // frames while it reads.
+        let has_more = pin!(self.client.socket.readable()).poll(cx).is_ready();
+        if !phase.switched.get() && (phase.is_multiplexed() || has_more) {
+            phase.lingers.set(true);
         }
-        // After a head that is malformed, `downstream::serve` calls `linger`, because the request is counted first.
-        if self.client.phase.switched.get() || self.client.phase.is_in_head() {
-            return Poll::Ready(Ok(()));
-        }
-        // More requests, sent after the last one, may lie unread in the socket.
-        let (end, came) = self.discard(cx);
-        if end {
-            return Poll::Ready(Ok(()));
-        }
-        // An HTTP/2 client sends WINDOW_UPDATE frames while it reads. On a closed socket these would cause
-        // a reset.
-        let multiplexed = self.client.phase.is_multiplexed();
-        if !multiplexed && !self.client.phase.must_linger() {
-            return Poll::Ready(Ok(()));
-        }
-        let lingering = self.lingering.get_or_insert_with(Lingering::begin);
-        if multiplexed && came {
-            lingering.renew();
-        }
-        // Polled without tokio's budget: a client that sends all the time uses the budget up, and the timer
-        // would never fire.
-        pin!(unconstrained(lingering.timer.as_mut())).poll(cx).map(Ok)
+        Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -22,7 +22,7 @@ pub(super) type ClientTransport = Either<Socket, Box<TlsStream<Socket>>>;
 pub(super) enum Handshake {
     Done(Box<TlsStream<Socket>>),
     /// The client sent no handshake, or the two sides could not agree. This is the reason.
-    Refused(&'static str),
+    Refused(String),
     /// The client has left, its time is over, or the process drains.
     Left,
 }
@@ -43,7 +43,7 @@ pub(super) async fn shake_hands(
 }
 
 /// Why a handshake was refused; `None` where the connection was lost.
-fn refusal(error: &io::Error) -> Option<&'static str> {
+fn refusal(error: &io::Error) -> Option<String> {
     error.get_ref()?.downcast_ref().map(handshake_fault::reason)
 }
 

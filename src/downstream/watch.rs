@@ -24,7 +24,7 @@ pub(super) const LINGER: Duration = Duration::from_secs(2);
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// Once a connection of a process that drains has nothing under way, its client has this long to close the
-/// connection. It is longer than [`LINGER`].
+/// connection.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Waits for `opening`, such as a TLS handshake, until the time that `due` returns; `None` is without end. News may
@@ -98,10 +98,9 @@ enum Ending {
     /// The process drains. Until this time a request may still come, since it may be on its way. hyper alone would
     /// close at once and drop the request.
     Announced(Instant),
-    /// The connection ends with what is under way.
-    Begun,
-    /// Nothing is under way. At this time the connection is closed, even if its client does not answer.
-    Quiet(Instant),
+    /// The connection ends with what is under way. At this time it is closed if nothing is under way, even if its
+    /// client does not answer.
+    Begun(Instant),
 }
 
 impl<'c> ConnectionWatch<'c> {
@@ -171,7 +170,7 @@ impl<'c> ConnectionWatch<'c> {
         let knows_the_last = phase.is_multiplexed() && !phase.awaits_head();
         let is_last = knows_the_last || until <= Instant::now();
         if is_last {
-            self.ending = Ending::Begun;
+            self.ending = Ending::Begun(Instant::now() + FAREWELL);
         }
         is_last
     }
@@ -196,8 +195,9 @@ impl<'c> ConnectionWatch<'c> {
             return Poll::Pending;
         }
         let now = Instant::now();
-        if let Ending::Quiet(until) = self.ending
+        if let Ending::Begun(until) = self.ending
             && until <= now
+            && self.client.phase.is_quiet()
         {
             return Poll::Ready(Some(WatchEnd::Left));
         }
@@ -225,7 +225,7 @@ impl<'c> ConnectionWatch<'c> {
             Some((at, DueAction::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
                     Ending::NotDraining | Ending::Announced(_) => WatchEnd::Idle,
-                    Ending::Begun | Ending::Quiet(_) => WatchEnd::Left,
+                    Ending::Begun(_) => WatchEnd::Left,
                 }));
             }
             Some((at, DueAction::Look)) if at <= now => {
@@ -251,15 +251,16 @@ impl<'c> ConnectionWatch<'c> {
     }
 
     fn deadline(&mut self) -> Instant {
-        match (self.ending, self.client.phase.is_quiet()) {
-            (Ending::Begun, true) => self.ending = Ending::Quiet(Instant::now() + FAREWELL),
-            (Ending::Quiet(_), false) => self.ending = Ending::Begun,
-            _ => {}
-        }
         let due = deadline(self.client);
-        match self.ending {
-            Ending::Announced(until) | Ending::Quiet(until) => due.min(until),
-            Ending::NotDraining | Ending::Begun => due,
+        match &mut self.ending {
+            Ending::NotDraining => due,
+            Ending::Announced(until) => due.min(*until),
+            Ending::Begun(until) => {
+                if !self.client.phase.is_quiet() {
+                    *until = Instant::now() + FAREWELL;
+                }
+                due.min(*until)
+            }
         }
     }
 }

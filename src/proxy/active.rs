@@ -29,7 +29,7 @@ pub(crate) struct Active {
     /// Cached `ratelimit` fields of the answers to all other clients.
     pub(super) fields: QuotaFields,
     /// Where the process counts what goes wrong.
-    pub(super) error_log: Arc<ErrorLog>,
+    pub(crate) error_log: Arc<ErrorLog>,
     /// The process's spans that wait to be sent.
     pub(super) spans: Arc<SpanQueue>,
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use futures_util::future::{FutureExt as _, ready};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::body::{Answer, ResponseBody, withhold_body};
 use super::client::ClientConnection;
@@ -59,6 +60,8 @@ impl Proxy {
     ) -> Answer {
         let protocol = protocol(request.headers(), Seen::of(request.headers()));
         let answer = self.own(&Refusal::Head(fault), protocol, request.method());
+        let address = client.peer.address.as_client();
+        self.active().error_log.malformed.count(fault.to_string(), address, Instant::now());
         self.malformed(client, answer.status());
         answer
     }

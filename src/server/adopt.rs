@@ -57,11 +57,10 @@ impl Supervisor {
         let clocks = self.process.clock.wall().both(now);
         let lowered = new.lowered_from(&old.plan, clocks);
         let new = Arc::new(new);
-        let before = self.open_files.connections(&old.plan);
         if old.plan.server.max_connections != new.server.max_connections {
             self.open_files = OpenFiles::raise(new.server.max_connections);
         }
-        self.process.connections.resize(before, self.open_files.connections(&new));
+        self.process.connections.resize(self.open_files.connections(&new));
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
             && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())

@@ -3,15 +3,13 @@
 
 use std::env;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
-use socket2::{Domain, SockRef, Type};
+use socket2::{Domain, Socket, Type};
 
-use super::listen::{ListenSetting, SocketFile};
-use crate::downstream::Listener;
+use super::listen::{ListeningSocket, SETTINGS, SocketFile};
 use crate::plan::ListenAddress;
 
 /// The number of the first descriptor that is handed over.
@@ -26,20 +24,9 @@ pub(super) const PROCESSES: &str = "TIDEGATE_PROCESSES";
 /// The sockets that were handed over and are not in use yet.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
-    sockets: Vec<InheritedSocket>,
+    sockets: Vec<ListeningSocket>,
     /// The connection to the predecessor, if the sockets come from one.
     predecessor: Option<UnixStream>,
-}
-
-/// A socket that was handed over.
-#[derive(Debug)]
-struct InheritedSocket {
-    descriptor: RawFd,
-    /// The socket's name, which can be empty: from systemd the name of the unit, from a predecessor the name
-    /// of the setting.
-    name: String,
-    address: ListenAddress,
-    listener: Listener,
 }
 
 impl InheritedSockets {
@@ -52,22 +39,48 @@ impl InheritedSockets {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut handed_over = ListenFd::from_env();
-        let (mut sockets, mut predecessor) = (Vec::new(), None);
+        let mut inherited = Self::default();
         for (index, descriptor) in (0..handed_over.len()).zip(FIRST..) {
-            let name = names.next().unwrap_or_default().to_owned();
-            let unusable = |error: io::Error| {
+            let name = names.next().unwrap_or_default();
+            inherited.add(&mut handed_over, index, name).map_err(|error| {
                 format!("cannot use the descriptor {descriptor} that was handed over: {error}")
-            };
-            if name == PREDECESSOR {
-                let (family, kind) = (Domain::UNIX.into(), Type::STREAM.into());
-                let taken = handed_over.take_custom(index, family, kind, "Unix socket");
-                predecessor = taken.map_err(unusable)?;
-                continue;
-            }
-            let (address, listener) = listener(&mut handed_over, index).map_err(unusable)?;
-            sockets.push(InheritedSocket { descriptor, name, address, listener });
+            })?;
         }
-        Ok(Self { sockets, predecessor })
+        // A predecessor passes on the sockets of a service manager, too. These have other names.
+        for socket in inherited.sockets.iter_mut().filter(|_| inherited.predecessor.is_some()) {
+            socket.is_own = SETTINGS.contains(&&*socket.name);
+        }
+        Ok(inherited)
+    }
+
+    fn add(&mut self, handed_over: &mut ListenFd, index: usize, name: &str) -> io::Result<()> {
+        if name == PREDECESSOR {
+            let (family, kind) = (Domain::UNIX.into(), Type::STREAM.into());
+            self.predecessor = handed_over.take_custom(index, family, kind, "Unix socket")?;
+            return Ok(());
+        }
+        let tcp = handed_over.take_tcp_listener(index).ok().flatten().map(Socket::from);
+        let unix = || handed_over.take_unix_listener(index).ok().flatten().map(Socket::from);
+        let neither = || io::Error::other("it is neither a TCP socket nor a Unix socket");
+        let socket = tcp.or_else(unix).ok_or_else(neither)?;
+        if !socket.is_listener()? {
+            return Err(io::Error::other("it does not listen"));
+        }
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let path = || address.as_pathname().ok_or_else(|| io::Error::other("it has no path"));
+        let address = match address.as_socket() {
+            Some(address) => ListenAddress::Tcp(address),
+            None => ListenAddress::Unix(path()?.to_owned()),
+        };
+        let listener = socket.into();
+        self.sockets.push(ListeningSocket {
+            name: name.to_owned(),
+            address,
+            listener,
+            is_own: false,
+        });
+        Ok(())
     }
 
     /// The number of processes that share Redis, if a predecessor has said it.
@@ -80,18 +93,14 @@ impl InheritedSockets {
     pub(super) fn take(
         &mut self,
         address: &ListenAddress,
-        setting: ListenSetting,
-    ) -> Option<TakenSockets> {
-        let from_predecessor = self.predecessor.is_some();
-        let is_own = |socket: &InheritedSocket| from_predecessor && socket.name == setting.name();
-        let fits = |socket: &&InheritedSocket| {
-            socket.address == *address || is_own(socket) && is_any_port(address, &socket.address)
+        setting: &str,
+    ) -> Option<Vec<ListeningSocket>> {
+        let fits = |socket: &&ListeningSocket| {
+            let is_of_setting = socket.is_own && socket.name == setting;
+            socket.address == *address || is_of_setting && is_any_port(address, &socket.address)
         };
-        let found = self.sockets.iter().find(fits)?;
-        let (bound, is_own) = (found.address.clone(), is_own(found));
-        let taken = self.sockets.extract_if(.., |socket| socket.address == bound);
-        let sockets = taken.map(|socket| (socket.name, socket.listener)).collect();
-        Some(TakenSockets { bound, sockets, is_own })
+        let bound = self.sockets.iter().find(fits)?.address.clone();
+        Some(self.sockets.extract_if(.., |socket| socket.address == bound).collect())
     }
 
     /// Ends the search for sockets. Returns the predecessor, if there is one.
@@ -103,30 +112,16 @@ impl InheritedSockets {
         if let Some(waiting) = self.predecessor {
             return Ok(Some(Predecessor { waiting, left: self.sockets }));
         }
-        self.sockets.first().map_or(Ok(None), |left| Err(left.unnamed()))
-    }
-
-    /// Why this address is in use, if a socket of the service manager has the same port.
-    pub(super) fn holder(&self, address: &ListenAddress) -> Option<String> {
-        let port = |address: &ListenAddress| address.tcp().map(SocketAddr::port);
-        let has_port = |socket: &&InheritedSocket| {
-            port(address).is_some() && port(&socket.address) == port(address)
+        let Some(ListeningSocket { name, address, listener, .. }) = self.sockets.first() else {
+            return Ok(None);
         };
-        let may_hold = self.predecessor.is_none();
-        self.sockets.iter().find(has_port).filter(|_| may_hold).map(InheritedSocket::unnamed)
-    }
-}
-
-impl InheritedSocket {
-    /// The message that no setting names this socket.
-    fn unnamed(&self) -> String {
-        let Self { descriptor, name, address, .. } = self;
+        let descriptor = listener.as_fd().as_raw_fd();
         let name = if name.is_empty() { String::new() } else { format!(", {name}") };
-        let settings = ListenSetting::ALL.map(ListenSetting::name).join(", ");
-        format!(
+        let settings = SETTINGS.join(", ");
+        Err(format!(
             "a socket for {address} was handed over (descriptor {descriptor}{name}), and no setting names \
              this address: write \"{address}\" into one of {settings}, or do not hand the socket over"
-        )
+        ))
     }
 }
 
@@ -136,7 +131,7 @@ pub(super) struct Predecessor {
     /// The socket on which the predecessor waits for a byte.
     waiting: UnixStream,
     /// Its sockets that this process does not use.
-    left: Vec<InheritedSocket>,
+    left: Vec<ListeningSocket>,
 }
 
 impl Predecessor {
@@ -145,10 +140,7 @@ impl Predecessor {
     pub(super) fn replace(mut self) {
         // If the predecessor has ended, its sockets are here already.
         let _ = self.waiting.write_all(b"1");
-        let own = |socket: &&InheritedSocket| {
-            ListenSetting::ALL.iter().any(|setting| setting.name() == socket.name)
-        };
-        for socket in self.left.iter().filter(own) {
+        for socket in self.left.iter().filter(|socket| socket.is_own) {
             // A file that is gone needs no removal.
             if let Ok(Some(file)) = SocketFile::of(&socket.address) {
                 file.remove();
@@ -157,40 +149,8 @@ impl Predecessor {
     }
 }
 
-/// The sockets of one address.
-pub(super) struct TakenSockets {
-    /// Where they listen.
-    pub(super) bound: ListenAddress,
-    /// Each socket with its name.
-    pub(super) sockets: Vec<(String, Listener)>,
-    /// Whether a predecessor opened them, and not a service manager.
-    pub(super) is_own: bool,
-}
-
 /// Whether the setting names any port, and the socket has one of the same host.
 fn is_any_port(setting: &ListenAddress, socket: &ListenAddress) -> bool {
     let (Some(setting), Some(socket)) = (setting.tcp(), socket.tcp()) else { return false };
     setting.port() == 0 && setting.ip() == socket.ip()
-}
-
-fn listener(sockets: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, Listener)> {
-    if let Ok(Some(listener)) = sockets.take_tcp_listener(index) {
-        prepare(&listener)?;
-        return Ok((ListenAddress::Tcp(listener.local_addr()?), Listener::Tcp(listener)));
-    }
-    let Ok(Some(listener)) = sockets.take_unix_listener(index) else {
-        return Err(io::Error::other("it is neither a TCP socket nor a Unix socket"));
-    };
-    prepare(&listener)?;
-    let address = listener.local_addr()?;
-    let path = address.as_pathname().ok_or_else(|| io::Error::other("it has no path"))?;
-    Ok((ListenAddress::Unix(path.to_owned()), Listener::Unix(listener)))
-}
-
-fn prepare(socket: &impl AsFd) -> io::Result<()> {
-    let socket = SockRef::from(socket);
-    if !socket.is_listener()? {
-        return Err(io::Error::other("it does not listen"));
-    }
-    socket.set_nonblocking(true)
 }

@@ -16,43 +16,47 @@ use crate::plan::{ListenAddress, are_both_wildcards};
 /// The rights of a Unix socket's file: the user and the group of this process may connect.
 const SOCKET_MODE: u32 = 0o660;
 
-/// The settings that name addresses to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListenSetting {
-    Server,
-    Tls,
-    Admin,
+/// The settings that name addresses to listen on. A successor gets sockets by these names.
+pub(super) const SERVER: &str = "server.listen";
+pub(super) const TLS: &str = "server.tls.listen";
+pub(super) const ADMIN: &str = "admin.listen";
+pub(super) const SETTINGS: [&str; 3] = [SERVER, TLS, ADMIN];
+
+/// A listening socket of the process.
+#[derive(Debug)]
+pub(super) struct ListeningSocket {
+    /// From a service manager the name of the unit, or nothing. Otherwise the name of the setting.
+    pub(super) name: String,
+    pub(super) address: ListenAddress,
+    pub(super) listener: Listener,
+    /// Whether this process or its predecessor has opened the socket, and not a service manager.
+    pub(super) is_own: bool,
 }
 
-impl ListenSetting {
-    pub(super) const ALL: [Self; 3] = [Self::Server, Self::Tls, Self::Admin];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server.listen",
-            Self::Tls => "server.tls.listen",
-            Self::Admin => "admin.listen",
-        }
-    }
-}
-
-/// Sockets that share `address`, at most one for each of `workers`, and the address they got. Port 0 means any
-/// free port. `list` are the addresses of the setting: where `[::]` stands beside `0.0.0.0` of the same port, it
-/// takes IPv6 alone, because the other takes IPv4.
+/// Sockets that share `address`: one for each of `workers`, or one Unix socket. Port 0 means any free port. Where
+/// `[::]` stands beside `0.0.0.0` of the same port in `list`, it takes IPv6 alone, because the other takes IPv4.
 pub(super) fn open(
     address: &ListenAddress,
     list: &[SocketAddr],
+    setting: &str,
     workers: usize,
-) -> io::Result<(ListenAddress, Vec<Listener>)> {
-    match address {
+) -> io::Result<Vec<ListeningSocket>> {
+    let (address, sockets) = match address {
         ListenAddress::Tcp(address) => {
             let is_one_of_both = list.iter().any(|other| are_both_wildcards(*other, *address));
             let ipv6_alone = address.is_ipv6() && is_one_of_both;
             let (bound, sockets) = tcp(*address, ipv6_alone, workers)?;
-            Ok((ListenAddress::Tcp(bound), sockets))
+            (ListenAddress::Tcp(bound), sockets)
         }
-        ListenAddress::Unix(path) => Ok((address.clone(), vec![unix(path)?])),
-    }
+        ListenAddress::Unix(path) => (address.clone(), vec![unix(path)?]),
+    };
+    let named = sockets.into_iter().map(|socket| ListeningSocket {
+        name: setting.to_owned(),
+        address: address.clone(),
+        listener: socket.into(),
+        is_own: true,
+    });
+    Ok(named.collect())
 }
 
 /// The first socket is bound without `SO_REUSEPORT`. A port in use is then an error, and is not shared with
@@ -61,20 +65,19 @@ fn tcp(
     address: SocketAddr,
     ipv6_alone: bool,
     workers: usize,
-) -> io::Result<(SocketAddr, Vec<Listener>)> {
+) -> io::Result<(SocketAddr, Vec<Socket>)> {
     let first = tcp_socket(address, ipv6_alone)?;
     first.bind(&address.into())?;
     first.set_reuse_port(true)?;
     first.listen(LONGEST_QUEUE.into())?;
-    let first: std::net::TcpListener = first.into();
-    let bound = first.local_addr()?;
-    let mut sockets = vec![Listener::Tcp(first)];
+    let bound = first.local_addr()?.as_socket().unwrap_or(address);
+    let mut sockets = vec![first];
     for _ in 1..workers {
         let next = tcp_socket(bound, ipv6_alone)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         next.listen(LONGEST_QUEUE.into())?;
-        sockets.push(Listener::Tcp(next.into()));
+        sockets.push(next);
     }
     Ok((bound, sockets))
 }
@@ -90,7 +93,7 @@ fn tcp_socket(address: SocketAddr, ipv6_alone: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn unix(path: &Path) -> io::Result<Listener> {
+fn unix(path: &Path) -> io::Result<Socket> {
     let address = SockAddr::unix(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -104,7 +107,7 @@ fn unix(path: &Path) -> io::Result<Listener> {
     // Nobody can connect before `listen`.
     fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
     socket.listen(LONGEST_QUEUE.into())?;
-    Ok(Listener::Unix(socket.into()))
+    Ok(socket)
 }
 
 /// Whether the file at `path` is a socket on which nobody listens any more: its process was killed.
@@ -123,15 +126,10 @@ fn is_stale(path: &Path, address: &SockAddr) -> io::Result<bool> {
 /// Gives each worker its sockets. If there are fewer sockets than workers, some workers share one: whoever
 /// comes first accepts. If there are more, some workers have several, because a socket that nobody accepts
 /// from would keep its clients waiting.
-pub(super) fn share(sockets: Vec<Listener>, workers: usize) -> io::Result<Vec<Vec<Listener>>> {
+pub(super) fn share(sockets: &[ListeningSocket], workers: usize) -> io::Result<Vec<Vec<Listener>>> {
     let mut shares: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    for (worker, share) in shares.iter_mut().enumerate().skip(sockets.len()) {
-        if let Some(socket) = sockets.iter().cycle().nth(worker) {
-            share.push(socket.try_clone()?);
-        }
-    }
-    for (index, socket) in sockets.into_iter().enumerate() {
-        shares[index % workers].push(socket);
+    for (index, socket) in sockets.iter().cycle().take(sockets.len().max(workers)).enumerate() {
+        shares[index % workers].push(socket.listener.try_clone()?);
     }
     Ok(shares)
 }
@@ -169,35 +167,36 @@ fn identity(file: &Metadata) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use socket2::SockRef;
+
     use super::*;
 
-    fn local(listener: &Listener) -> SocketAddr {
-        match listener {
-            Listener::Tcp(listener) => listener.local_addr().unwrap(),
-            Listener::Unix(_) => panic!("a Unix socket"),
-        }
+    fn open(address: &ListenAddress, workers: usize) -> io::Result<Vec<ListeningSocket>> {
+        super::open(address, &[], SERVER, workers)
     }
 
     #[test]
     fn a_port_in_use_is_an_error_and_workers_share_one() {
         let any = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
-        let (address, sockets) = open(&any, &[], 3).unwrap();
+        let sockets = open(&any, 3).unwrap();
         assert_eq!(sockets.len(), 3);
-        assert!(sockets.iter().all(|socket| Some(&local(socket)) == address.tcp()));
-        let error = open(&address, &[], 1).unwrap_err();
+        let bound = SockRef::from(&sockets[2].listener).local_addr().unwrap().as_socket();
+        assert!(sockets.iter().all(|socket| socket.address.tcp() == bound.as_ref()));
+        let error = open(&sockets[0].address, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
     fn both_wildcards_of_a_port_can_be_together_and_one_takes_both_families_alone() {
         let open = |text: &str, list: &[SocketAddr]| {
-            super::open(&ListenAddress::Tcp(text.parse().unwrap()), list, 2)
+            let address = ListenAddress::Tcp(text.parse().unwrap());
+            super::open(&address, list, SERVER, 2)
         };
-        let (ipv4, _held) = open("0.0.0.0:0", &[]).unwrap();
-        let port = ipv4.tcp().unwrap().port();
-        let ipv6 = format!("[::]:{port}");
-        let list = [*ipv4.tcp().unwrap(), ipv6.parse().unwrap()];
-        assert_eq!(open(&ipv6, &list).unwrap().1.len(), 2);
+        let held = open("0.0.0.0:0", &[]).unwrap();
+        let ipv4 = *held[0].address.tcp().unwrap();
+        let ipv6 = format!("[::]:{}", ipv4.port());
+        let list = [ipv4, ipv6.parse().unwrap()];
+        assert_eq!(open(&ipv6, &list).unwrap().len(), 2);
         let error = open(&ipv6, &list[1..]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
@@ -212,9 +211,9 @@ mod tests {
             (5, 2, &[3, 2]),
             (0, 2, &[0, 0]),
         ] {
-            let mut opened = open(&any, &[], sockets.max(1)).unwrap().1;
+            let mut opened = open(&any, sockets.max(1)).unwrap();
             opened.truncate(sockets);
-            let shares = share(opened, workers).unwrap();
+            let shares = share(&opened, workers).unwrap();
             assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), expected, "{sockets}");
         }
     }
@@ -224,16 +223,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = ListenAddress::Unix(path.clone());
-        let first = open(&address, &[], 1).unwrap();
+        let first = open(&address, 1).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, SOCKET_MODE);
-        let error = open(&address, &[], 1).unwrap_err();
+        let error = open(&address, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(path.exists(), "as after a kill");
-        open(&address, &[], 1).unwrap();
+        open(&address, 1).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
-        assert!(open(&address, &[], 1).unwrap_err().to_string().contains("no socket"));
+        assert!(open(&address, 1).unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
@@ -242,10 +241,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = ListenAddress::Unix(path.clone());
-        let _first = open(&address, &[], 1).unwrap();
+        let _first = open(&address, 1).unwrap();
         let file = SocketFile::of(&address).unwrap().unwrap();
         fs::remove_file(&path).unwrap();
-        let _successor = open(&address, &[], 1).unwrap();
+        let _successor = open(&address, 1).unwrap();
         file.remove();
         assert!(path.exists());
         SocketFile::of(&address).unwrap().unwrap().remove();

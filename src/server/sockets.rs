@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::inherited::{InheritedSockets, Predecessor, TakenSockets};
-use super::listen::{self, ListenSetting, SocketFile};
+use super::inherited::{InheritedSockets, Predecessor};
+use super::listen::{self, ADMIN, ListeningSocket, SERVER, SocketFile, TLS};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
 use crate::tls::server::Certificates;
@@ -25,14 +25,14 @@ pub(super) struct OpenedSockets {
 /// What the process keeps of its sockets until its end.
 #[derive(Debug, Default)]
 pub(super) struct KeptSockets {
-    /// The sockets once more, each with its name, for a successor.
-    sockets: Vec<(String, Listener)>,
+    /// The sockets once more, for a successor.
+    sockets: Vec<ListeningSocket>,
     /// The files of the Unix sockets, except those of a service manager.
     files: Vec<SocketFile>,
 }
 
 impl KeptSockets {
-    pub(super) fn sockets(&self) -> &[(String, Listener)] {
+    pub(super) fn sockets(&self) -> &[ListeningSocket] {
         &self.sockets
     }
 
@@ -50,6 +50,30 @@ impl KeptSockets {
     }
 }
 
+/// An address of the plan.
+struct PlannedAddress {
+    address: ListenAddress,
+    setting: &'static str,
+    /// What clients send first. `None` for the admin endpoint, which is no worker's.
+    port: Option<Port>,
+}
+
+/// The addresses of a plan. With `certificates` there are TLS listeners.
+fn planned(plan: &Plan, certificates: Option<&Arc<Certificates>>) -> Vec<PlannedAddress> {
+    let plain = plan.server.listen.iter().cloned();
+    let plain = plain.map(|address| (address, SERVER, Some(Port::Plain)));
+    let tls =
+        plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(certificates.into_iter().cycle());
+    let tls = tls.map(|(address, certificates)| {
+        let port = Port::Tls(certificates.clone());
+        (ListenAddress::Tcp(*address), TLS, Some(port))
+    });
+    let admin = plan.admin.listen.map(ListenAddress::Tcp);
+    let admin = admin.map(|address| (address, ADMIN, None));
+    let all = plain.chain(tls).chain(admin);
+    all.map(|(address, setting, port)| PlannedAddress { address, setting, port }).collect()
+}
+
 /// Opens the sockets of a plan for this number of workers, or takes those that were handed over. With
 /// `certificates` there are TLS listeners.
 ///
@@ -61,92 +85,65 @@ pub(super) fn open(
     workers: usize,
     mut inherited: InheritedSockets,
 ) -> Result<OpenedSockets, String> {
+    let planned = planned(plan, certificates);
+    let inherited_of = |it: &PlannedAddress| inherited.take(&it.address, it.setting);
+    let taken: Vec<_> = planned.iter().map(inherited_of).collect();
     let mut opened = OpenedSockets {
         of_workers: (0..workers).map(|_| Vec::new()).collect(),
         addresses: Vec::new(),
         admin: None,
         kept: KeptSockets::default(),
-        predecessor: None,
+        // Before any other socket is opened: a socket that is left may be why an address is in use.
+        predecessor: inherited.finish()?,
     };
-    let kept = &mut opened.kept;
-    let clear: Vec<_> = plan.server.listen.iter().filter_map(|it| it.tcp().copied()).collect();
-    let secure = plan.server.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
-    let plain = plan.server.listen.iter().cloned();
-    let plain = plain.map(|address| (address, Port::Plain, ListenSetting::Server));
-    let tls = secure.iter().zip(certificates.into_iter().cycle());
-    let tls = tls.map(|(address, certificates)| {
-        (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
-    });
-    for (address, port, setting) in plain.chain(tls) {
-        let list = if setting == ListenSetting::Tls { secure } else { &clear };
-        let place = ListenPlace { address: &address, setting, list };
-        let (bound, shares) = open_one(&place, workers, &mut inherited, kept)
-            .map_err(|error| not_listening(&address, setting, &error, &inherited))?;
-        opened.addresses.push(bound);
+    let list: Vec<_> = planned.iter().filter_map(|it| it.address.tcp().copied()).collect();
+    for (listen, taken) in planned.iter().zip(taken) {
+        let workers = if listen.port.is_some() { workers } else { 1 };
+        let (address, shares) = open_one(listen, &list, taken, workers, &mut opened.kept)
+            .map_err(|error| not_listening(listen, &error))?;
+        let Some(port) = &listen.port else {
+            opened.admin = Some((address, shares.into_iter().flatten().collect()));
+            continue;
+        };
+        opened.addresses.push(address);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
             worker.extend(share.into_iter().map(|socket| (socket, port.clone())));
         }
     }
-    if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
-        let place = ListenPlace { address: &address, setting: ListenSetting::Admin, list: &[] };
-        let (bound, shares) = open_one(&place, 1, &mut inherited, kept)
-            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error, &inherited))?;
-        opened.admin = Some((bound, shares.into_iter().flatten().collect()));
-    }
-    opened.predecessor = inherited.finish()?;
     Ok(opened)
 }
 
-/// An address to listen on.
-struct ListenPlace<'p> {
-    address: &'p ListenAddress,
-    setting: ListenSetting,
-    /// The addresses of the setting.
-    list: &'p [SocketAddr],
-}
-
-/// The sockets for one address, those of each worker apart, and the address they got.
+/// The sockets for one address, those of each worker apart, and the address they got. `list` has all addresses of
+/// the plan on the network.
 fn open_one(
-    &ListenPlace { address, setting, list }: &ListenPlace<'_>,
+    listen: &PlannedAddress,
+    list: &[SocketAddr],
+    taken: Option<Vec<ListeningSocket>>,
     workers: usize,
-    inherited: &mut InheritedSockets,
     kept: &mut KeptSockets,
 ) -> io::Result<(ListenAddress, Vec<Vec<Listener>>)> {
-    let TakenSockets { bound, sockets, is_own } = match inherited.take(address, setting) {
+    let sockets = match taken {
         // A service manager hands over one socket, which all workers share. More sockets of the same
         // address would need its rights: a port below 1024 is for root, and SO_REUSEPORT is for one user.
         // A predecessor hands over the sockets of all its workers.
         Some(taken) => taken,
-        None => {
-            let (bound, sockets) = listen::open(address, list, workers)?;
-            let named = sockets.into_iter().map(|socket| (setting.name().to_owned(), socket));
-            TakenSockets { bound, sockets: named.collect(), is_own: true }
-        }
+        None => listen::open(&listen.address, list, listen.setting, workers)?,
     };
-    if is_own {
-        kept.files.extend(SocketFile::of(&bound)?);
+    let mut address = listen.address.clone();
+    if let Some(first) = sockets.first() {
+        address = first.address.clone();
+        kept.files.extend(SocketFile::of(&address)?.filter(|_| first.is_own));
     }
-    for (name, socket) in &sockets {
-        kept.sockets.push((name.clone(), socket.try_clone()?));
-    }
-    let sockets = sockets.into_iter().map(|(_, socket)| socket).collect();
-    Ok((bound, listen::share(sockets, workers)?))
+    let shares = listen::share(&sockets, workers)?;
+    kept.sockets.extend(sockets);
+    Ok((address, shares))
 }
 
-fn not_listening(
-    address: &ListenAddress,
-    setting: ListenSetting,
-    error: &io::Error,
-    inherited: &InheritedSockets,
-) -> String {
-    if error.kind() == io::ErrorKind::AddrInUse
-        && let Some(holder) = inherited.holder(address)
-    {
-        return holder;
-    }
-    let setting = match setting {
-        ListenSetting::Server => "server.listen or --listen",
-        ListenSetting::Tls | ListenSetting::Admin => setting.name(),
+fn not_listening(listen: &PlannedAddress, error: &io::Error) -> String {
+    let address = &listen.address;
+    let setting = match listen.setting {
+        SERVER => "server.listen or --listen",
+        setting => setting,
     };
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(

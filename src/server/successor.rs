@@ -11,7 +11,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{self, PathBuf};
-use std::pin::pin;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
@@ -21,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
 use super::inherited::{FIRST, PREDECESSOR, PROCESSES};
-use crate::downstream::Listener;
+use super::listen::ListeningSocket;
 
 /// How long a successor may take until it is ready.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -57,17 +56,17 @@ impl StartCommand {
 /// A process that was started to take over, and is not ready yet.
 pub(super) struct Successor {
     child: Child,
-    /// The socket on which the successor says that it is ready. `None` once the successor has closed its end.
-    word: Option<UnixStream>,
+    /// The socket on which the successor says that it is ready.
+    word: UnixStream,
     until: Instant,
 }
 
 impl Successor {
-    /// Starts the successor. It gets these sockets, each with its name, and must be ready within `time_limit`.
+    /// Starts the successor. It gets these sockets, and must be ready within `time_limit`.
     /// `processes` share Redis.
     pub(super) fn start(
         command: &StartCommand,
-        sockets: &[(String, Listener)],
+        sockets: &[ListeningSocket],
         processes: u64,
         time_limit: Duration,
     ) -> io::Result<Self> {
@@ -75,9 +74,9 @@ impl Successor {
         let end = end.into_std()?;
         // The socket's other end writes one byte, and must not need a runtime for it.
         end.set_nonblocking(false)?;
-        let mut names: Vec<_> = sockets.iter().map(|(name, _)| name.as_str()).collect();
+        let mut names: Vec<_> = sockets.iter().map(|socket| socket.name.as_str()).collect();
         names.push(PREDECESSOR);
-        let sockets = sockets.iter().map(|(_, socket)| descriptor(socket));
+        let sockets = sockets.iter().map(|socket| Ok(socket.listener.try_clone()?.into()));
         let handed_over = sockets.chain([Ok(end.into())]).collect::<io::Result<Vec<OwnedFd>>>()?;
         let mut start = Command::new(&command.program);
         start.args(&command.arguments);
@@ -88,7 +87,7 @@ impl Successor {
         let mappings = (FIRST..).zip(handed_over);
         let mappings = mappings.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
         start.fd_mappings(mappings.collect()).map_err(io::Error::other)?;
-        Ok(Self { child: start.spawn()?, word: Some(word), until: Instant::now() + time_limit })
+        Ok(Self { child: start.spawn()?, word, until: Instant::now() + time_limit })
     }
 
     /// The successor's process number. `None` once it has ended.
@@ -101,26 +100,14 @@ impl Successor {
     /// # Errors
     /// Why the successor does not take over.
     pub(super) async fn ready(&mut self) -> Result<(), String> {
-        let mut time = pin!(sleep_until(self.until));
-        loop {
-            let word = async {
-                match &mut self.word {
-                    Some(word) => word.read_u8().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                word = word => match word {
-                    Ok(_) => return Ok(()),
-                    // In most cases the successor is ending. Its exit status says more.
-                    Err(_) => self.word = None,
-                },
-                ended = self.child.wait() => return Err(match ended {
-                    Ok(status) => format!("the new process ended with {status}"),
-                    Err(error) => format!("the new process is lost: {error}"),
-                }),
-                () = &mut time => return Err("the new process was not ready in time".to_owned()),
-            }
+        tokio::select! {
+            // If the successor closes its end it is most likely ending. Its exit status says more.
+            Ok(_) = self.word.read_u8() => Ok(()),
+            ended = self.child.wait() => Err(match ended {
+                Ok(status) => format!("the new process ended with {status}"),
+                Err(error) => format!("the new process is lost: {error}"),
+            }),
+            () = sleep_until(self.until) => Err("the new process was not ready in time".to_owned()),
         }
     }
 
@@ -129,13 +116,6 @@ impl Successor {
         // An error means that it has ended already.
         let _ = self.child.kill().await;
     }
-}
-
-fn descriptor(socket: &Listener) -> io::Result<OwnedFd> {
-    Ok(match socket.try_clone()? {
-        Listener::Tcp(listener) => listener.into(),
-        Listener::Unix(listener) => listener.into(),
-    })
 }
 
 #[cfg(test)]
