@@ -5,9 +5,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use percent_encoding::percent_encode_byte;
 use smallvec::SmallVec;
 
-use crate::percent::{decode, encoded};
+use crate::percent::decode;
 
 /// The values by which a limit counts, joined into one text.
 ///
@@ -146,7 +147,7 @@ impl KeyBuilder {
             if stands_for_itself(byte) || (is_text && !byte.is_ascii()) {
                 self.text.push(byte);
             } else {
-                self.text.extend_from_slice(&encoded(byte));
+                self.text.extend_from_slice(percent_encode_byte(byte).as_bytes());
             }
         }
     }

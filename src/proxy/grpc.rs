@@ -2,11 +2,12 @@
 //! (`PROTOCOL-HTTP2.md` of grpc/grpc). `rejection` and `answer` use them for refusals, `body` for the
 //! trailers of an answer that breaks off.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::percent::push_encoded;
 use crate::reading::GRPC_TIMEOUT;
 
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -27,7 +28,7 @@ pub(super) enum Status {
 pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from(status as u16));
-    if let Ok(message) = HeaderValue::from_str(&encoded(message)) {
+    if let Ok(message) = HeaderValue::from_str(&encoded(message).to_string()) {
         trailers.insert(MESSAGE, message);
     }
     trailers
@@ -39,15 +40,9 @@ pub(super) fn status(head: &HeaderMap) -> Option<u16> {
 }
 
 /// The message with `%` and everything but printable ASCII percent-encoded.
-fn encoded(message: &str) -> String {
-    let mut text = String::with_capacity(message.len());
-    for byte in message.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => text.push(char::from(byte)),
-            _ => push_encoded(&mut text, byte),
-        }
-    }
-    text
+fn encoded(message: &str) -> impl Display {
+    const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+    utf8_percent_encode(message, ENCODED)
 }
 
 /// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
@@ -99,6 +94,6 @@ mod tests {
 
     #[test]
     fn a_message_is_plain_ascii() {
-        assert_eq!(encoded("50% of \"é\"\n"), "50%25 of \"%C3%A9\"%0A");
+        assert_eq!(encoded("50% of \"é\"\n").to_string(), "50%25 of \"%C3%A9\"%0A");
     }
 }

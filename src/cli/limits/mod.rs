@@ -3,17 +3,18 @@
 
 mod promote;
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use clap::{Args, Subcommand};
 use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::admin::{AdminClient, AdminOptions};
 use super::span::time;
 use super::{CommandResult, Failure, print};
 use crate::limit::key::KeyBuilder;
-use crate::percent::segment;
 use crate::request::key::{KeySource, is_hash};
 use crate::request::overrides::of_alternative;
 
@@ -233,6 +234,13 @@ impl NamedKey {
         let (limit, key) = (segment(&self.limit), segment(&key));
         Ok(format!("/api/limits/{limit}/keys/{key}{behind}?plain"))
     }
+}
+
+/// A text as one segment of a URL's path: everything but unreserved characters is encoded.
+fn segment(text: &str) -> impl Display {
+    const ENCODED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, ENCODED)
 }
 
 /// The text of one part of a key. `-` is an absent value.

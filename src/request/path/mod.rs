@@ -14,7 +14,9 @@
 
 use std::borrow::Cow;
 
-use crate::percent::{Piece, decode, pieces, push_encoded};
+use percent_encoding::{percent_decode_str, percent_encode_byte};
+
+use crate::percent::{byte_after_sign, decode};
 
 /// A path in its two normal forms: the form for the upstream, and the matching form for routes and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +40,8 @@ pub enum AmbiguousPath {
     /// A NUL, plain or as `%00`.
     #[error("the path has a NUL character")]
     Nul,
-    /// A percent sign without two hex digits behind it.
-    #[error("the path has a percent sign without two hex digits behind it")]
+    /// A percent sign without two hex digits after it.
+    #[error("the path has a percent sign without two hex digits after it")]
     BrokenPercent,
     /// A dot segment with parameters: `..;x`.
     #[error("the path has a dot segment with parameters")]
@@ -151,20 +153,26 @@ fn upstream_form(path: &str, merge_slashes: bool) -> Result<String, AmbiguousPat
 }
 
 fn push_segment(form: &mut String, raw: &str) -> Result<(), AmbiguousPath> {
-    for piece in pieces(raw) {
-        match piece {
-            Piece::Text(text) => {
-                text.bytes().try_for_each(check)?;
-                form.push_str(text);
-            }
-            Piece::Byte(b'/') => return Err(AmbiguousPath::EncodedSlash),
-            Piece::Byte(b'\\') => return Err(AmbiguousPath::Backslash),
-            Piece::Byte(0) => return Err(AmbiguousPath::Nul),
-            Piece::Byte(byte) if is_unreserved(byte) => form.push(char::from(byte)),
-            Piece::Byte(byte) => push_encoded(form, byte),
-            Piece::Broken => return Err(AmbiguousPath::BrokenPercent),
+    let mut parts = raw.split('%');
+    push_text(form, parts.next().unwrap_or_default())?;
+    for part in parts {
+        let (byte, text) = byte_after_sign(part).ok_or(AmbiguousPath::BrokenPercent)?;
+        match byte {
+            b'/' => return Err(AmbiguousPath::EncodedSlash),
+            b'\\' => return Err(AmbiguousPath::Backslash),
+            0 => return Err(AmbiguousPath::Nul),
+            byte if is_unreserved(byte) => form.push(char::from(byte)),
+            byte => form.push_str(percent_encode_byte(byte)),
         }
+        push_text(form, text)?;
     }
+    Ok(())
+}
+
+/// Appends a text without percent signs.
+fn push_text(form: &mut String, text: &str) -> Result<(), AmbiguousPath> {
+    text.bytes().try_for_each(check)?;
+    form.push_str(text);
     Ok(())
 }
 
@@ -199,27 +207,18 @@ fn matching_form(upstream: &str) -> String {
     while let Some(segment) = segments.next() {
         if is_named(segment) || segments.peek().is_none() {
             form.push('/');
-            push_matching(&mut form, segment.split(';').next().unwrap_or_default());
+            let name = segment.split(';').next().unwrap_or_default();
+            percent_decode_str(name).for_each(|byte| push_canonical(&mut form, byte));
         }
     }
     form
-}
-
-fn push_matching(form: &mut String, segment: &str) {
-    for piece in pieces(segment) {
-        match piece {
-            Piece::Text(text) => text.bytes().for_each(|byte| push_canonical(form, byte)),
-            Piece::Byte(byte) => push_canonical(form, byte),
-            Piece::Broken => push_encoded(form, b'%'),
-        }
-    }
 }
 
 fn push_canonical(form: &mut String, byte: u8) {
     if is_unreserved(byte) || is_delimiter(byte) {
         form.push(char::from(byte));
     } else {
-        push_encoded(form, byte);
+        form.push_str(percent_encode_byte(byte));
     }
 }
 
