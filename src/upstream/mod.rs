@@ -106,7 +106,7 @@ impl Upstream {
                 })
             })
             .collect();
-        let chooser = Chooser::new(spec.balance.clone(), Arc::clone(&state));
+        let chooser = Chooser::new(spec.balance.clone(), Arc::clone(&state), &servers);
         let (connector, budget) = (Connector::new(&spec), RetryBudget::default());
         Self { spec, state, servers, chooser, connector, budget }
     }

@@ -49,6 +49,8 @@ fn spread(mut bits: u64) -> u64 {
 pub(super) struct Chooser {
     balance: Balance,
     upstream: Arc<UpstreamState>,
+    /// For each server the sum of the weights up to its own.
+    weights: Vec<u64>,
 }
 
 /// A server that may be chosen.
@@ -61,9 +63,24 @@ struct Candidate {
 
 type Candidates = SmallVec<[Candidate; 8]>;
 
+impl Candidate {
+    /// A server that gets this share of its requests, in percent.
+    fn new(index: usize, server: &Server, share: u32) -> Self {
+        Self { index, weight: u64::from(server.weight * share) }
+    }
+}
+
 impl Chooser {
-    pub(super) fn new(balance: Balance, upstream: Arc<UpstreamState>) -> Self {
-        Self { balance, upstream }
+    pub(super) fn new(
+        balance: Balance,
+        upstream: Arc<UpstreamState>,
+        servers: &[Rc<Server>],
+    ) -> Self {
+        let add = |sum: &mut u64, server: &Rc<Server>| {
+            *sum += u64::from(server.weight);
+            Some(*sum)
+        };
+        Self { balance, upstream, weights: servers.iter().scan(0, add).collect() }
     }
 
     /// The index of a server that is not in `tried`. A server that is set aside is chosen only if no other is
@@ -78,15 +95,63 @@ impl Chooser {
             let may = tried.is_empty() && !matches!(server.state.standing(), Standing::Paused(_));
             return may.then_some(0);
         }
-        let candidates = candidates(servers, tried);
-        match &self.balance {
-            Balance::LeastRequests => least_requests(servers, candidates),
-            Balance::RoundRobin => self.next_in_turn(&candidates),
-            Balance::Hash(_) => match affinity {
-                Some(affinity) => most_drawn(servers, &candidates, affinity),
-                None => least_requests(servers, candidates),
-            },
+        let untried = |index| !tried.contains(&index);
+        match (&self.balance, affinity) {
+            (Balance::RoundRobin, _) => self.next_in_turn(&candidates(servers, untried)),
+            (Balance::Hash(_), Some(affinity)) => {
+                most_drawn(servers, &candidates(servers, untried), affinity)
+            }
+            (Balance::LeastRequests | Balance::Hash(_), _) => self.least_requests(servers, untried),
         }
+    }
+
+    /// Draws two servers by their weights and takes the first one. Takes the second one if, with this request, it
+    /// would have no more requests in flight for its weight than the first one has now (Mitzenmacher, "The Power
+    /// of Two Choices in Randomized Load Balancing", 2001). An idle server of a small weight is therefore not
+    /// always taken.
+    fn least_requests(
+        &self,
+        servers: &[Rc<Server>],
+        untried: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let first = self.draw(servers, &untried, None)?;
+        let second = self.draw(servers, &untried, Some(first.index));
+        let Some(second) = second else { return Some(first.index) };
+        let load = |one: Candidate| servers[one.index].state.in_flight();
+        // Compares load / weight, without the division.
+        let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
+        Some(if is_second_better { second.index } else { first.index })
+    }
+
+    /// Draws a server by weight, other than `drawn`. Most servers are open. Therefore a few draws among all of them come
+    /// before a list of those that may be chosen.
+    fn draw(
+        &self,
+        servers: &[Rc<Server>],
+        untried: impl Fn(usize) -> bool,
+        drawn: Option<usize>,
+    ) -> Option<Candidate> {
+        const DRAWS: usize = 8;
+        for _ in 0..DRAWS {
+            let at = fastrand::u64(..*self.weights.last()?);
+            let index = self.weights.partition_point(|sum| *sum <= at);
+            if let Standing::Open(share) = servers[index].state.standing()
+                && fastrand::u32(..100) < share
+                && Some(index) != drawn
+                && untried(index)
+            {
+                return Some(Candidate::new(index, &servers[index], share));
+            }
+        }
+        let mut candidates = candidates(servers, untried);
+        candidates.retain(|candidate| Some(candidate.index) != drawn);
+        let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
+        let mut left = fastrand::u64(..total.max(1));
+        candidates.into_iter().find(|candidate| {
+            let is_here = left < candidate.weight;
+            left = left.saturating_sub(candidate.weight);
+            is_here
+        })
     }
 
     /// The smooth weighted round-robin of nginx: each server gains its weight. The server that lacks most gets the
@@ -111,10 +176,10 @@ impl Chooser {
 }
 
 /// The servers that may be chosen: those that are open, or else those that are set aside.
-fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
+fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candidates {
     let (mut open, mut aside) = (Candidates::new(), Candidates::new());
-    for (index, server) in servers.iter().enumerate().filter(|(index, _)| !tried.contains(index)) {
-        let candidate = |share| Candidate { index, weight: u64::from(server.weight * share) };
+    for (index, server) in servers.iter().enumerate().filter(|(index, _)| untried(*index)) {
+        let candidate = |share| Candidate::new(index, server, share);
         match server.state.standing() {
             Standing::Open(share) => open.push(candidate(share)),
             // This weight is in percent too. Otherwise a server that still lacks requests would get a
@@ -124,34 +189,6 @@ fn candidates(servers: &[Rc<Server>], tried: &[usize]) -> Candidates {
         }
     }
     if open.is_empty() { aside } else { open }
-}
-
-/// Draws two servers by their weights and takes the first one. Takes the second one if, with this request, it
-/// would have no more requests in flight for its weight than the first one has now (Mitzenmacher, "The Power
-/// of Two Choices in Randomized Load Balancing", 2001). An idle server of a small weight is therefore not
-/// always taken.
-fn least_requests(servers: &[Rc<Server>], mut candidates: Candidates) -> Option<usize> {
-    let first = draw(&mut candidates)?;
-    let Some(second) = draw(&mut candidates) else { return Some(first.index) };
-    let load = |one: Candidate| servers[one.index].state.in_flight();
-    // Compares load / weight, without the division.
-    let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
-    Some(if is_second_better { second.index } else { first.index })
-}
-
-/// Takes a random candidate out, by weight.
-fn draw(candidates: &mut Candidates) -> Option<Candidate> {
-    let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
-    if total == 0 {
-        return None;
-    }
-    let mut left = fastrand::u64(..total);
-    let index = candidates.iter().position(|candidate| {
-        let is_here = left < candidate.weight;
-        left = left.saturating_sub(candidate.weight);
-        is_here
-    })?;
-    Some(candidates.swap_remove(index))
 }
 
 /// The server to which a request is drawn most.

@@ -24,8 +24,8 @@ fn shared(servers: usize) -> Arc<UpstreamState> {
     Arc::new(UpstreamState::new(&spec, None))
 }
 
-fn chooser(balance: Balance, servers: usize) -> Chooser {
-    Chooser::new(balance, shared(servers))
+fn chooser(balance: Balance, servers: &[Rc<Server>]) -> Chooser {
+    Chooser::new(balance, shared(servers.len()), servers)
 }
 
 fn server(index: usize, weight: u32) -> Rc<Server> {
@@ -46,7 +46,7 @@ fn by_hash() -> Balance {
 
 /// How many of these requests each server gets.
 fn counts(servers: &[Rc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
-    let chooser = chooser(balance, servers.len());
+    let chooser = chooser(balance, servers);
     let mut counts = vec![0; servers.len()];
     for _ in 0..requests {
         counts[chooser.choose(servers, &[], None).unwrap()] += 1;
@@ -56,7 +56,7 @@ fn counts(servers: &[Rc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
 
 /// The server of each of these clients.
 fn indices(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
-    let chooser = chooser(by_hash(), servers.len());
+    let chooser = chooser(by_hash(), servers);
     let affinity = |client: u32| Affinity::of(&Key::of([Some(&client.to_be_bytes()[..])]));
     (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()
 }
@@ -64,7 +64,7 @@ fn indices(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
 #[test]
 fn round_robin_takes_turns() {
     let servers = servers(&[1, 1, 1]);
-    let chooser = chooser(Balance::RoundRobin, 3);
+    let chooser = chooser(Balance::RoundRobin, &servers);
     let chosen: Vec<_> = (0..6).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
     assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
 }
@@ -72,7 +72,7 @@ fn round_robin_takes_turns() {
 #[test]
 fn round_robin_spreads_the_turns_of_a_heavy_server() {
     let servers = servers(&[5, 1, 1]);
-    let chooser = chooser(Balance::RoundRobin, 3);
+    let chooser = chooser(Balance::RoundRobin, &servers);
     let chosen: Vec<_> = (0..7).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
     assert_eq!(chosen, [0, 0, 1, 0, 2, 0, 0]);
 }
@@ -81,7 +81,7 @@ fn round_robin_spreads_the_turns_of_a_heavy_server() {
 #[test]
 fn workers_take_turns_together() {
     let (servers, upstream) = (servers(&[1, 1, 1]), shared(3));
-    let worker = || Chooser::new(Balance::RoundRobin, Arc::clone(&upstream));
+    let worker = || Chooser::new(Balance::RoundRobin, Arc::clone(&upstream), &servers);
     let workers = [worker(), worker()];
     let chosen = |index: usize| workers[index % 2].choose(&servers, &[], None);
     let chosen: Vec<_> = (0..6).filter_map(chosen).collect();
@@ -121,7 +121,7 @@ fn idle_servers_get_requests_by_their_weights() {
 fn servers_with_few_requests_get_them_by_their_weights() {
     fastrand::seed(1);
     let servers = servers(&[9, 1]);
-    let chooser = chooser(Balance::LeastRequests, 2);
+    let chooser = chooser(Balance::LeastRequests, &servers);
     let (mut in_flight, mut counts) = (VecDeque::new(), [0, 0]);
     for _ in 0..1_000 {
         let index = chooser.choose(&servers, &[], None).unwrap();
@@ -178,7 +178,7 @@ async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
 #[tokio::test(start_paused = true)]
 async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
     let two = servers(&[1, 1]);
-    let chooser = chooser(Balance::RoundRobin, 2);
+    let chooser = chooser(Balance::RoundRobin, &two);
     two[0].state.note(|record, now| record.set_aside(now));
     assert!((0..4).all(|_| chooser.choose(&two, &[], None) == Some(1)));
     assert_eq!(chooser.choose(&two, &[1], None), Some(0), "better one set aside than none");
@@ -187,10 +187,24 @@ async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
     assert!(counts(&two, Balance::RoundRobin, 4).iter().all(|count| *count == 2));
 }
 
+/// Draws among all servers find none of these.
+#[tokio::test(start_paused = true)]
+async fn the_only_open_server_of_many_gets_all_requests() {
+    let hundred = servers(&[1; 100]);
+    for server in &hundred[1..] {
+        server.state.note(|record, now| record.set_aside(now));
+    }
+    assert_eq!(counts(&hundred, Balance::LeastRequests, 100)[0], 100);
+    let chooser = chooser(Balance::LeastRequests, &hundred);
+    let others = (0..100).map(|_| chooser.choose(&hundred, &[0], None).unwrap());
+    assert!(others.collect::<std::collections::BTreeSet<_>>().len() > 20, "those set aside");
+    assert_eq!(chooser.choose(&hundred, &Vec::from_iter(0..100), None), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
     let two = servers(&[1, 1]);
-    let chooser = chooser(Balance::RoundRobin, 2);
+    let chooser = chooser(Balance::RoundRobin, &two);
     assert_eq!(chooser.choose(&two, &[], None), Some(0));
     for server in &two {
         server.state.note(|record, now| record.set_aside(now));
@@ -202,7 +216,7 @@ async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
     let one = servers(&[1]);
-    let chooser = chooser(Balance::LeastRequests, 1);
+    let chooser = chooser(Balance::LeastRequests, &one);
     let pause = Duration::from_secs(7);
     one[0].state.note(|record, now| record.paused_until = Some(now + pause));
     assert_eq!(chooser.choose(&one, &[], None), None);
