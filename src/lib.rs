@@ -43,10 +43,10 @@
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
 //! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
 //! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows
-//! follow from the line (`config::setting`). A setting that means something only beside others is read by the
-//! section's code. If only some algorithms have the setting, the table in `config/section/limit/algorithm.rs`
-//! says so. The code that uses the setting reads it from the plan in force. Tests demand that the
-//! repository's `proxy.toml` has the setting too, with its default.
+//! follow from the line (`config::reader::setting`). A setting that means something only beside others is read by
+//! the section's code. If only some algorithms have the setting, the table in
+//! `config/section/limit/algorithm.rs` says so. The code that uses the setting reads it from the plan in force.
+//! Tests demand that the repository's `proxy.toml` has the setting too, with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second, and uses new content when two looks have read the same.

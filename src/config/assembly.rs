@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::Overrides;
 use super::doubts::Whole;
 use super::doubts::waits;
-use super::reader::{Context, Section, Span};
+use super::reader::{Context, Section, Shape, Span, read};
 use super::section::admin::ADMIN;
 use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
@@ -24,8 +24,6 @@ use super::section::values::Named;
 use super::section::{
     REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
-use super::setting::read;
-use super::shape::Shape;
 use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,

@@ -3,7 +3,7 @@
 //!
 //! `reader` reads the file's tree with positions. `section` makes a part of the plan from each section of
 //! `proxy.toml`, and `assembly` puts the parts together. Each setting is declared once, in its section.
-//! `setting` reads the value by this declaration; `schema` and `tree` use the same declaration.
+//! `reader::setting` reads the value by this declaration; `schema` and `tree` use the same declaration.
 
 mod assembly;
 mod changes;
@@ -12,8 +12,6 @@ mod reader;
 mod record;
 pub(crate) mod schema;
 mod section;
-mod setting;
-mod shape;
 mod tree;
 
 use std::fs::File;

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::reader::{Fallback, Field, Kind, Shape};
 use super::section::ROOT;
 use super::section::limit::LIMIT;
 use super::section::limit::algorithm::whose;
-use super::shape::{Fallback, Field, Kind, Shape};
 
 /// A string with a variable `${NAME}` anywhere in the string.
 const VARIABLE: &str = r".*\$\{.*";

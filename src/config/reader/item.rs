@@ -9,10 +9,10 @@ use toml::de::DeValue;
 use super::context::{Context, NotedProblem};
 use super::environment;
 use super::meant;
-use super::problem::{Span, enumerate, nearest};
+use super::problem::Span;
+use super::shape::Zero;
 use super::value::{self, DurationError};
 use super::wrong::Wrong;
-use crate::config::shape::Zero;
 use crate::plan::SampleShare;
 
 /// A value in the file.
@@ -27,14 +27,6 @@ pub(crate) struct Item<'c> {
     is_in_list: bool,
     /// Whether the value must not stand in a message.
     is_secret: bool,
-}
-
-/// A string of the file, with its variables replaced.
-pub(crate) struct Text<'c> {
-    pub(crate) text: String,
-    /// Whether any part of the text came from a variable or from a variable's default.
-    foreign: bool,
-    pub(crate) item: Item<'c>,
 }
 
 impl<'c> Item<'c> {
@@ -60,7 +52,11 @@ impl<'c> Item<'c> {
             _ => self.found(),
         };
         let verb = if self.is_in_list { "hold" } else { "be" };
-        self.fault(format!("`{}` cannot {verb} {found}", self.field), expected)
+        let noted = self.fault(format!("`{}` cannot {verb} {found}", self.field), expected);
+        match self.is_foreign() {
+            true => noted.help("look at the value of the environment variable"),
+            false => noted,
+        }
     }
 
     /// Notes another problem: the field can have such a value, but not here.
@@ -94,20 +90,18 @@ impl<'c> Item<'c> {
     }
 
     /// A string with its variables replaced.
-    pub(crate) fn text(&self) -> Option<Text<'c>> {
+    pub(crate) fn text(&self) -> Option<String> {
         self.text_as("expected a text in quotes")
     }
 
     /// A string with its variables replaced. Where the value is not a string, the problem says `expected`.
-    pub(crate) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
+    pub(crate) fn text_as(&self, expected: &str) -> Option<String> {
         let DeValue::String(written) = self.value else {
             self.reject(expected);
             return None;
         };
         match environment::replace(written, self.cx.env) {
-            Ok(replaced) => {
-                Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
-            }
+            Ok(replaced) => Some(replaced.text),
             Err(errors) => {
                 let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
                 for error in errors {
@@ -192,13 +186,25 @@ impl<'c> Item<'c> {
         parse: impl FnOnce(&str) -> Result<T, Wrong>,
     ) -> Option<T> {
         let text = self.text_as(expected)?;
-        let refuse = |wrong: Wrong| text.refuse(wrong.instead(expected, text.is_shown()));
-        parse(&text.text).map_err(refuse).ok()
+        let reject = |wrong: Wrong| self.reject(wrong.instead(expected, self.is_shown()));
+        parse(&text).map_err(reject).ok()
     }
 
-    /// Whether a message may show the value.
+    /// Whether a message may show the text. It may not where the text may be a secret: the text came from
+    /// the environment, or [`Item::secret`] marks the value.
     pub(crate) fn is_shown(&self) -> bool {
-        self.text().is_some_and(|text| text.is_shown())
+        !self.is_secret && !self.is_foreign()
+    }
+
+    /// The text for a message, if a message may show it.
+    pub(crate) fn shown<'t>(&self, text: &'t str) -> Option<&'t str> {
+        self.is_shown().then_some(text)
+    }
+
+    /// Whether any part of a text came from a variable or from a variable's default.
+    fn is_foreign(&self) -> bool {
+        let DeValue::String(written) = self.value else { return false };
+        environment::replace(written, self.cx.env).is_ok_and(|replaced| replaced.foreign)
     }
 
     pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
@@ -253,21 +259,6 @@ impl<'c> Item<'c> {
         self.parse(&expected, parse)
     }
 
-    /// The value of one of `words`.
-    pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
-        let names = || words.iter().map(|(word, _)| *word);
-        let expected = format!("expected {}", enumerate(names(), "or"));
-        let text = self.text_as(&expected)?;
-        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text.text) {
-            return Some(*meaning);
-        }
-        text.refuse(match nearest(&text.text, names()) {
-            Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
-            _ => expected,
-        });
-        None
-    }
-
     /// The items of a list.
     pub(crate) fn list(&self) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.value else {
@@ -296,27 +287,5 @@ impl<'c> Item<'c> {
 
     fn part(&self, value: &'c Spanned<DeValue<'c>>) -> Self {
         Self { value: value.get_ref(), span: value.span(), is_in_list: true, ..self.clone() }
-    }
-}
-
-impl<'c> Text<'c> {
-    /// Notes that the field cannot have this text. `expected` says which texts the field can have.
-    pub(crate) fn refuse(&self, expected: impl Into<String>) -> NotedProblem<'c> {
-        let noted = self.item.reject(expected);
-        if self.foreign {
-            return noted.help("look at the value of the environment variable");
-        }
-        noted
-    }
-
-    /// Whether a message may show the text. It may not where the text may be a secret: the text came from
-    /// the environment, or [`Item::secret`] marks the value.
-    pub(crate) fn is_shown(&self) -> bool {
-        !self.foreign && !self.item.is_secret
-    }
-
-    /// The text for a message, if a message may show it.
-    pub(crate) fn shown(&self) -> Option<&str> {
-        self.is_shown().then_some(self.text.as_str())
     }
 }

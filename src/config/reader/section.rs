@@ -8,8 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::context::{Context, NotedProblem};
 use super::item::Item;
+use super::plain::PlainValue;
 use super::problem::{Span, enumerate, nearest};
-use crate::config::shape::{Elsewhere, Fallback, Field, Shape};
+use super::shape::{Elsewhere, Fallback, Field, Shape};
 
 /// A table of the file, field by field.
 pub(crate) struct Section<'c> {
@@ -105,12 +106,8 @@ impl<'c> Section<'c> {
         }
     }
 
-    /// Takes a field without reading its value, if this table can have the field.
-    pub(crate) fn forget(&mut self, name: &str) {
-        self.take_entry(name);
-    }
-
-    fn take_entry(&mut self, name: &str) -> Option<FieldEntry<'c>> {
+    /// Takes a field with its name, if this table can have the field and the file has it.
+    pub(crate) fn take_entry(&mut self, name: &str) -> Option<FieldEntry<'c>> {
         if !self.fields.iter().any(|field| field.name == name) {
             return None;
         }
@@ -124,14 +121,20 @@ impl<'c> Section<'c> {
         Some(entry.item.clone())
     }
 
+    /// Takes a field and reads its value by its kind, as [`Self::value`] does.
+    pub(crate) fn plain<T: PlainValue>(&mut self, name: &str) -> Option<T> {
+        let field = self.fields.iter().find(|field| field.name == name)?;
+        self.value(name, |item| T::read(item, &field.kind))
+    }
+
     /// Takes a field and reads its value with `read`. Where the field is missing or wrong, reads its
     /// default. `None` where there is no default.
     pub(crate) fn value<T>(
         &mut self,
         name: &str,
-        read: impl Fn(&Item<'_>) -> Option<T>,
+        mut read: impl FnMut(&Item<'_>) -> Option<T>,
     ) -> Option<T> {
-        self.exact(name, &read).or_else(|| self.default(name, read))
+        self.exact(name, &mut read).or_else(|| self.default(name, read))
     }
 
     /// Takes a field and reads its value with `read`. Where the field is missing, reads its default. `None`
@@ -139,7 +142,7 @@ impl<'c> Section<'c> {
     pub(crate) fn exact<T>(
         &mut self,
         name: &str,
-        read: impl Fn(&Item<'_>) -> Option<T>,
+        mut read: impl FnMut(&Item<'_>) -> Option<T>,
     ) -> Option<T> {
         match self.take(name) {
             Some(item) => read(&item),
@@ -147,7 +150,7 @@ impl<'c> Section<'c> {
         }
     }
 
-    fn default<T>(&self, name: &str, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<T> {
+    fn default<T>(&self, name: &str, mut read: impl FnMut(&Item<'_>) -> Option<T>) -> Option<T> {
         let field = self.fields.iter().find(|field| field.name == name && self.defaults)?;
         let Fallback::Value(text) = field.default else { return None };
         let default = DeValue::parse(text).ok()?;

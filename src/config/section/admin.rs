@@ -2,10 +2,9 @@
 
 use super::listen::{TakenAddress, refuse_taken};
 use super::values::address;
-use crate::config::reader::{Item, Section, Wrong};
-use crate::config::setting::{Settings, at, fields, parsed, read};
-use crate::config::shape::Fallback::Words;
-use crate::config::shape::{Kind, Mask, Shape};
+use crate::config::reader::{
+    Item, Kind, Mask, Section, Settings, Shape, Words, Wrong, at, fields, read, setting,
+};
 use crate::plan::AdminSpec;
 
 type Spec = AdminSpec;
@@ -14,11 +13,10 @@ pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &parsed(at!(listen), Kind::ADDRESS, Words("none"),
-        "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`", |item, _| address(item).map(Some)).restart(),
-    &parsed(at!(token), Kind::Text, Words("none"),
-        "a bearer token for everything but the two health checks; required where the address is not loopback",
-        |item, _| token(&item.clone().secret()).map(Some)).masked(Mask::Secret),
+    setting(at!(listen, address), Kind::ADDRESS, Words("none"),
+        "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`").restart(),
+    setting(at!(token, token), Kind::Text, Words("none"),
+        "a bearer token for everything but the two health checks; required where the address is not loopback").masked(Mask::Secret),
 ];
 
 /// `taken` are the addresses of `[server]`.
@@ -53,7 +51,7 @@ pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
 }
 
 fn token(item: &Item<'_>) -> Option<String> {
-    item.parse("expected a text of visible ASCII without spaces", |text| {
+    item.clone().secret().parse("expected a text of visible ASCII without spaces", |text| {
         let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
     })

@@ -3,12 +3,10 @@
 use bytes::Bytes;
 
 use super::values::once;
-use crate::config::reader::{Item, Section, Wrong, nearest};
-use crate::config::setting::{
-    Settings, Spelled as _, at, fields, one_word, parsed, plain, read, spellings, words,
+use crate::config::reader::{
+    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Wrong, at, fields, nearest,
+    one_word, read, setting, spellings, words,
 };
-use crate::config::shape::Fallback::Value;
-use crate::config::shape::{Kind, Shape};
 use crate::limit::jitter::RetryJitter;
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 
@@ -18,13 +16,13 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &plain(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
-    &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
-        "RFC 9457 JSON, a line of text, nothing, or a text of your own", |item, _| body(item)),
-    &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
-        "the last two are on allowed answers too", |item, _| headers(item)),
-    &parsed(at!(jitter), Kind::Percent, Value("\"0%\""),
-        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one", |item, _| jitter(item)),
+    setting(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
+    setting(at!(body, body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own"),
+    setting(at!(headers, headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
+        "the last two are on allowed answers too"),
+    setting(at!(jitter, jitter), Kind::Percent, Value("\"0%\""),
+        "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one"),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,19 +66,16 @@ fn jitter(item: &Item<'_>) -> Option<RetryJitter> {
 
 fn body(item: &Item<'_>) -> Option<AnswerBody> {
     let text = item.text_as("expected `problem`, `text`, `empty` or a text of your own")?;
-    Some(match text.text.as_str() {
+    Some(match text.as_str() {
         "problem" => AnswerBody::Problem,
         "text" => AnswerBody::Text,
         "empty" => AnswerBody::Empty,
         own => {
             if let Some(near) = nearest(own, ["problem", "text", "empty"]) {
-                item.cx.warning(
-                    &item.span,
-                    "`body` is sent as it stands here",
-                    format!("did you mean `{near}`?"),
-                );
+                let expected = format!("did you mean `{near}`?");
+                item.doubt("`body` is sent as it stands here", expected);
             }
-            AnswerBody::Custom(Bytes::from(text.text))
+            AnswerBody::Custom(Bytes::from(text))
         }
     })
 }

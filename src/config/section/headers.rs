@@ -4,10 +4,10 @@ use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 
 use super::values::header_name;
-use crate::config::reader::{Context, FieldEntry, Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::reader::{
+    Context, FieldEntry, Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field,
+    fields,
+};
 use crate::plan::HeaderChanges;
 use crate::request::host::Host;
 
@@ -16,9 +16,9 @@ pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEA
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
-    &field("set", Kind::TextTable, Words("none"), "in place of what is there"),
-    &field("add", Kind::TextTable, Words("none"), "beside what is there"),
-    &field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),
+    field("set", Kind::TextTable, Words("none"), "in place of what is there"),
+    field("add", Kind::TextTable, Words("none"), "beside what is there"),
+    field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),
 ];
 
 /// Headers that belong to one connection or to a message's framing. Only the proxy sets them.
@@ -36,21 +36,20 @@ const OWN: [&str; 9] = [
 
 /// A table of headers, each with a value. Two spellings of one header are an error.
 pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
-    values_if(section, field, |_| true, |_, item| value(item))
+    read_values(section, field, |_, entry| value(&entry.item))
 }
 
-/// The same table, of the headers that `may` allows. `read` reads the value of a header.
-fn values_if(
+/// The same table. `read` reads the value of a header.
+fn read_values(
     section: &mut Section<'_>,
     field: &str,
-    may: impl Fn(&(&HeaderName, &FieldEntry<'_>)) -> bool,
-    read: impl Fn(&HeaderName, &Item<'_>) -> Option<HeaderValue>,
+    read: impl Fn(&HeaderName, &FieldEntry<'_>) -> Option<HeaderValue>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
     let mut seen: Vec<(HeaderName, Span)> = Vec::new();
     let mut values = Vec::new();
     for entry in &entries {
-        let Some(name) = name(section, entry).filter(|name| may(&(name, entry))) else { continue };
+        let Some(name) = name(section, entry) else { continue };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
             section
                 .cx
@@ -58,28 +57,24 @@ fn values_if(
                 .related(first, "first here");
         }
         seen.push((name.clone(), entry.name_span.clone()));
-        if let Some(value) = read(&name, &entry.item) {
-            values.push((name, value));
-        }
+        values.extend(read(&name, entry).map(|value| (name, value)));
     }
     values
 }
 
 /// A route's `request_headers` or `response_headers`.
 pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<HeaderChanges> {
-    let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
-    let mut inner = inner?;
-    let changeable = |(name, entry): &(&HeaderName, &FieldEntry<'_>)| {
-        !is_own(section.cx, name, &entry.name_span)
-    };
+    let mut inner = section.take(field)?.section(&HEADERS, field)?;
+    let cx = section.cx;
     let is_of_request = field == "request_headers";
-    let changed = |name: &HeaderName, item: &Item<'_>| match is_of_request && *name == HOST {
-        true => host(item),
-        false => value(item),
+    let changed = |name: &HeaderName, entry: &FieldEntry<'_>| match name {
+        name if is_own(cx, name, &entry.name_span) => None,
+        name if is_of_request && *name == HOST => host(&entry.item),
+        _ => value(&entry.item),
     };
     let mut changes = HeaderChanges {
-        set: values_if(&mut inner, "set", changeable, changed),
-        add: values_if(&mut inner, "add", changeable, |_, item| value(item)),
+        set: read_values(&mut inner, "set", changed),
+        add: read_values(&mut inner, "add", changed),
         remove: Vec::new(),
     };
     for item in inner.list("remove") {

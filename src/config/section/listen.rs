@@ -3,9 +3,8 @@
 
 use std::net::SocketAddr;
 
-use super::values::{address, once, socket_path, suggestion};
-use crate::config::reader::{Item, Span, Wrong};
-use crate::config::shape::Kind;
+use super::values::{once, socket_path, suggestion};
+use crate::config::reader::{Item, Kind, Span, Wrong};
 use crate::plan::{ListenAddress, are_both_wildcards, overlap};
 
 /// An address, or a list of addresses.
@@ -24,16 +23,31 @@ pub(crate) struct TakenAddress {
     pub(super) setting: &'static str,
 }
 
-/// The addresses of `server.listen`.
-pub(super) fn listen_addresses(item: &Item<'_>) -> Vec<(ListenAddress, Span)> {
+impl TakenAddress {
+    /// The addresses on the network among those that `setting` has.
+    pub(super) fn all<'l>(
+        listen: &'l [(ListenAddress, Span)],
+        setting: &'static str,
+    ) -> impl Iterator<Item = Self> + 'l {
+        let tcp = listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span)));
+        tcp.map(move |(address, span)| Self { address, span: span.clone(), setting })
+    }
+}
+
+/// The addresses of a `listen`. `read` reads one of them. An address in `taken` is refused.
+pub(super) fn addresses(
+    item: &Item<'_>,
+    read: impl Fn(&Item<'_>) -> Option<ListenAddress>,
+    taken: &[TakenAddress],
+) -> Vec<(ListenAddress, Span)> {
     let items = item.list_or_one();
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
     let addresses = once(&items, read, ListenAddress::is_same_place, ListenAddress::to_string);
-    let tcp: Vec<_> = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span))).collect();
-    apart(item, &tcp);
+    let tcp = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span)));
+    let free = tcp.filter(|(address, span)| !refuse_taken(item, *address, span, taken));
+    apart(item, &free.collect::<Vec<_>>());
     addresses
 }
 
@@ -43,20 +57,6 @@ pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
         Some(path) => socket_path(path).map(ListenAddress::Unix).ok_or(Wrong::Expected),
         None => text.parse().map(ListenAddress::Tcp).map_err(|_| Wrong::near(suggestion(text))),
     }
-}
-
-/// The addresses of a `listen` that cannot be Unix sockets. An address in `taken` is refused.
-pub(super) fn addresses(item: &Item<'_>, taken: &[TakenAddress]) -> Vec<(SocketAddr, Span)> {
-    let items = item.list_or_one();
-    if items.is_empty() {
-        item.reject("expected at least one address");
-    }
-    let same = |one: &SocketAddr, other: &SocketAddr| one.port() != 0 && one == other;
-    let addresses = once(&items, address, same, SocketAddr::to_string);
-    let free = |(address, span): &&(SocketAddr, Span)| !refuse_taken(item, *address, span, taken);
-    let free = addresses.iter().filter(free).map(|(address, span)| (*address, span));
-    apart(item, &free.collect::<Vec<_>>());
-    addresses
 }
 
 /// Whether another setting has taken the address. This is noted as an error.

@@ -1,9 +1,9 @@
 //! `[log]`.
 
-use crate::config::reader::{Item, Wrong, nearest};
-use crate::config::setting::{Settings, at, fields, parsed, plain, spellings, words};
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape};
+use crate::config::reader::{
+    Item, Kind, Settings, Shape, Value, Words, Wrong, at, fields, nearest, setting, spellings,
+    words,
+};
 use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
@@ -13,15 +13,15 @@ type Spec = LogSpec;
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
+    setting(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
-    &parsed(at!(level), Kind::Text, Value("\"info\""),
-        "or a filter as `RUST_LOG` has it; that variable wins", |item, _| level(item)),
-    &plain(at!(access), Kind::Flag, Value("false"), "a line for each request"),
-    &plain(at!(throttle), Kind::Word(spellings::<ThrottleLog>), Value("\"summary\""),
+    setting(at!(level, level), Kind::Text, Value("\"info\""),
+        "or a filter as `RUST_LOG` has it; that variable wins"),
+    setting(at!(access), Kind::Flag, Value("false"), "a line for each request"),
+    setting(at!(throttle), Kind::Word(spellings::<ThrottleLog>), Value("\"summary\""),
         "the first rejection of a limit and key at once, then a line each interval"),
-    &plain(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "between two summaries"),
-    &plain(at!(keys), Kind::Word(spellings::<KeyDisplay>), Value("\"hashed\""),
+    setting(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "between two summaries"),
+    setting(at!(keys), Kind::Word(spellings::<KeyDisplay>), Value("\"hashed\""),
         "whether values of headers, cookies and query stand in logs and in Redis").restart(),
 ];
 

@@ -28,24 +28,22 @@ use self::server::SERVER;
 use self::store::STORE;
 use self::test_case::TEST;
 use self::trace::TRACE;
-use super::setting::{Settings, fields};
-use super::shape::Fallback::{Table, Words};
-use super::shape::{Kind, Shape, field};
+use super::reader::{Kind, Settings, Shape, Table, Words, field, fields};
 
 /// The whole file.
 pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT));
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[
-    &field("server", Kind::Table(&SERVER), Table, "where to listen, timeouts, sizes, trust"),
-    &field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
-    &field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, counted per what"),
-    &field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
+    field("server", Kind::Table(&SERVER), Table, "where to listen, timeouts, sizes, trust"),
+    field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
+    field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, counted per what"),
+    field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
         "which requests, where they go, which limits apply"),
-    &field("store", Kind::Table(&STORE), Table, "where buckets live"),
-    &field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
-    &field("log", Kind::Table(&LOG), Table, "what is logged, and how"),
-    &field("admin", Kind::Table(&ADMIN), Table, "health checks and metrics"),
-    &field("trace", Kind::Table(&TRACE), Table, "spans of requests, for an OpenTelemetry collector"),
-    &field("tests", Kind::List(&Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
+    field("store", Kind::Table(&STORE), Table, "where buckets live"),
+    field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
+    field("log", Kind::Table(&LOG), Table, "what is logged, and how"),
+    field("admin", Kind::Table(&ADMIN), Table, "health checks and metrics"),
+    field("trace", Kind::Table(&TRACE), Table, "spans of requests, for an OpenTelemetry collector"),
+    field("tests", Kind::List(&Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
 ];

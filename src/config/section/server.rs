@@ -1,15 +1,16 @@
 //! `[server]`.
 
 use http::HeaderName;
+use ipnet::IpNet;
 
-use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, listen_address, listen_addresses};
+use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, addresses, listen_address};
 use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
 use crate::config::Overrides;
-use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
-use crate::config::setting::{Settings, at, fields, parsed, plain, read};
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::config::reader::{
+    Context, Item, Kind, Problem, Section, Settings, Shape, Span, Value, Words, Wrong, Zero, at,
+    field, fields, read, setting,
+};
 use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
 
@@ -19,51 +20,48 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("listen", LISTEN, Value("\"127.0.0.1:8080\""),
+    field("listen", LISTEN, Value("\"127.0.0.1:8080\""),
         "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart(),
-    &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
+    field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
-    &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
+    setting(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
         "threads that serve").restart(),
-    &plain(at!(header_timeout), Kind::TIME_ABOVE_ZERO, Value("\"10s\""),
+    setting(at!(header_timeout), Kind::TIME_ABOVE_ZERO, Value("\"10s\""),
         "to receive a request's head"),
-    &plain(at!(body_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""),
+    setting(at!(body_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""),
         "between two reads of a request's body or two writes of a response"),
-    &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"75s\""),
+    setting(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"75s\""),
         "a keep-alive connection without a request"),
-    &plain(at!(tunnel_timeout), Kind::TIME_ABOVE_ZERO, Value("\"1h\""),
+    setting(at!(tunnel_timeout), Kind::TIME_ABOVE_ZERO, Value("\"1h\""),
         "an upgraded connection on which nothing moves; once one side has ended, `body_timeout`"),
-    &plain(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
+    setting(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "after SIGTERM, go on taking connections this long with `/readyz` already 503"),
-    &plain(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
+    setting(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
         "then stop accepting and finish what is under way"),
-    &plain(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
+    setting(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
-    &plain(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
+    setting(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
         "of one client address, IPv6 by `ipv6_prefix`; more are closed at once. Trusted proxies are not counted"),
-    &field("limits", Kind::List(&Kind::NAME), Value("[]"),
+    field("limits", Kind::List(&Kind::NAME), Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
-    &parsed(at!(request_id), Kind::HEADER, Words("none"),
-        "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
-        |item, _| request_id(item)),
+    setting(at!(request_id, request_id), Kind::HEADER, Words("none"),
+        "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log"),
     // The least size leaves room for usual heads.
-    &plain(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
+    setting(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
         "a request's head, `\"8KiB\"` to `\"16MiB\"`; larger: 431. Over HTTP/1.1 a head has at most 100 fields"),
-    &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
+    setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
         "a request's body; larger: 413"),
-    &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
-        "networks whose `client_ip_header` is believed",
-        |item, _| Some(once_each(&item.list()?, network_item))),
-    &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
-        "where they name the client; or a header that holds one address",
-        |item, _| client_header(item)),
-    &plain(at!(proxy_protocol), Kind::Flag, Value("false"),
+    setting(at!("trusted_proxies", trust.networks, networks), Kind::List(&Kind::Network), Value("[]"),
+        "networks whose `client_ip_header` is believed"),
+    setting(at!("client_ip_header", trust.header, client_header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
+        "where they name the client; or a header that holds one address"),
+    setting(at!(proxy_protocol), Kind::Flag, Value("false"),
         "`trusted_proxies` must begin each connection with a PROXY header, version 1 or 2"),
-    &plain(at!(loose_paths), Kind::Flag, Value("false"),
+    setting(at!(loose_paths), Kind::Flag, Value("false"),
         "`true`: routes and keys take paths without regard to case and to a slash at the end (`/Login` and `/login/` are `/login`), as many frameworks do; what goes upstream stays as it came"),
-    &plain(at!(merge_slashes), Kind::Flag, Value("true"),
+    setting(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
-    &plain(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
+    setting(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 
@@ -78,10 +76,7 @@ pub(crate) fn build(
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
         setting = "`--listen`";
     }
-    let clear = listen.iter().filter_map(|(address, span)| {
-        Some(TakenAddress { address: *address.tcp()?, span: span.clone(), setting })
-    });
-    let mut taken: Vec<_> = clear.collect();
+    let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
     // Whoever connects to a Unix socket is a trusted proxy.
     let has_local_proxies = taken.len() < listen.len();
     let tls = tls::server(&mut section, &mut taken);
@@ -91,47 +86,42 @@ pub(crate) fn build(
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
     // Faulty networks are not in the plan.
-    if let Some(item) = header
-        && spec.trust.networks.is_empty()
-        && !has_local_proxies
-        && !item.cx.has_errors()
-    {
-        item.doubt(
-            "`client_ip_header` is believed from nobody",
-            "expected `trusted_proxies` with the load balancers' networks beside it",
-        )
-        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
-    }
-    if let Some(item) = proxy_protocol
-        && spec.proxy_protocol
-        && spec.trust.networks.is_empty()
-        && !has_local_proxies
-    {
-        item.fault(
-            "`proxy_protocol` is on, but no client may send a PROXY header",
-            "expected `trusted_proxies` with the load balancers' networks beside it",
-        )
-        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
+    if spec.trust.networks.is_empty() && !has_local_proxies {
+        const EXPECTED: &str =
+            "expected `trusted_proxies` with the load balancers' networks beside it";
+        const HELP: &str = "add `trusted_proxies = [\"10.0.0.0/8\"]`";
+        if let Some(item) = header.filter(|item| !item.cx.has_errors()) {
+            item.doubt("`client_ip_header` is believed from nobody", EXPECTED).help(HELP);
+        }
+        if let Some(item) = proxy_protocol.filter(|_| spec.proxy_protocol) {
+            let title = "`proxy_protocol` is on, but no client may send a PROXY header";
+            item.fault(title, EXPECTED).help(HELP);
+        }
     }
     (spec, taken)
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.
-fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
+fn request_id(item: &Item<'_>) -> Option<HeaderName> {
     item.parse("expected a header of its own, as in \"x-request-id\"", |text| {
         let name: HeaderName = text.parse().map_err(|_| Wrong::Expected)?;
         let lower = name.as_str();
         let own =
             lower.starts_with("x-") && !lower.starts_with("x-forwarded-") || lower.ends_with("-id");
-        own.then_some(Some(name)).ok_or(Wrong::Expected)
+        own.then_some(name).ok_or(Wrong::Expected)
     })
+}
+
+fn networks(item: &Item<'_>) -> Option<Vec<IpNet>> {
+    Some(once_each(&item.list()?, network_item))
 }
 
 fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
     let by_tls = section.has(|name| name == "tls");
     let listen = section.value("listen", |item| {
         let none = by_tls && item.list_or_one().is_empty();
-        Some(if none { Vec::new() } else { listen_addresses(item) })
+        let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
+        Some(if none { Vec::new() } else { addresses(item, read, &[]) })
     });
     listen.unwrap_or_default()
 }

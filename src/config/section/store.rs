@@ -1,12 +1,10 @@
 //! `[store]`.
 
 use super::tls::{self, UPSTREAM_TLS};
-use crate::config::reader::{Item, Section, Wrong};
-use crate::config::setting::{
-    Settings, at, fields, one_word, parsed, plain, read, spellings, words,
+use crate::config::reader::{
+    Item, Kind, Mask, Section, Settings, Shape, Value, Words, Wrong, at, field, fields, read,
+    setting, spellings, words,
 };
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::plan::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
@@ -15,15 +13,15 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("url", Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
+    field("url", Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)),
-    &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
+    field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown").restart(),
-    &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", |item, _| prefix(item)).restart(),
-    &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
-    &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
+    setting(at!(prefix, prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis").restart(),
+    setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
+    field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
-    &plain(at!(max_keys), Kind::Whole(1, 1_000_000_000), Value("1000000"),
+    setting(at!(max_keys), Kind::Whole(1, 1_000_000_000), Value("1000000"),
         "buckets in this process's memory; when they are reached, limits with more than their share lose buckets first"),
 ];
 
@@ -65,7 +63,7 @@ pub(crate) fn build(mut section: Section<'_>) -> StoreDraft {
     let is_known = location.is_some();
     let location = location.unwrap_or(StoreLocation::Memory);
     let spec = StoreSpec { location, ..StoreSpec::default() };
-    let on_error = section.value("on_error", one_word).unwrap_or(OnStoreError::Local);
+    let on_error = section.plain("on_error").unwrap_or(OnStoreError::Local);
     StoreDraft { spec: read(SETTINGS, section, spec), is_known, on_error }
 }
 
@@ -95,7 +93,7 @@ fn location(section: &mut Section<'_>) -> Option<StoreLocation> {
 /// The URL of a Redis, or `Some(None)` for `memory:`. `None` where the URL is wrong.
 fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     let text = item.text_as(URL)?;
-    let url = text.text.as_str();
+    let url = text.as_str();
     if url == "memory:" {
         return Some(None);
     }
@@ -104,7 +102,7 @@ fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     }
     let scheme = url.split(':').next().unwrap_or_default();
     let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };
-    let noted = text.refuse(format!("{URL}{near}"));
+    let noted = item.reject(format!("{URL}{near}"));
     if let Some(help) =
         SCHEMES.iter().find_map(|it| scheme.strip_prefix(it)).and_then(|_| help(url))
     {

@@ -8,10 +8,10 @@ use http::{Method, StatusCode, Uri};
 
 use super::headers;
 use super::values::one_of;
-use crate::config::reader::{Item, Section, Wrong};
-use crate::config::setting::{Settings, at, fields, parsed, plain, read};
-use crate::config::shape::Fallback::{Required, Value, Words};
-use crate::config::shape::{Kind, Mask, Shape, Zero, field};
+use crate::config::reader::{
+    Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
+    fields, read, setting,
+};
 use crate::plan::{Expectation, TestCase};
 use crate::request::line::request_line;
 
@@ -24,16 +24,16 @@ const MOST: u64 = 1_000_000;
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("name", Kind::Text, Words("what it sends"), "its name in the report"),
-    &field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
-    &field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
-    &parsed(at!(from), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come", |item, _| address(item)),
-    &plain(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
-    &plain(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
-    &plain(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
-    &plain(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
-    &plain(at!(fresh), Kind::Flag, Value("false"), "begin with empty buckets, not with those of the test before"),
-    &field("expect", Kind::Table(&EXPECT), Required, "what is expected"),
+    field("name", Kind::Text, Words("what it sends"), "its name in the report"),
+    field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
+    field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
+    setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
+    setting(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
+    setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
+    setting(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
+    setting(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
+    setting(at!(fresh), Kind::Flag, Value("false"), "begin with empty buckets, not with those of the test before"),
+    field("expect", Kind::Table(&EXPECT), Required, "what is expected"),
 ];
 
 /// A test's `expect`.
@@ -41,12 +41,12 @@ pub(crate) static EXPECT: Shape = Shape::new("expect", || fields(OF_EXPECT));
 
 #[rustfmt::skip]
 static OF_EXPECT: Settings<()> = &[
-    &field("allowed", Kind::Whole(0, MOST), Words("any"), "this many pass at once"),
-    &field("rejected", Kind::Whole(0, MOST), Words("any"), "this many are rejected"),
-    &field("delayed", Kind::Whole(0, MOST), Words("any"), "this many pass after a wait"),
-    &field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
-    &field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
-    &field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
+    field("allowed", Kind::Whole(0, MOST), Words("any"), "this many pass at once"),
+    field("rejected", Kind::Whole(0, MOST), Words("any"), "this many are rejected"),
+    field("delayed", Kind::Whole(0, MOST), Words("any"), "this many pass after a wait"),
+    field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
+    field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
+    field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
 ];
 
 /// A test that may expect these limits and routes. `None` where a part of it is wrong.
@@ -56,7 +56,7 @@ pub(crate) fn build(
     routes: &[&str],
 ) -> Option<TestCase> {
     let line = section.cx.line(&section.span);
-    let name = section.take("name").and_then(|item| Some(item.text()?.text));
+    let name = section.take("name").and_then(|item| item.text());
     let send = section.require("send", "\"GET /login\"");
     let sent = send.as_ref().and_then(request);
     let headers = headers::values(&mut section, "headers");
@@ -98,15 +98,15 @@ fn expectation(item: &Item<'_>, limits: &[&str], routes: &[&str]) -> Option<Expe
     if !section.has(|_| true) {
         section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
     }
-    let mut count = |name| section.take(name).and_then(|item| item.whole(0..=MOST));
-    let (allowed, rejected, delayed) = (count("allowed"), count("rejected"), count("delayed"));
+    let (allowed, rejected) = (section.plain("allowed"), section.plain("rejected"));
+    let delayed = section.plain("delayed");
     let mut name = |field, names: &[&str], kind| {
         let item: Item<'_> = section.take(field)?;
         let text = item.text()?;
-        if !names.contains(&text.text.as_str()) {
-            text.refuse(one_of(text.shown(), names.iter().copied(), kind));
+        if !names.contains(&text.as_str()) {
+            item.reject(one_of(item.shown(&text), names.iter().copied(), kind));
         }
-        Some(Arc::from(text.text))
+        Some(Arc::from(text))
     };
     let limit = name("limit", limits, "limits");
     let route = name("route", routes, "routes");

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::listen::{LISTEN, TakenAddress, addresses};
-use super::values::all;
-use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, fields, one_word, spellings, words};
-use crate::config::shape::Fallback::{Required, Value, Words};
-use crate::config::shape::{Kind, Shape, field};
-use crate::plan::{Endpoint, ServerTls};
+use super::values::{address, all};
+use crate::config::reader::{
+    Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
+    spellings, words,
+};
+use crate::plan::{Endpoint, ListenAddress, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
 use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 
@@ -24,12 +24,12 @@ pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERV
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
-    &field("listen", LISTEN, Required, "an address or a list of them").restart(),
-    &field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
+    field("listen", LISTEN, Required, "an address or a list of them").restart(),
+    field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
         "chosen by the names in them; the first one where none fits. Read again when they change"),
-    &field("client_ca", Kind::Text, Words("none"),
+    field("client_ca", Kind::Text, Words("none"),
         "who signs clients' certificates; without it clients are not asked for one"),
-    &field("client_auth", Kind::Word(spellings::<ClientAuth>), Value("\"require\""),
+    field("client_auth", Kind::Word(spellings::<ClientAuth>), Value("\"require\""),
         "whether a client must show one that `client_ca` has signed, or may"),
 ];
 
@@ -40,8 +40,8 @@ pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
-    &field("cert", Kind::Text, Required, "PEM: the certificate, then those up to its authority"),
-    &field("key", Kind::Text, Required, "PEM: its private key, without a password"),
+    field("cert", Kind::Text, Required, "PEM: the certificate, then those up to its authority"),
+    field("key", Kind::Text, Required, "PEM: its private key, without a password"),
 ];
 
 /// `tls` of `[upstreams.NAME]` and of `[store]`.
@@ -49,11 +49,11 @@ pub(crate) static UPSTREAM_TLS: Shape = Shape::new("tls of an upstream", || fiel
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[
-    &field("ca", Kind::Text, Words("the machine's authorities"),
+    field("ca", Kind::Text, Words("the machine's authorities"),
         "PEM: who signs the servers' certificates, and nobody else"),
-    &field("server_name", Kind::Text, Words("the URL's host"), "the name in the servers' certificates"),
-    &field("cert", Kind::Text, Words("none"), "PEM: a certificate for servers that ask for one"),
-    &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
+    field("server_name", Kind::Text, Words("the URL's host"), "the name in the servers' certificates"),
+    field("cert", Kind::Text, Words("none"), "PEM: a certificate for servers that ask for one"),
+    field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
 /// `tls` of `[server]`. `taken` has the addresses without TLS, which `tls` must not use again. Those of `tls`
@@ -63,13 +63,11 @@ pub(super) fn server(
     taken: &mut Vec<TakenAddress>,
 ) -> Option<ServerTls> {
     let mut inner = section.take("tls")?.section(&SERVER_TLS, "`tls`")?;
-    let listen = match inner.require("listen", "\"0.0.0.0:8443\"") {
-        Some(item) => addresses(&item, taken),
-        None => Vec::new(),
-    };
-    let setting = "`server.tls.listen`";
-    let own = listen.iter().map(|(address, span)| (*address, span.clone()));
-    taken.extend(own.map(|(address, span)| TakenAddress { address, span, setting }));
+    let read = |item: &Item<'_>| address(item).map(ListenAddress::Tcp);
+    let item = inner.require("listen", "\"0.0.0.0:8443\"");
+    let listen = item.map_or(Vec::new(), |item| addresses(&item, read, taken));
+    let clear = taken.len();
+    taken.extend(TakenAddress::all(&listen, "`server.tls.listen`"));
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
     if ca.is_none() {
@@ -79,7 +77,7 @@ pub(super) fn server(
             "add `client_ca = \"ca.pem\"`, or remove it",
         );
     }
-    let auth = inner.value("client_auth", one_word::<ClientAuth>);
+    let auth = inner.plain::<ClientAuth>("client_auth");
     inner.finish();
     let clients = ca.and_then(|item| {
         let file = file(&item)?;
@@ -89,7 +87,7 @@ pub(super) fn server(
     let (client_ca, clients) = clients.unzip();
     let (files, identities) = certificates?.into_iter().unzip();
     Some(ServerTls {
-        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        listen: taken.iter().skip(clear).map(|it| it.address).collect(),
         files: Files { certificates: files, client_ca },
         material: Arc::new(Material { identities, clients }),
     })
@@ -129,7 +127,7 @@ pub(super) fn towards(
     let item = section.take("tls");
     if let (Some(item), Some(unused), true) = (&item, unused, secure.is_empty()) {
         let title = format!("the `tls` of {} changes nothing", section.title);
-        item.cx.warning(&item.span, title, unused);
+        item.doubt(title, unused);
     }
     let mut inner = match item {
         Some(item) => item.section(&UPSTREAM_TLS, "`tls`")?,
@@ -152,10 +150,7 @@ pub(super) fn towards(
         Some(ca) => ca?.into(),
         None => system.get_or_init(|| machine(section, first)).clone()?,
     };
-    let server_name = match server_name {
-        Some(name) => Some(name?),
-        None => None,
-    };
+    let server_name = server_name.map_or(Some(None), |name| name.map(Some))?;
     let spec = client::ClientTlsSpec { roots, server_name, identity: identity? };
     all(secure.iter().map(|(server, span)| nameable(section, &spec, server, span)))?;
     Some(Arc::new(spec))
@@ -210,11 +205,11 @@ struct NamedFile<'c, 'i> {
 
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
     let text = item.text_as(FILE)?;
-    if text.text.is_empty() {
-        text.refuse(FILE);
+    if text.is_empty() {
+        item.reject(FILE);
         return None;
     }
-    Some(NamedFile { item, path: item.cx.folder.join(&text.text) })
+    Some(NamedFile { item, path: item.cx.folder.join(text) })
 }
 
 fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
@@ -227,17 +222,15 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
 
 /// The value that was read. An error is noted at that file of `files` which caused the error.
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
-    let error = match read {
-        Ok(read) => return Some(read),
-        Err(error) => error,
+    let refuse = |error: TlsError| {
+        let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
+        let named = at_fault.or(files.first())?;
+        let fault = error.fault();
+        let title = match named.item.is_shown() {
+            true => format!("{} {fault}", named.path.display()),
+            false => format!("the file that is named here {fault}"),
+        };
+        Some(named.item.fault(title, error.advice()))
     };
-    let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
-    let named = at_fault.or(files.first())?;
-    let fault = error.fault();
-    let title = match named.item.is_shown() {
-        true => format!("{} {fault}", named.path.display()),
-        false => format!("the file that is named here {fault}"),
-    };
-    named.item.fault(title, error.advice());
-    None
+    read.map_err(refuse).ok()
 }

@@ -1,10 +1,9 @@
 //! `[trace]`.
 
 use super::upstream::host_and_port;
-use crate::config::reader::{Item, Section, Wrong};
-use crate::config::setting::{Settings, at, fields, parsed, read};
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape};
+use crate::config::reader::{
+    Item, Kind, Section, Settings, Shape, Value, Words, Wrong, at, fields, read, setting,
+};
 use crate::plan::{CollectorAddress, TraceSpec};
 
 type Spec = TraceSpec;
@@ -13,10 +12,10 @@ pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &parsed(at!(otlp), Kind::Form(r"https?://.+"), Words("none"),
-        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item, _| collector(item).map(Some)),
-    &parsed(at!(sample), Kind::Share, Value("0.01"),
-        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced", |item, _| item.share()),
+    setting(at!(otlp, collector), Kind::Form(r"https?://.+"), Words("none"),
+        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`"),
+    setting(at!(sample, Item::share), Kind::Share, Value("0.01"),
+        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced"),
 ];
 
 const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:4317\"";
@@ -31,15 +30,14 @@ pub(crate) fn build(section: Section<'_>) -> TraceSpec {
     let sample = section.item("sample");
     let has_collector = section.has(|name| name == "otlp");
     if let (Some(item), false) = (sample, has_collector) {
-        let title = "`sample` means nothing without a collector";
-        item.cx.warning(&item.span, title, "expected `otlp` beside it");
+        item.doubt("`sample` means nothing without a collector", "expected `otlp` beside it");
     }
     read(SETTINGS, section, TraceSpec::default())
 }
 
 fn collector(item: &Item<'_>) -> Option<CollectorAddress> {
     // The text in front of `@` may be a password.
-    if item.text_as(URL)?.text.contains('@') {
+    if item.text_as(URL)?.contains('@') {
         item.clone().secret().reject("expected a URL without a user and a password");
         return None;
     }

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use http::HeaderName;
 
 use crate::config::reader::{
-    Context, Item, NETWORK, Section, Span, Wrong, enumerate, nearest, network,
+    Context, Item, NETWORK, Section, Shape, Span, Wrong, enumerate, nearest, network,
 };
-use crate::config::shape::Shape;
 use crate::limit::name::Name;
 use crate::request::route::{Pattern, read_pattern};
 

@@ -1,5 +1,6 @@
 //! The list of fields and the reader agree.
 
+use super::super::reader::{Fallback, Kind, Shape};
 use super::super::section::ROOT;
 use super::super::section::admin::ADMIN;
 use super::super::section::limit::LIMIT;
@@ -10,7 +11,6 @@ use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
 use super::super::section::upstream::UPSTREAM;
-use super::super::shape::{Fallback, Kind, Shape};
 use super::reference::TABLES;
 use super::*;
 use crate::tls::testing::Authority;

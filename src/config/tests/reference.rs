@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::super::reader::{Fallback, Field, Kind, Shape};
 use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
 use super::super::section::headers::HEADERS;
@@ -20,7 +21,6 @@ use super::super::section::trace::TRACE;
 use super::super::section::upstream::health::HEALTH;
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::section::{REJECT, ROOT};
-use super::super::shape::{Fallback, Field, Kind, Shape};
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";

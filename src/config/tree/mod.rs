@@ -9,13 +9,14 @@ use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
 use super::Overrides;
-use super::reader::{duration, duration_text, environment, size, size_text};
+use super::reader::{
+    Fallback, Field, Kind, Mask, Shape, duration, duration_text, environment, size, size_text,
+};
 use super::section::limit::algorithm::has_field;
 use super::section::limit::{CANDIDATE, LIMIT, OVERRIDE};
 use super::section::server::SERVER;
 use super::section::upstream::UPSTREAM;
 use super::section::{REJECT, ROOT};
-use super::shape::{Fallback, Field, Kind, Mask, Shape};
 
 /// Stands for a secret.
 pub(super) const MASKED: &str = "********";

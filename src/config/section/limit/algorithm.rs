@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::{rate, window};
-use crate::config::reader::{Item, Section, Span};
-use crate::config::setting::{Spelled as _, one_word, words};
-use crate::config::shape::Zero;
+use crate::config::reader::{Item, Section, Span, Spelled as _, Zero, one_word, words};
 use crate::plan::{CountingKind, WindowStart};
 
 /// The algorithms, as the file names them.
@@ -124,7 +122,7 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
                 let title = format!("a limit with `algorithm = \"{algorithm}\"` has no `{field}`");
                 section.refuse_field(field, &title, advice);
             }
-            None if FIGURES.contains(field) => section.forget(field),
+            None if FIGURES.contains(field) => drop(section.take_entry(field)),
             Some(_) | None => {}
         }
     }

@@ -4,10 +4,10 @@
 use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
-use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, fields, one_word, spellings, words};
-use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::reader::{
+    Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields, spellings,
+    words,
+};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
@@ -17,21 +17,21 @@ pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
-    &field("header", Kind::HEADER, Words("required, or a field of the response"),
+    field("header", Kind::HEADER, Words("required, or a field of the response"),
         "the request's header that says what it takes"),
-    &field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
+    field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
         "beside `header`: what a request without it takes"),
-    &field("response_header", Kind::HEADER, Words("none"),
+    field("response_header", Kind::HEADER, Words("none"),
         "the response's header that says what was used"),
-    &field("response_json", Kind::Text, Words("none"),
+    field("response_json", Kind::Text, Words("none"),
         "keys with dots between them, to the number in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it"),
-    &field("response_bytes", Kind::Flag, Words("`false`"),
+    field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
-    &field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
+    field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
         "what is taken before the response"),
-    &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
+    field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
-    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
+    field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 
@@ -107,7 +107,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         return Some(CostSpec::Header { name, default: default?, max: max?.and_then(Cost::new) });
     }
     let estimate = section.require("estimate", "100").as_ref().and_then(read);
-    let unknown = section.value("unknown", one_word::<UnknownUse>);
+    let unknown = section.plain::<UnknownUse>("unknown");
     section.finish();
     let source = Box::new(used_source(&source?)?);
     Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })

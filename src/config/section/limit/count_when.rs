@@ -1,10 +1,7 @@
 //! `count_when` of a limit: the responses that count.
 
 use super::super::values::once_each;
-use crate::config::reader::{Item, Wrong};
-use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::Required;
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::reader::{Item, Kind, Required, Settings, Shape, Wrong, field, fields};
 use crate::plan::response::{StatusPattern, Statuses};
 
 const STATUS: &str =
@@ -13,7 +10,7 @@ const STATUS: &str =
 /// A limit's `count_when`.
 pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
 
-static OF_COUNT_WHEN: Settings<()> = &[&field(
+static OF_COUNT_WHEN: Settings<()> = &[field(
     "status",
     Kind::List(&Kind::Form(r"[1-9](\d\d|xx)")),
     Required,
@@ -21,7 +18,7 @@ static OF_COUNT_WHEN: Settings<()> = &[&field(
 )];
 
 /// `count_when`. `None` where a part is wrong.
-pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
+pub(super) fn count_when(item: &Item<'_>) -> Option<Box<Statuses>> {
     let mut inner = item.section(&COUNT_WHEN, "count_when")?;
     let list = inner.require("status", "[\"401\"]");
     inner.finish();
@@ -35,5 +32,5 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
         item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
     };
     let statuses = once_each(&items, status);
-    (!statuses.is_empty()).then_some(Statuses(statuses))
+    (!statuses.is_empty()).then(|| Box::new(Statuses(statuses)))
 }

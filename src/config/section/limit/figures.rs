@@ -2,7 +2,7 @@
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{no_month, problem, rate_text, warn_of_quota, warn_of_zero};
-use crate::config::reader::{NotedProblem, Section, Text};
+use crate::config::reader::{Item, NotedProblem, Section};
 use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
 use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
@@ -28,51 +28,54 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
     let (rate, kind) = (rate?, counting.kind()?);
     let text = rate_text(&rate)?;
-    if has_no_zone(counting, &text) {
+    if has_no_zone(counting, &rate, &text) {
         return None;
     }
     // Where a size is wrong, another one stands in, and the rate is still checked.
     let is_wrong = burst == Some(None) || queue == Some(None);
     let size = |size: Option<Option<u64>>| size.map(|size| size.unwrap_or(1));
-    let wanted = WantedFigures { rate: text.text.clone(), burst: size(burst), queue: size(queue) };
+    let wanted = WantedFigures { rate: text.clone(), burst: size(burst), queue: size(queue) };
     match kind.figures(&wanted) {
         Ok(figures) => {
             if figures == Figures::Limited(Algorithm::Closed) {
                 warn_of_zero(&rate);
             }
             if counting.family == Family::TokenBucket && !counting.is_named && burst.is_none() {
-                warn_of_quota(&text);
+                warn_of_quota(&rate, &text);
             }
             Some(figures).filter(|_| !is_wrong)
         }
         Err(error) => {
-            refuse_rate(&text, counting.family, error);
+            refuse_rate(&rate, &text, counting.family, error);
             None
         }
     }
 }
 
 /// Refuses a named time zone where windows are shorter than a day.
-fn has_no_zone(counting: &Counting, text: &Text<'_>) -> bool {
+fn has_no_zone(counting: &Counting, rate: &Item<'_>, text: &str) -> bool {
     let (_, Some(zone)) = &counting.windows else { return false };
-    let Ok((_, WindowLength::Interval(interval))) = window_rate(&text.text) else { return false };
-    if interval >= Interval::DAY {
-        return false;
-    }
-    text.item
-        .fault(
+    let Ok((_, WindowLength::Interval(interval))) = window_rate(text) else { return false };
+    let is_short = interval < Interval::DAY;
+    if is_short {
+        rate.fault(
             "windows of less than a day know no time zone",
             "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
              or `month`, or no `timezone`",
         )
         .related(zone, "the time zone");
-    true
+    }
+    is_short
 }
 
-fn refuse_rate<'c>(text: &Text<'c>, family: Family, error: FiguresError) -> NotedProblem<'c> {
-    let item = &text.item;
+fn refuse_rate<'c>(
+    item: &Item<'c>,
+    text: &str,
+    family: Family,
+    error: FiguresError,
+) -> NotedProblem<'c> {
     match (error, family) {
-        (FiguresError::Rate(_, error), _) => problem(text, error),
+        (FiguresError::Rate(_, error), _) => problem(item, text, error),
         (FiguresError::Size(_), Family::TokenBucket) => item.reject(format!(
             "its count is the burst by default, and a bucket holds at most {MAX_TOKENS}: \
              expected `burst` beside it"

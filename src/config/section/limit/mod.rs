@@ -25,12 +25,10 @@ use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
 use super::values::{Named, named, network_item, once, once_each, pattern};
-use crate::config::reader::{Item, Section, Span};
-use crate::config::setting::{
-    Settings, Spelled, at, fields, one_word, parsed, plain, read, spellings, words,
+use crate::config::reader::{
+    Count, Item, Kind, Mask, Section, Settings, Shape, Span, Spelled, Value, Words, Zero, at,
+    field, fields, read, setting, spellings, words,
 };
-use crate::config::shape::Fallback::{Count, Value, Words};
-use crate::config::shape::{Kind, Mask, Shape, Zero, field};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
@@ -49,48 +47,47 @@ pub(crate) static LIMIT: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("key", Kind::KEY_SOURCES, Value("[]"),
+    field("key", Kind::KEY_SOURCES, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
-    &plain(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
+    setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
-    &field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
-    &field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
+    field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
+    field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
         "a window opens at a key's first request, or with the clock"),
-    &field("timezone", Kind::Text, Value("\"UTC\""),
+    field("timezone", Kind::Text, Value("\"UTC\""),
         "beside `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`"),
-    &field("rate", Kind::Rate, Words("required, but for `redisson`"),
+    field("rate", Kind::Rate, Words("required, but for `redisson`"),
         "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too"),
-    &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the rate's count"), "the bucket's size"),
-    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the rate's count"),
+    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the rate's count"), "the bucket's size"),
+    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the rate's count"),
         "how many requests are held at most; one more is rejected"),
-    &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
-    &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
+    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
+    field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
-    &field("cost", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
+    field("cost", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says"),
-    &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
-        "only responses with these statuses count; what others had taken is given back",
-        |item, _| count_when(item).map(|statuses| Some(Box::new(statuses)))),
-    &field("wait", Kind::Duration(Zero::Allowed), Value("\"0s\""),
+    setting(at!(count_when, count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
+        "only responses with these statuses count; what others had taken is given back"),
+    field("wait", Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing"),
-    &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
+    setting(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit, at most half of them of one client address; more are rejected"),
-    &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
-        "what this limit never looks at; any one entry suffices", |item, _| exempt(item)),
-    &plain(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
+    setting(at!(exempt, exempt), Kind::Table(&EXEMPT), Words("none"),
+        "what this limit never looks at; any one entry suffices"),
+    setting(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
-    &field("mode", Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
+    field("mode", Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
         "shadow: checked, counted, logged, and never rejects"),
-    &field("candidate", Kind::Table(&CANDIDATE), Words("none"),
+    field("candidate", Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
-    &plain(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
-    &field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
-    &field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
-    &field("name", Kind::Text, Words("required"),
+    setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
+    field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
+    field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
+    field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
-    &field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
+    field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
         "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
-    &field("keep_alive", Kind::Duration(Zero::Refused), Words("none"),
+    field("keep_alive", Kind::Duration(Zero::Refused), Words("none"),
         "beside `rate`: the limiter's keys expire this long after each use, as with Redisson's `keepAliveTime`, and otherwise never; at least the rate's interval; where Redis has no figures yet"),
 ];
 
@@ -118,9 +115,9 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[
-    &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
-    &field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
-    &field("header", Kind::TextTable, Words("none"), "headers with this value, in any of its spellings")
+    field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
+    field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
+    field("header", Kind::TextTable, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
 ];
 
@@ -190,7 +187,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let mode = section.value("mode", one_word::<ModeWord>);
+    let mode = section.plain::<ModeWord>("mode");
     // The places of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // Another value replaces a wrong one, because the plan is not used then.

@@ -7,10 +7,10 @@ use super::Inherited;
 use super::algorithm::Counting;
 use super::figures;
 use super::rate::ELSEWHERE;
-use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
-use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::{Count, Required, Words};
-use crate::config::shape::{Kind, Mask, Shape, field};
+use crate::config::reader::{
+    Count, Item, Kind, Mask, NETWORK, Required, Section, Settings, Shape, Span, Words, Wrong,
+    field, fields, network,
+};
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
@@ -22,15 +22,15 @@ pub(crate) static OVERRIDE: Shape =
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
-    &field("key", Kind::TEXT_LIST, Required,
+    field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),
-    &field("name", Kind::Text, Words("none"),
+    field("name", Kind::Text, Words("none"),
         "who these keys are: stands beside the key in the log, on the page and in `top`"),
-    &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the override's own count"), "as in the limit"),
-    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the override's own count"), "as in the limit"),
-    &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+    field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
+    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the override's own count"), "as in the limit"),
+    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the override's own count"), "as in the limit"),
+    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
 /// One override with its place.

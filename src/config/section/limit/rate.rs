@@ -1,7 +1,6 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
-use crate::config::reader::{Item, NotedProblem, Section, Text};
-use crate::config::shape::Elsewhere;
+use crate::config::reader::{Elsewhere, Item, NotedProblem, Section};
 use crate::limit::rate::{Interval, RateError, gcd};
 use crate::plan::{WindowLength, window_rate};
 
@@ -11,16 +10,12 @@ const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/1
 
 /// Warns of a rate of zero.
 pub(super) fn warn_of_zero(item: &Item<'_>) {
-    item.cx.warning(
-        &item.span,
-        "`rate` is zero",
-        "nothing passes, ever; no limit at all is \"unlimited\"",
-    );
+    item.doubt("`rate` is zero", "nothing passes, ever; no limit at all is \"unlimited\"");
 }
 
 /// Warns of a rate that is surely meant as a quota, where nothing says that a bucket is meant.
-pub(super) fn warn_of_quota(text: &Text<'_>) {
-    let Ok((count, WindowLength::Interval(interval))) = window_rate(&text.text) else { return };
+pub(super) fn warn_of_quota(item: &Item<'_>, rate: &str) {
+    let Ok((count, WindowLength::Interval(interval))) = window_rate(rate) else { return };
     // A bucket of one token lets no more than one pass in its interval.
     if interval < Interval::HOUR || count == 1 {
         return;
@@ -31,7 +26,7 @@ pub(super) fn warn_of_quota(text: &Text<'_>) {
         Interval::WEEK => "week".to_owned(),
         other => other.to_string(),
     };
-    let title = match text.shown() {
+    let title = match item.shown(rate) {
         Some(rate) => {
             let twice = count.saturating_mul(2);
             format!("\"{rate}\" lets nearly {twice} pass in its first {period}")
@@ -39,7 +34,7 @@ pub(super) fn warn_of_quota(text: &Text<'_>) {
         None => format!("this rate lets nearly twice its count pass in its first {period}"),
     };
     let expected = "a bucket begins full and refills meanwhile; for a quota set `algorithm = \"fixed-window\"`";
-    text.item.cx.warning(&text.item.span, title, expected).help(format!(
+    item.doubt(title, expected).help(format!(
         "`algorithm = \"sliding-window\"` holds the number in any {period}; `burst` beside the rate says that a \
          bucket is meant"
     ));
@@ -47,11 +42,11 @@ pub(super) fn warn_of_quota(text: &Text<'_>) {
 
 /// Checks `rate` for itself, where it is not known how the limit counts.
 pub(super) fn check(section: &mut Section<'_>) {
-    let text = section.take("rate").as_ref().and_then(rate_text);
-    if let Some(text) = &text
-        && let Err(error) = window_rate(&text.text)
+    if let Some(item) = section.take("rate")
+        && let Some(text) = rate_text(&item)
+        && let Err(error) = window_rate(&text)
     {
-        problem(text, error);
+        problem(&item, &text, error);
     }
 }
 
@@ -73,7 +68,7 @@ pub(super) static ELSEWHERE: &[Elsewhere] = &[
 const INTERVAL: Option<&str> = Some("the interval is part of the rate, as in `rate = \"100/m\"`");
 
 /// The text of a rate. Of a number alone, the problem says which rate was perhaps meant.
-pub(super) fn rate_text<'c>(item: &Item<'c>) -> Option<Text<'c>> {
+pub(super) fn rate_text(item: &Item<'_>) -> Option<String> {
     if item.is_list() {
         item.reject(RATE).help(
             "a limit has one rate, and a route may have several limits: write a limit for each rate",
@@ -96,32 +91,32 @@ fn each_second(count: &str) -> String {
 }
 
 /// Notes why a text is not a rate.
-pub(super) fn problem<'c>(text: &Text<'c>, error: RateError) -> NotedProblem<'c> {
+pub(super) fn problem<'c>(item: &Item<'c>, text: &str, error: RateError) -> NotedProblem<'c> {
     match error {
-        RateError::Syntax if text.text.ends_with("/month") => no_month(
-            &text.item,
+        RateError::Syntax if text.ends_with("/month") => no_month(
+            item,
             "expected `algorithm = \"fixed-window\"` and `align = \"clock\"` beside it",
         ),
-        RateError::Syntax | RateError::ZeroCount => match meant(text) {
-            Some(near) => text.refuse(format!("{RATE}; did you mean \"{near}\"?")),
-            None => text.refuse(RATE),
+        RateError::Syntax | RateError::ZeroCount => match item.shown(text).and_then(meant) {
+            Some(near) => item.reject(format!("{RATE}; did you mean \"{near}\"?")),
+            None => item.reject(RATE),
         },
-        RateError::ZeroInterval => text.refuse("expected an interval of more than zero"),
+        RateError::ZeroInterval => item.reject("expected an interval of more than zero"),
         RateError::TooLarge => {
-            text.refuse("expected a count below 2^53 and an interval of at most 3650 days")
+            item.reject("expected a count below 2^53 and an interval of at most 3650 days")
         }
         RateError::Inexact { nearest: Some(near) } => {
-            text.refuse(format!("it cannot be counted exactly; the nearest that can is \"{near}\""))
+            item.reject(format!("it cannot be counted exactly; the nearest that can is \"{near}\""))
         }
         RateError::Inexact { nearest: None } => {
-            text.refuse("it cannot be counted exactly; expected a rounder count")
+            item.reject("it cannot be counted exactly; expected a rounder count")
         }
     }
 }
 
 /// The rate that is meant by a form of other programs: `100`, `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
-fn meant(text: &Text<'_>) -> Option<String> {
-    let plain: String = text.shown()?.to_lowercase().split_whitespace().collect();
+fn meant(text: &str) -> Option<String> {
+    let plain: String = text.to_lowercase().split_whitespace().collect();
     if plain.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(each_second(&plain)).filter(|near| window_rate(near).is_ok());
     }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::rate::{problem, rate_text};
-use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{one_word, words};
-use crate::config::shape::Zero;
+use crate::config::reader::{Item, Section, Span, Wrong, Zero, one_word, words};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
@@ -86,7 +84,7 @@ pub(super) fn settle(
     // Without a rate, the process cannot decide alone.
     if spec.on_store_error == OnStoreError::Local && !has_rate {
         // A word that `on_store_error` does not have was noted as a problem before.
-        let local = |item: &&Item<'_>| item.text().is_some_and(|text| text.text == "local");
+        let local = |item: &&Item<'_>| item.text().is_some_and(|text| text == "local");
         if let Some(item) = on_store_error.filter(local) {
             item.reject(
                 "without `rate` there is nothing to decide by: expected `allow` or `reject`",
@@ -165,13 +163,13 @@ fn name(item: &Item<'_>) -> Option<String> {
 
 fn rate(item: &Item<'_>) -> Option<Rate> {
     let text = rate_text(item)?;
-    match text.text.parse() {
+    match text.parse() {
         Ok(rate) => return Some(rate),
-        Err(RateError::ZeroCount) => text.refuse("a Redisson limiter lets at least one pass"),
-        Err(_) if text.text == "unlimited" => {
-            text.refuse("a Redisson limiter has a rate; without one, Redis alone decides")
+        Err(RateError::ZeroCount) => item.reject("a Redisson limiter lets at least one pass"),
+        Err(_) if text == "unlimited" => {
+            item.reject("a Redisson limiter has a rate; without one, Redis alone decides")
         }
-        Err(error) => problem(&text, error),
+        Err(error) => problem(item, &text, error),
     };
     None
 }

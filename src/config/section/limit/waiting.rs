@@ -5,10 +5,9 @@ use std::time::Duration;
 use super::algorithm::{Counting, Family};
 use super::figures;
 use super::rate::ELSEWHERE;
-use crate::config::reader::{Section, Span};
-use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::{Count, Required};
-use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::config::reader::{
+    Count, Kind, Required, Section, Settings, Shape, Span, Zero, field, fields,
+};
 use crate::limit::Mode;
 use crate::limit::algorithm::sliding_log::MOST_LEAD;
 use crate::limit::rate::MAX_TOKENS;
@@ -23,9 +22,9 @@ pub(crate) static CANDIDATE: Shape =
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[
-    &field("rate", Kind::Rate, Required, "as in the limit"),
-    &field("burst", Kind::Whole(1, MAX_TOKENS), Count("the candidate's own count"), "as in the limit"),
-    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the candidate's own count"), "as in the limit"),
+    field("rate", Kind::Rate, Required, "as in the limit"),
+    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the candidate's own count"), "as in the limit"),
+    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the candidate's own count"), "as in the limit"),
 ];
 
 /// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs. With a `wait` of zero it

@@ -1,7 +1,6 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
-use crate::config::reader::{Item, Section, Span, Wrong, nearest};
-use crate::config::setting::{one_word, words};
+use crate::config::reader::{Item, Section, Span, Wrong, nearest, one_word, words};
 use crate::plan::{WindowStart, Zone};
 
 /// The zone of the calendar where the file names none.
@@ -27,8 +26,7 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
         }
         (Some(AlignWord::FirstRequest), zone) => {
             if let Some(item) = zone
-                && let Some(zone) = item.text()
-                && zone.text != UTC
+                && item.text().is_some_and(|zone| zone != UTC)
             {
                 item.fault(
                     "`timezone` says nothing about windows that open at a key's first request",
@@ -40,7 +38,7 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
         (Some(AlignWord::Clock), None) => Some((WindowStart::Clock(Zone::find(UTC)?), None)),
         (Some(AlignWord::Clock), Some(item)) => {
             let zone = find(&item)?;
-            let place = item.text().filter(|zone| zone.text != UTC).map(|_| item.span.clone());
+            let place = item.text().filter(|zone| zone != UTC).map(|_| item.span.clone());
             Some((WindowStart::Clock(zone), place))
         }
     }

@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::values::{Named, once, one_of, pattern};
-use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
-use crate::config::setting::{PlainValue as _, Settings, at, fields, plain, read};
-use crate::config::shape::Fallback::{Required, Value, Words};
-use crate::config::shape::{Kind, Mask, Shape, field};
+use crate::config::reader::{
+    Item, Kind, Mask, Required, Section, Settings, Shape, Span, Value, Words, Wrong, at, field,
+    fields, nearest, read, setting,
+};
 use crate::limit::name::Name;
 use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, Pattern, Rewrite};
@@ -27,38 +27,36 @@ pub(crate) static ROUTE: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("name", Kind::NAME, Words("the path, with methods and host where that repeats, and then headers"),
+    field("name", Kind::NAME, Words("the path, with methods and host where that repeats, and then headers"),
         "unique; stands in keys, logs and metrics"),
-    &field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
-    &field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
-    &field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
-    &field("headers", Kind::TextTable, Words("any"), "each of these with this value")
+    field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
+    field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
+    field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
+    field("headers", Kind::TextTable, Words("any"), "each of these with this value")
         .masked(Mask::Secret),
-    &field("upstream", Kind::NAME, Words("required, or `respond`"), "where its requests go"),
-    &field("respond", Kind::Table(&RESPOND), Words("none"),
+    field("upstream", Kind::NAME, Words("required, or `respond`"), "where its requests go"),
+    field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
-    &field("limits", Kind::List(&Kind::NAME), Value("[]"), "names of limits; all of them are decided together"),
-    &field("rewrite", Kind::ABSOLUTE, Words("none"),
+    field("limits", Kind::List(&Kind::NAME), Value("[]"), "names of limits; all of them are decided together"),
+    field("rewrite", Kind::ABSOLUTE, Words("none"),
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
-    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
+    setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
         "to the response's head, for this route; 504"),
-    &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
+    setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
-    &field("request_headers", Kind::Table(&HEADERS), Words("none"),
+    field("request_headers", Kind::Table(&HEADERS), Words("none"),
         "changes to what goes upstream").masked(Mask::Secret),
-    &field("response_headers", Kind::Table(&HEADERS), Words("none"),
+    field("response_headers", Kind::Table(&HEADERS), Words("none"),
         "changes to what goes to the client, also to tidegate's own answers on this route"),
 ];
 
 /// A route's `respond`.
 pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
-const STATUS: Kind = Kind::Whole(200, 599);
-
 #[rustfmt::skip]
 static OF_RESPOND: Settings<()> = &[
-    &field("status", STATUS, Value("200"), "the answer's status"),
-    &field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
+    field("status", Kind::Whole(200, 599), Value("200"), "the answer's status"),
+    field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
 ];
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
@@ -203,7 +201,7 @@ fn method(item: &Item<'_>) -> Option<Method> {
         && item.is_shown()
     {
         let title = format!("`{method}` is an unusual method");
-        item.cx.warning(&item.span, title, format!("did you mean `{near}`?"));
+        item.doubt(title, format!("did you mean `{near}`?"));
     }
     Some(method)
 }
@@ -255,19 +253,19 @@ fn action(
 fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
     let names = upstreams.iter().map(|upstream| upstream.name.as_str());
     let text = item.text_as("expected the name of an upstream")?;
-    let place = names.clone().position(|name| name == text.text);
+    let place = names.clone().position(|name| name == text);
     if place.is_none() {
-        unknown(&text, "upstream", one_of(text.shown(), names, "upstreams"));
+        unknown(item, &text, "upstream", one_of(item.shown(&text), names, "upstreams"));
     }
     u32::try_from(place?).ok()
 }
 
-fn unknown(text: &Text<'_>, kind: &str, expected: String) {
-    let title = match text.shown() {
+fn unknown(item: &Item<'_>, text: &str, kind: &str, expected: String) {
+    let title = match item.shown(text) {
         Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
         None => format!("there is no {kind} of this name"),
     };
-    text.item.fault(title, expected);
+    item.fault(title, expected);
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
@@ -278,9 +276,9 @@ fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
 
 fn respond(item: &Item<'_>) -> Option<Action> {
     let mut section = item.section(&RESPOND, "respond")?;
-    let status = section.value("status", |item| StatusCode::read(item, &STATUS));
+    let status = section.plain::<StatusCode>("status");
     let body_item = section.item("body");
-    let body = section.value("body", |item| item.text().map(|text| Bytes::from(text.text)));
+    let body = section.value("body", |item| item.text().map(Bytes::from));
     section.finish();
     let (status, body) = (status?, body?);
     if let Some(item) = body_item
@@ -297,9 +295,9 @@ pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(us
     let names = known.limits.iter().map(|limit| limit.name.as_str());
     let read = |item: &Item<'_>| {
         let text = item.text_as("expected the name of a limit")?;
-        let place = known.limit_places.get(text.text.as_str()).copied();
+        let place = known.limit_places.get(text.as_str()).copied();
         if place.is_none() {
-            unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits"));
+            unknown(item, &text, "limit", one_of(item.shown(&text), names.clone(), "limits"));
         }
         place
     };

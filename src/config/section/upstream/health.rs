@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use crate::config::reader::{Item, Wrong};
-use crate::config::setting::{Settings, at, fields, plain, read};
-use crate::config::shape::Fallback::{Required, Value};
-use crate::config::shape::{Kind, Mask, Shape, field};
+use crate::config::reader::{
+    Item, Kind, Mask, Required, Settings, Shape, Value, Wrong, at, field, fields, read, setting,
+};
 use crate::plan::HealthSpec;
 
 type Spec = HealthSpec;
@@ -17,13 +16,13 @@ pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 
 #[rustfmt::skip]
 static OF_HEALTH: Settings<Spec> = &[
-    &field("path", Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes")
+    field("path", Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes")
         .masked(Mask::Shown(without_query)),
-    &plain(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
-    &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
-    &plain(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
+    setting(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
+    setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
+    setting(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
         "this many failed checks in a row set a server aside"),
-    &plain(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
+    setting(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
         "this many passed checks in a row bring it back"),
 ];
 

@@ -10,12 +10,10 @@ use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, all, named, once};
 use crate::config::Overrides;
-use crate::config::reader::{Item, Problem, Section, Span};
-use crate::config::setting::{
-    PlainValue, Settings, at, fields, one_word, parsed, plain, read, spellings, words,
+use crate::config::reader::{
+    Item, Kind, Problem, Required, Section, Settings, Shape, Span, Value, Words, Zero, at, field,
+    fields, read, setting, spellings, words,
 };
-use crate::config::shape::Fallback::{Required, Value, Words};
-use crate::config::shape::{Kind, Shape, Zero, field};
 use crate::limit::name::Name;
 use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySource, KeySpec, Missing};
@@ -26,30 +24,29 @@ pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SET
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    &field("servers", Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
+    field("servers", Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`"),
-    &field("balance", Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
+    field("balance", Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
         "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`"),
-    &field("hash_key", Kind::KEY_SOURCES, Words("none"),
+    field("hash_key", Kind::KEY_SOURCES, Words("none"),
         "beside `balance = \"hash\"`: parts of the request as in a limit's `key`; requests with equal parts go to the same server"),
-    &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
+    setting(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
         "to connect to one server; 504 past it, after trying the others"),
-    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "to the response's head; 504"),
-    &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
-    &plain(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
+    setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "to the response's head; 504"),
+    setting(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
+    setting(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
         "requests in flight from this process; up to 1000 more wait; a tunnel leaves its place when it begins"),
-    &plain(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
+    setting(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
         "for a request that waits because of `max_requests`; 503"),
-    &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
+    setting(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
-    &plain(at!(on_abort), Kind::Word(spellings::<OnAbort>), Value("\"close\""),
+    setting(at!(on_abort), Kind::Word(spellings::<OnAbort>), Value("\"close\""),
         "a request whose client has left ends; or `\"finish\"`: it goes on to its end and holds its places until then, for APIs that go on working when their caller hangs up"),
-    &parsed(at!(health), Kind::Table(&HEALTH), Words("none"),
-        "a request that each server is asked now and then; a server that fails is set aside",
-        |item, _| health(item).map(Some)),
-    &plain(at!(respect_retry_after), Kind::Flag, Value("false"),
+    setting(at!(health, health), Kind::Table(&HEALTH), Words("none"),
+        "a request that each server is asked now and then; a server that fails is set aside"),
+    setting(at!(respect_retry_after), Kind::Flag, Value("false"),
         "a server that answers 429 or 503 with `retry-after` gets no requests for that time, at most a minute; where all have, clients get 503"),
-    &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
+    field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and what they are shown"),
 ];
 
@@ -74,11 +71,9 @@ pub(crate) static UPSTREAM_SERVER: Shape = Shape::new("a server", || fields(OF_S
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
-    &field("url", Kind::SERVER_URL, Required, "as in `servers`"),
-    &field("weight", WEIGHT, Value("1"), "the server's share of the requests, compared with the others'"),
+    field("url", Kind::SERVER_URL, Required, "as in `servers`"),
+    field("weight", Kind::Whole(1, 1_000), Value("1"), "the server's share of the requests, compared with the others'"),
 ];
-
-const WEIGHT: Kind = Kind::Whole(1, 1_000);
 
 /// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
 /// server.
@@ -146,7 +141,7 @@ fn one(
 /// `balance` and `hash_key`. `None` where one of them is wrong.
 fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
     const EXAMPLE: &str = "[\"ip\"]";
-    let word = section.value("balance", one_word)?;
+    let word: BalanceWord = section.plain("balance")?;
     if word != BalanceWord::Hash {
         warn_unused(section, "hash_key", "balance = \"hash\"");
     }
@@ -177,7 +172,7 @@ fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
 fn warn_unused(section: &Section<'_>, field: &str, without: &str) {
     if let Some(item) = section.item(field) {
         let title = format!("`{field}` changes nothing without `{without}`");
-        section.cx.warning(&item.span, title, "add that, or remove this");
+        item.doubt(title, "add that, or remove this");
     }
 }
 
@@ -201,14 +196,14 @@ fn server(item: &Item<'_>) -> Option<UpstreamServer> {
     }
     let mut section = item.section(&UPSTREAM_SERVER, "a server")?;
     let url = section.require("url", "\"http://127.0.0.1:3000\"");
-    let weight = section.value("weight", |item| PlainValue::read(item, &WEIGHT));
+    let weight = section.plain("weight");
     section.finish();
     Some(UpstreamServer { address: address(&url?)?, weight: weight? })
 }
 
 fn address(item: &Item<'_>) -> Option<ServerAddress> {
     let text = item.text_as(URL)?;
-    if text.text.contains('@') && !text.text.starts_with("unix:") {
+    if text.contains('@') && !text.starts_with("unix:") {
         // The text in front of `@` may be a password.
         item.clone().secret().reject(NO_LOGIN);
         return None;
