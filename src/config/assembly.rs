@@ -9,8 +9,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
-use super::doubts::waits;
-use super::reader::{Context, Section, Shape, Span, read};
+use super::reader::{Context, Section, Shape, read};
 use super::section::admin::ADMIN;
 use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
@@ -20,11 +19,9 @@ use super::section::server::SERVER;
 use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
 use super::section::trace::TRACE;
-use super::section::values::Named;
 use super::section::{
     REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
-use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,
 };
@@ -102,7 +99,15 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
-    let LimitsOfPlan { on, spans, off, indexes } = limits_of_plan(limits)?;
+    let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+    for limit in limits {
+        let LimitDraft { spec, on: is_on, .. } = limit.value?;
+        indexes.push(is_on.then_some(on.len()));
+        match is_on {
+            true => on.push(spec),
+            false => off.push(spec.name),
+        }
+    }
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
@@ -119,10 +124,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     };
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     let methods: HashSet<Method> = methods.collect();
-    // A wrong `wait` was replaced by another one.
-    if !cx.has_errors() {
-        waits::check(cx, &on, &spans, finished.iter().chain([&no_route]));
-    }
     Some(Plan {
         methods: methods.into_iter().collect(),
         read_headers: read_headers(&matchers, &upstreams, &on),
@@ -140,33 +141,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         trace,
         tests,
     })
-}
-
-/// The limits of the file, as the plan has them.
-#[derive(Default)]
-struct LimitsOfPlan {
-    on: Vec<LimitSpec>,
-    /// Where the name of each limit of `on` stands.
-    spans: Vec<Span>,
-    off: Vec<Name>,
-    /// For each limit of the file, its index in `on`. A limit that is off has no index.
-    indexes: Vec<Option<usize>>,
-}
-
-/// `None` where a limit is wrong.
-fn limits_of_plan(limits: Vec<Named<LimitDraft>>) -> Option<LimitsOfPlan> {
-    let mut all = LimitsOfPlan::default();
-    for limit in limits {
-        let draft = limit.value?;
-        all.indexes.push(draft.on.then_some(all.on.len()));
-        if draft.on {
-            all.on.push(draft.spec);
-            all.spans.push(limit.span);
-        } else {
-            all.off.push(draft.spec.name);
-        }
-    }
-    Some(all)
 }
 
 /// The headers that routes, balancing and limits read, each once.

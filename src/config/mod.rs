@@ -47,6 +47,9 @@ upstream = \"upstream\"
 /// The help where a named file is missing beside `--upstream`.
 const WITHOUT_NAME: &str = "a file that `--config` names must be there; without `--config`, `--upstream` forwards everything, and limits nothing";
 
+/// The help where the usual file is missing.
+const WITHOUT_ANY: &str = "write one with `tidegate init`, forward everything with `--upstream http://127.0.0.1:3000`, or try `tidegate demo`";
+
 /// Settings of the command line that replace settings of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -141,13 +144,19 @@ pub fn load_from(
             }
             Some(_) => {
                 let mut loaded = parse(&name, WITHOUT_FILE, env, overrides)?;
-                let warning = Problem::general(format!(
-                    "there is no {name}: everything is forwarded, and nothing is limited"
-                ));
-                loaded.warnings = Problems::new(&name, "", vec![warning.into_warning()]);
+                let title = "everything is forwarded, and nothing is limited";
+                loaded.warnings = one(
+                    &name,
+                    Problem::general(format!("there is no {name}: {title}")).into_warning(),
+                );
                 Ok(loaded)
             }
-            None => Err(one(&name, missing(&name))),
+            None => {
+                let missing = Problem::general(format!("there is no {name}"));
+                // Whoever names another file has one.
+                let has_advice = name == DEFAULT_FILE;
+                Err(one(&name, if has_advice { missing.help(WITHOUT_ANY) } else { missing }))
+            }
         },
         Err(error) => Err(one(&name, Problem::general(format!("cannot read {name}: {error}")))),
     }
@@ -203,18 +212,6 @@ fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Problems> {
         let problem = Problem::error(span, "this is not UTF-8", "expected a file saved as UTF-8");
         Problems::new(name, &text, vec![problem])
     })
-}
-
-/// There is no file of this name. Advice is given only for the usual name. Whoever names another file has one.
-fn missing(name: &str) -> Problem {
-    let missing = Problem::general(format!("there is no {name}"));
-    if name != DEFAULT_FILE {
-        return missing;
-    }
-    missing.help(
-        "write one with `tidegate init`, forward everything with `--upstream http://127.0.0.1:3000`, or try \
-         `tidegate demo`",
-    )
 }
 
 fn one(name: &str, problem: Problem) -> Problems {

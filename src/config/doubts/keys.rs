@@ -29,15 +29,13 @@ impl Whole<'_> {
             KeySource::Path | KeySource::Method => true,
             _ => false,
         };
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-            for (part, span) in &limit.sources {
-                let alternatives = part.alternatives();
-                let Some(first) = alternatives.iter().position(is_always_there) else { continue };
-                if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {
-                    let title = format!("`{next}` is never reached: every request has `{always}`");
-                    let expected = format!("expected `{always}` as the last alternative");
-                    self.cx.warning(span, title, expected);
-                }
+        for (part, span) in self.drafts().flat_map(|limit| &limit.sources) {
+            let alternatives = part.alternatives();
+            let Some(first) = alternatives.iter().position(is_always_there) else { continue };
+            if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {
+                let title = format!("`{next}` is never reached: every request has `{always}`");
+                let expected = format!("expected `{always}` as the last alternative");
+                self.cx.warning(span, title, expected);
             }
         }
     }
@@ -52,38 +50,29 @@ impl Whole<'_> {
         let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
         let tls = self.server.tls.as_ref();
         let asks_clients = tls.is_some_and(|tls| tls.files.client_ca.is_some());
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-            for (source, span) in limit.alternatives() {
-                if *source == KeySource::Ip
-                    && let Some(networks) = &hidden
-                {
-                    self.cx
-                        .warning(
-                            span,
-                            "the limit counts by address, and `server.listen` is in a private network",
-                            "behind a load balancer all clients would share one bucket",
-                        )
-                        .help(format!(
-                            "name it: `trusted_proxies = [{}]` in [server]",
-                            networks.iter().copied().collect::<Vec<_>>().join(", ")
-                        ));
-                }
-                if *source == KeySource::Cert && !asks_clients {
-                    let what = match limit.override_spans.is_empty() {
-                        true => "the limit goes",
-                        false => "the limit and its overrides go",
-                    };
-                    let title = format!(
-                        "{what} by a client certificate, and clients are not asked for one"
-                    );
-                    self.cx
-                        .warning(
-                            span,
-                            title,
-                            "no request has it: `missing` decides about all of them",
-                        )
-                        .help("add `client_ca = \"ca.pem\"` to the `tls` of [server]");
-                }
+        for (limit, source, span) in self.alternatives() {
+            if *source == KeySource::Ip
+                && let Some(networks) = &hidden
+            {
+                let title =
+                    "the limit counts by address, and `server.listen` is in a private network";
+                let expected = "behind a load balancer all clients would share one bucket";
+                let networks = networks.iter().copied().collect::<Vec<_>>().join(", ");
+                self.cx
+                    .warning(span, title, expected)
+                    .help(format!("name it: `trusted_proxies = [{networks}]` in [server]"));
+            }
+            if *source == KeySource::Cert && !asks_clients {
+                let what = match limit.override_spans.is_empty() {
+                    true => "the limit goes",
+                    false => "the limit and its overrides go",
+                };
+                let title =
+                    format!("{what} by a client certificate, and clients are not asked for one");
+                let expected = "no request has it: `missing` decides about all of them";
+                self.cx
+                    .warning(span, title, expected)
+                    .help("add `client_ca = \"ca.pem\"` to the `tls` of [server]");
             }
         }
     }
@@ -91,21 +80,19 @@ impl Whole<'_> {
     /// Limits by a header that names the client's address, and that strangers may send. `client_ip_header` is removed
     /// from their requests.
     pub(super) fn forged_addresses(&self) {
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-            for (source, span) in limit.alternatives() {
-                let KeySource::Header(name) = source else { continue };
-                let is_removed = match &self.server.trust.header {
-                    ClientHeader::Single(single) => are_alike(single, name),
-                    ClientHeader::XForwardedFor | ClientHeader::Forwarded => false,
-                };
-                let plain = name.as_str().replace('_', "-");
-                if !is_removed && ADDRESSES.contains(&plain.as_str()) {
-                    let title = format!("the limit counts by `{name}`, which anybody can write");
-                    self.cx.warning(span, title, "did you mean `ip`?").help(format!(
-                        "set `client_ip_header = \"{name}\"` and `trusted_proxies` in [server]: then `ip` is \
-                         the address in it, and only those proxies are believed"
-                    ));
-                }
+        for (_, source, span) in self.alternatives() {
+            let KeySource::Header(name) = source else { continue };
+            let is_removed = match &self.server.trust.header {
+                ClientHeader::Single(single) => are_alike(single, name),
+                ClientHeader::XForwardedFor | ClientHeader::Forwarded => false,
+            };
+            let plain = name.as_str().replace('_', "-");
+            if !is_removed && ADDRESSES.contains(&plain.as_str()) {
+                let title = format!("the limit counts by `{name}`, which anybody can write");
+                self.cx.warning(span, title, "did you mean `ip`?").help(format!(
+                    "set `client_ip_header = \"{name}\"` and `trusted_proxies` in [server]: then `ip` is \
+                     the address in it, and only those proxies are believed"
+                ));
             }
         }
     }

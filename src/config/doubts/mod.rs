@@ -2,7 +2,7 @@
 //! used, every route can match, and no upstream is tidegate itself.
 
 mod keys;
-pub(super) mod waits;
+mod waits;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -57,6 +57,21 @@ impl Whole<'_> {
             self.hidden_alternatives();
             self.forged_addresses();
         }
+        // A wrong `wait` was replaced by another one.
+        if !self.cx.has_errors() {
+            self.limits_that_hold();
+        }
+    }
+
+    /// The limits without an error of their own.
+    fn drafts(&self) -> impl Iterator<Item = &LimitDraft> {
+        self.limits.iter().filter_map(|limit| limit.value.as_ref())
+    }
+
+    /// The sources of these limits' keys, with their positions.
+    fn alternatives(&self) -> impl Iterator<Item = (&LimitDraft, &KeySource, &Span)> {
+        self.drafts()
+            .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
     }
 
     fn unused_limits(&self) {
@@ -146,41 +161,29 @@ impl Whole<'_> {
     fn loops(&self) {
         for Named { name, span, value } in self.upstreams {
             for server in value.iter().flat_map(|spec| &spec.servers) {
-                let (host, port) = match &server.address.endpoint {
-                    Endpoint::Tcp { host, port } => (host, port),
-                    Endpoint::Unix(path) => {
-                        let own = ListenAddress::Unix(path.clone());
-                        if self.server.listen.contains(&own) {
-                            let title = format!("the upstream \"{name}\" is tidegate itself");
-                            let expected =
-                                format!("{own} is where it listens: expected the API's socket");
-                            self.cx.error(span, title, expected);
-                        }
-                        continue;
-                    }
-                };
-                let is_here = |listen: &&SocketAddr| {
-                    let wildcard = listen.ip().is_unspecified();
-                    listen.port() == *port
-                        && match host.parse::<IpAddr>() {
-                            Ok(ip) => ip == listen.ip() || (wildcard && ip.is_loopback()),
-                            Err(_) => {
-                                host == "localhost" && (wildcard || listen.ip().is_loopback())
-                            }
-                        }
-                };
-                let Some(listen) = self.listened().find(is_here) else { continue };
-                let clear = self.server.listen.iter().any(|clear| clear.tcp() == Some(listen));
-                let field = if clear { "server.listen" } else { "server.tls.listen" };
                 let title = format!("the upstream \"{name}\" is tidegate itself");
                 let url = &server.address.url;
-                self.cx
-                    .error(
-                        span,
-                        title,
-                        format!("{url} is where it listens: expected the API's address"),
-                    )
-                    .help(format!("to listen elsewhere than on {listen}, set `{field}`"));
+                let expected =
+                    |what| format!("{url} is where it listens: expected the API's {what}");
+                match &server.address.endpoint {
+                    Endpoint::Unix(path) => {
+                        if self.server.listen.contains(&ListenAddress::Unix(path.clone())) {
+                            self.cx.error(span, title, expected("socket"));
+                        }
+                    }
+                    Endpoint::Tcp { host, port } => {
+                        let mut listened = self.listened();
+                        let Some(listen) = listened.find(|it| is_at(it, host, *port)) else {
+                            continue;
+                        };
+                        let is_clear =
+                            self.server.listen.iter().any(|clear| clear.tcp() == Some(listen));
+                        let field = if is_clear { "server.listen" } else { "server.tls.listen" };
+                        self.cx
+                            .error(span, title, expected("address"))
+                            .help(format!("to listen elsewhere than on {listen}, set `{field}`"));
+                    }
+                }
             }
         }
     }
@@ -211,7 +214,7 @@ impl Whole<'_> {
     /// An override for a route that does not exist.
     fn unknown_routes(&self) {
         let known = self.names.iter().map(|name| &**name);
-        for limit in self.limits.iter().filter_map(|limit| limit.value.as_ref()) {
+        for limit in self.drafts() {
             for (parts, span) in &limit.override_spans {
                 for ((source, _), part) in limit.sources.iter().zip(parts) {
                     let Part::Exact(name) = part else { continue };
@@ -223,6 +226,16 @@ impl Whole<'_> {
             }
         }
     }
+}
+
+/// Whether whoever connects to this host and port reaches `listen`.
+fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
+    let is_wildcard = listen.ip().is_unspecified();
+    listen.port() == port
+        && match host.parse::<IpAddr>() {
+            Ok(ip) => ip == listen.ip() || (is_wildcard && ip.is_loopback()),
+            Err(_) => host == "localhost" && (is_wildcard || listen.ip().is_loopback()),
+        }
 }
 
 /// Whether a path has this parameter.

@@ -2,51 +2,48 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::reader::{Context, Span};
+use super::Whole;
 use crate::limit::Mode;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{LimitSpec, RouteSpec};
 
-/// Warns of each pair of limits of a route that hold requests. A request goes at the latest of their moments, and each
-/// limit has counted it at its own. `spans` has the places of the limits' names.
-pub(crate) fn check<'r>(
-    cx: &Context<'_>,
-    limits: &[LimitSpec],
-    spans: &[Span],
-    routes: impl Iterator<Item = &'r RouteSpec>,
-) {
-    let mut told = BTreeSet::new();
-    for route in routes {
-        let places = route.limits.iter().filter_map(|place| usize::try_from(*place).ok());
-        let held: Vec<_> = places
-            .filter_map(|place| Some((place, limits.get(place)?, spans.get(place)?)))
-            .filter(|(_, limit, _)| limit.mode == Mode::Enforce && limit.wait > MaxWait::NONE)
-            .collect();
-        for (rank, one) in held.iter().enumerate() {
-            for other in held.iter().skip(rank + 1) {
-                let (first, second) = if one.0 < other.0 { (one, other) } else { (other, one) };
-                if told.insert((first.0, second.0)) {
-                    warn(cx, (first.1, first.2), (second.1, second.2));
+impl Whole<'_> {
+    /// Each pair of limits of a route that hold requests. A request goes at the latest of their moments, and each limit
+    /// has counted it at its own.
+    pub(super) fn limits_that_hold(&self) {
+        let mut reported = BTreeSet::new();
+        // A request without a route meets the limits of `[server]` alone.
+        let routes = self.routes.iter().map(|route| route.limits.as_slice());
+        for own in routes.chain([&[][..]]) {
+            let limits = self.everywhere.iter().chain(own).map(|(limit, _)| *limit);
+            let held: BTreeSet<usize> = limits.filter(|limit| self.holds(*limit)).collect();
+            for (rank, first) in held.iter().enumerate() {
+                for second in held.iter().skip(rank + 1) {
+                    if reported.insert((*first, *second)) {
+                        self.warn_of_pair(*first, *second);
+                    }
                 }
             }
         }
     }
-}
 
-fn warn(
-    cx: &Context<'_>,
-    (first, span): (&LimitSpec, &Span),
-    (second, related): (&LimitSpec, &Span),
-) {
-    let (one, other) = (&first.name, &second.name);
-    cx.warning(
-        span,
-        format!("\"{one}\" and \"{other}\" hold requests, and each counts them at its own moment"),
-        "what one of them held may reach the API all at once, faster than the other's rate",
-    )
-    .related(related, "the other one")
-    .help(
-        "set `wait = \"0s\"` in one of them; the API then gets no more than the rate of the one that holds"
-            .to_owned(),
-    );
+    fn holds(&self, limit: usize) -> bool {
+        let draft = self.limits.get(limit).and_then(|limit| limit.value.as_ref());
+        let draft = draft.filter(|draft| draft.on && draft.spec.mode == Mode::Enforce);
+        draft.is_some_and(|draft| draft.spec.wait > MaxWait::NONE)
+    }
+
+    fn warn_of_pair(&self, first: usize, second: usize) {
+        let [first, second] = [first, second].map(|limit| &self.limits[limit]);
+        let title = format!(
+            "\"{}\" and \"{}\" hold requests, and each counts them at its own moment",
+            first.name, second.name
+        );
+        let expected =
+            "what one of them held may reach the API all at once, faster than the other's rate";
+        let help = "set `wait = \"0s\"` in one of them; the API then gets no more than the rate of the one that holds";
+        self.cx
+            .warning(&first.span, title, expected)
+            .related(&second.span, "the other one")
+            .help(help);
+    }
 }

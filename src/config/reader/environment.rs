@@ -1,7 +1,5 @@
 //! Replaces `${NAME}` in string values.
 
-use std::collections::HashSet;
-
 /// Why a string's variables cannot be replaced. It holds text of the string, never the value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnvironmentError {
@@ -33,13 +31,11 @@ pub(crate) fn replace(
     let mut errors: Vec<EnvironmentError> = Vec::new();
     let mut replaced = Replaced { text: String::with_capacity(text.len()), foreign: false };
     let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        let (before, from) = rest.split_at(start);
-        let after = &from[2..];
+    while let Some((before, after)) = rest.split_once("${") {
+        rest = after;
         if let Some(before) = before.strip_suffix('$') {
             replaced.text.push_str(before);
             replaced.text.push_str("${");
-            rest = after;
             continue;
         }
         replaced.text.push_str(before);
@@ -52,43 +48,36 @@ pub(crate) fn replace(
             break;
         };
         rest = tail;
-        let (name, default) = match inner.split_once(":-") {
-            Some((name, default)) => (name, Some(default)),
-            None => (inner, None),
-        };
-        if !is_name(name) {
-            errors.push(EnvironmentError {
-                part: format!("${{{inner}}}"),
-                title: format!("`${{{inner}}}` is no environment variable"),
-                expected:
-                    "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
-                        .to_owned(),
-            });
-            continue;
+        match value(inner, env) {
+            Ok(value) => replaced.text.push_str(&value),
+            // A variable that stands in the text twice is one problem.
+            Err(error) if errors.contains(&error) => {}
+            Err(error) => errors.push(error),
         }
-        let value = match (env(name), default) {
-            (Some(value), Some(default)) if value.is_empty() => default.to_owned(),
-            (Some(value), _) => value,
-            (None, Some(default)) => default.to_owned(),
-            (None, None) => {
-                errors.push(EnvironmentError {
-                    part: format!("${{{name}}}"),
-                    title: format!("the environment variable {name} is not set"),
-                    expected: format!(
-                        "expected it to be set, or a default: `${{{name}:-default}}`"
-                    ),
-                });
-                continue;
-            }
-        };
-        replaced.text.push_str(&value);
         replaced.foreign = true;
     }
     replaced.text.push_str(rest);
-    // A variable that stands in the text twice is one problem.
-    let mut parts = HashSet::new();
-    errors.retain(|error| parts.insert(error.part.clone()));
     if errors.is_empty() { Ok(replaced) } else { Err(errors) }
+}
+
+/// The value of `NAME` or `NAME:-default`.
+fn value(inner: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, EnvironmentError> {
+    let (name, default) = match inner.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inner, None),
+    };
+    let part = format!("${{{inner}}}");
+    if !is_name(name) {
+        let title = format!("`{part}` is no environment variable");
+        let expected = "expected a name of letters, digits and `_`; a plain `${` is written `$${`";
+        return Err(EnvironmentError { part, title, expected: expected.to_owned() });
+    }
+    let value = env(name).filter(|value| default.is_none() || !value.is_empty());
+    value.or_else(|| default.map(str::to_owned)).ok_or_else(|| EnvironmentError {
+        part,
+        title: format!("the environment variable {name} is not set"),
+        expected: format!("expected it to be set, or a default: `${{{name}:-default}}`"),
+    })
 }
 
 fn is_name(text: &str) -> bool {

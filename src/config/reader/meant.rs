@@ -42,7 +42,7 @@ fn first_part<'t, 'u>(text: &'t str, units: &'u [Unit]) -> Option<(&'t str, &'u 
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
     let (name, behind) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
-    let unit = units.iter().find(|(.., names)| names.contains(&name))?;
+    let unit = value::unit_named(units, name)?;
     (!number.is_empty()).then_some((number, unit, behind))
 }
 

@@ -10,7 +10,8 @@ pub(crate) struct Shape {
     pub(crate) fields: fn() -> Vec<&'static Field>,
     /// What other programs call these fields.
     pub(crate) elsewhere: &'static [Elsewhere],
-    /// Fields of which the table must have exactly one. Empty where there are none.
+    /// Fields of which the table must have exactly one. Empty where there are none. The section's code refuses a
+    /// file with none or several.
     pub(crate) one_of: &'static [&'static str],
 }
 
@@ -28,17 +29,6 @@ pub(crate) struct Elsewhere {
 impl Shape {
     pub(crate) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
         Self { title, fields, elsewhere: &[], one_of: &[] }
-    }
-
-    /// The same table, whose fields have these names in other programs.
-    pub(crate) const fn called_elsewhere(self, elsewhere: &'static [Elsewhere]) -> Self {
-        Self { elsewhere, ..self }
-    }
-
-    /// The same table, which must have exactly one of these fields. The section's code refuses a file with
-    /// none or several.
-    pub(crate) const fn with_one_of(self, one_of: &'static [&'static str]) -> Self {
-        Self { one_of, ..self }
     }
 }
 

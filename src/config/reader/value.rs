@@ -48,6 +48,11 @@ pub(super) const DURATION_UNITS: [Unit; 6] = [
     ("", 7 * 86_400_000, &["w", "week", "weeks"]),
 ];
 
+/// The unit of this name elsewhere.
+pub(in crate::config) fn unit_named<'u>(units: &'u [Unit], name: &str) -> Option<&'u Unit> {
+    units.iter().find(|(.., names)| names.contains(&name))
+}
+
 /// As in nginx, `k` is 1024 bytes.
 pub(super) const SIZE_UNITS: [Unit; 7] = [
     ("B", 1, &["", "b", "byte", "bytes"]),

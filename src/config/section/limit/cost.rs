@@ -13,7 +13,8 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST)).with_one_of(&SOURCES);
+pub(crate) static COST: Shape =
+    Shape { one_of: &SOURCES, ..Shape::new("cost", || fields(OF_COST)) };
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[

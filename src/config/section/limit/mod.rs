@@ -43,7 +43,7 @@ use crate::request::route::Pattern;
 type Spec = LimitSpec;
 
 pub(crate) static LIMIT: Shape =
-    Shape::new("[limits.NAME]", || fields(SETTINGS)).called_elsewhere(rate::ELSEWHERE);
+    Shape { elsewhere: rate::ELSEWHERE, ..Shape::new("[limits.NAME]", || fields(SETTINGS)) };
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[

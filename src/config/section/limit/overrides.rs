@@ -18,7 +18,7 @@ use crate::request::overrides::{Part, of_alternative};
 
 /// One of a limit's `overrides`.
 pub(crate) static OVERRIDE: Shape =
-    Shape::new("overrides", || fields(OF_OVERRIDE)).called_elsewhere(ELSEWHERE);
+    Shape { elsewhere: ELSEWHERE, ..Shape::new("overrides", || fields(OF_OVERRIDE)) };
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[

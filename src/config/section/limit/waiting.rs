@@ -18,7 +18,7 @@ use crate::request::overrides::KeyOverrides;
 
 /// A limit's `candidate`.
 pub(crate) static CANDIDATE: Shape =
-    Shape::new("candidate", || fields(OF_CANDIDATE)).called_elsewhere(ELSEWHERE);
+    Shape { elsewhere: ELSEWHERE, ..Shape::new("candidate", || fields(OF_CANDIDATE)) };
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[

@@ -23,7 +23,7 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 type Spec = RouteOptions;
 
 pub(crate) static ROUTE: Shape =
-    Shape::new("[[routes]]", || fields(SETTINGS)).with_one_of(&["upstream", "respond"]);
+    Shape { one_of: &["upstream", "respond"], ..Shape::new("[[routes]]", || fields(SETTINGS)) };
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[

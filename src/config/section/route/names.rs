@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::Method;
 
 use super::RouteDraft;
 use crate::config::reader::{Context, Span};
@@ -70,10 +70,10 @@ fn default_names(routes: &[RouteDraft]) -> Vec<String> {
         .filter(|(route, _)| route.name.is_none())
         .filter_map(|(route, name)| Some((route.pattern.as_ref()?, &route.conditions, name)))
         .collect();
-    for make in [by_path, by_host, by_headers, by_values] {
+    for detail in [Detail::Path, Detail::Host, Detail::Headers, Detail::Values] {
         let mut count: HashMap<String, usize> = HashMap::new();
         for (pattern, conditions, name) in &mut rest {
-            **name = make(pattern, conditions);
+            **name = default_name(pattern, conditions, detail);
             *count.entry(name.clone()).or_default() += 1;
         }
         rest.retain(|(.., name)| count.get(*name) > Some(&1));
@@ -81,46 +81,44 @@ fn default_names(routes: &[RouteDraft]) -> Vec<String> {
     names
 }
 
-fn by_path(pattern: &Pattern, _: &Conditions) -> String {
-    pattern.as_str().to_owned()
+/// How much a default name says of its route. Each one says what those before it say, too.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Detail {
+    Path,
+    /// Methods and host.
+    Host,
+    /// The names of headers.
+    Headers,
+    /// Their values. A value may be a secret, and the name stands in logs and metrics. Therefore the name has a few
+    /// letters of its hash.
+    Values,
 }
 
-fn by_host(pattern: &Pattern, conditions: &Conditions) -> String {
-    let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
-    let mut name = methods.join(",");
-    if !name.is_empty() {
-        name.push(' ');
-    }
-    if let Some(host) = &conditions.host {
-        name.push_str(&host.to_string());
-    }
-    name.push_str(pattern.as_str());
-    name
-}
-
-fn by_headers(pattern: &Pattern, conditions: &Conditions) -> String {
-    with_headers(pattern, conditions, |name, _| name.to_string())
-}
-
-/// A value may be a secret, and the name stands in logs and metrics. Therefore the name has a few letters of its hash.
-fn by_values(pattern: &Pattern, conditions: &Conditions) -> String {
+fn default_name(pattern: &Pattern, conditions: &Conditions, detail: Detail) -> String {
     const LETTERS: usize = 8;
-    with_headers(pattern, conditions, |name, value| {
-        let hash = hash(value.as_bytes());
-        format!("{name}={}", hash.get(..LETTERS).unwrap_or_default())
-    })
-}
-
-fn with_headers(
-    pattern: &Pattern,
-    conditions: &Conditions,
-    shown: impl Fn(&HeaderName, &HeaderValue) -> String,
-) -> String {
-    let mut headers: Vec<_> =
-        conditions.headers.iter().map(|(name, value)| shown(name, value)).collect();
+    let path = pattern.as_str();
+    if detail == Detail::Path {
+        return path.to_owned();
+    }
+    let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
+    let host = conditions.host.as_ref().map_or(String::new(), ToString::to_string);
+    let mut headers: Vec<_> = conditions
+        .headers
+        .iter()
+        .map(|(name, value)| match detail {
+            Detail::Values => {
+                let hash = hash(value.as_bytes());
+                format!("{name}={}", hash.get(..LETTERS).unwrap_or_default())
+            }
+            _ => name.to_string(),
+        })
+        .collect();
     headers.sort();
-    let name = by_host(pattern, conditions);
-    if headers.is_empty() { name } else { format!("{name} {}", headers.join(",")) }
+    if detail == Detail::Host {
+        headers.clear();
+    }
+    let parts = [methods.join(","), format!("{host}{path}"), headers.join(",")];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
