@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use super::Overrides;
 use super::doubts::Whole;
-use super::reader::{Context, Section, Shape, read};
+use super::reader::{Context, Section, read};
 use super::section::admin::ADMIN;
 use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
@@ -35,16 +35,16 @@ const ROUTE_EXAMPLE: &str =
 /// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let (mut server, has_server) = cx.watched(|| table(&mut root, "server", &SERVER));
+    let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
     let everywhere = server.take("limits");
     let ((server, taken), is_server_right) = cx.watched(|| server::build(server, overrides));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
-        store::build(table(&mut root, "store", &STORE));
-    let reject = table(&mut root, "reject", &REJECT);
+        store::build(root.table("store", &STORE));
+    let reject = root.table("reject", &REJECT);
     let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
-    let log = read(log::SETTINGS, table(&mut root, "log", &LOG), LogSpec::default());
-    let admin = admin::build(table(&mut root, "admin", &ADMIN), &taken);
-    let trace = trace::build(table(&mut root, "trace", &TRACE));
+    let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
+    let admin = admin::build(root.table("admin", &ADMIN), &taken);
+    let trace = trace::build(root.table("trace", &TRACE));
     let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
     let limits = limit::build(
         &mut root,
@@ -158,10 +158,4 @@ fn read_headers(
     let headers: HashSet<_> =
         headers.chain(limits.iter().flat_map(LimitSpec::headers)).cloned().collect();
     headers.into_iter().collect()
-}
-
-/// A table of the root. If the file does not have the table, an empty table, which has all defaults.
-fn table<'c>(root: &mut Section<'c>, name: &str, shape: &'static Shape) -> Section<'c> {
-    let there = root.take(name).and_then(|item| item.section(shape, shape.title));
-    there.unwrap_or_else(|| Section::empty(root.cx, shape))
 }

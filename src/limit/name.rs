@@ -56,6 +56,13 @@ impl Name {
     }
 }
 
+/// `unnamed`.
+impl Default for Name {
+    fn default() -> Self {
+        Self::of("unnamed")
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

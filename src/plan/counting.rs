@@ -75,13 +75,13 @@ pub(crate) enum FiguresError {
     )]
     Size(u64),
     /// The log would have too many entries.
-    #[error("a sliding log keeps an entry for each permit: at most {MOST}")]
+    #[error("a sliding log keeps an entry for each permit: expected a count of at most {MOST}")]
     Log,
     /// A month, where windows do not begin with the clock.
     #[error("only a fixed window on the clock can be a month long")]
     MonthOffClock,
     /// A window of the clock that neither fits into a day nor is a unit of the calendar.
-    #[error("windows on the clock are shorter than a day, or `d`, `w` or `month`")]
+    #[error("expected `d`, `w`, `month` or less than a day: nothing else stands on the clock")]
     OffCalendar,
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::tls::server::{Files, Material};
 
 /// An address to listen on. Its text is the one of the file: `127.0.0.1:8080`, or `unix:/run/tidegate.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,17 @@ impl ListenAddress {
     pub(crate) fn is_same_place(&self, other: &Self) -> bool {
         self == other && self.tcp().is_none_or(|address| address.port() != 0)
     }
+}
+
+/// `tls` of `[server]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerTls {
+    /// The addresses for TLS; never empty, and none of them is in [`super::ServerSpec::listen`].
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The files of the certificates, and of the authorities that sign client certificates.
+    pub(crate) files: Files,
+    /// The content of `files` when the configuration was read.
+    pub(crate) material: Arc<Material>,
 }
 
 /// Whether a client could reach both addresses by one connection. On Linux a lone `[::]` takes IPv4 as well. Port 0

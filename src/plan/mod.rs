@@ -17,7 +17,6 @@ mod route;
 mod test_case;
 #[cfg(test)]
 pub(crate) mod testing;
-mod tls;
 mod trace;
 mod upstream;
 
@@ -37,14 +36,13 @@ pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::limit::{CostSpec, LimitSpec, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
-pub(crate) use self::listen::{are_both_wildcards, overlap};
+pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;
 pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};
 pub use self::route::Action;
 pub(crate) use self::route::{HeaderChanges, NO_ROUTE, RouteOptions, RouteSpec};
 pub(crate) use self::test_case::{Expectation, TestCase};
-pub(crate) use self::tls::ServerTls;
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,

@@ -13,7 +13,7 @@ use crate::request::key::KeySpec;
 use crate::tls::client;
 
 /// `[upstreams.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamSpec {
     pub(crate) name: Name,
     /// The upstream's servers; never empty.
@@ -41,27 +41,6 @@ pub struct UpstreamSpec {
     /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
     /// of the certificate files and not their names. A reload can thus see that certificates have changed.
     pub tls: Option<Arc<client::ClientTlsSpec>>,
-}
-
-impl UpstreamSpec {
-    /// An upstream of this name. All other fields still need their values.
-    pub(crate) fn new(name: Name) -> Self {
-        Self {
-            name,
-            servers: Vec::new(),
-            balance: Balance::default(),
-            connect_timeout: Duration::ZERO,
-            response_timeout: Duration::ZERO,
-            idle_timeout: Duration::ZERO,
-            max_requests: None,
-            queue_timeout: Duration::ZERO,
-            retries: 0,
-            on_abort: OnAbort::default(),
-            health: None,
-            respect_retry_after: false,
-            tls: None,
-        }
-    }
 }
 
 /// What becomes of a request whose client leaves before its answer has ended.

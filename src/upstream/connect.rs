@@ -234,7 +234,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let connector = Connector::new(&UpstreamSpec {
             connect_timeout: Duration::from_secs(10),
-            ..UpstreamSpec::new(crate::limit::name::Name::new("api").unwrap())
+            ..UpstreamSpec::default()
         });
         let stream = connector.connect("127.0.0.1", port).await.unwrap();
         let mut held = 0;

@@ -67,6 +67,13 @@ impl<'c> Section<'c> {
         self.take_entry(name).map(|entry| entry.item)
     }
 
+    /// Takes a table. If the file does not have the table, an empty one, which has all defaults.
+    pub(crate) fn table(&mut self, name: &str, shape: &'static Shape) -> Self {
+        let item = self.take(name);
+        let section = item.and_then(|item| item.section(shape, shape.title));
+        section.unwrap_or_else(|| Self::empty(self.cx, shape))
+    }
+
     /// Takes the value of a required field. If the field is missing, notes an error that shows `example`.
     pub(crate) fn require(&mut self, name: &'static str, example: &str) -> Option<Item<'c>> {
         let item = self.take(name);

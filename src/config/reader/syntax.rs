@@ -77,7 +77,7 @@ fn repeated(text: &str, at: usize) -> Option<Problem> {
     /// The sections whose headings have two brackets.
     const LISTS: [&str; 2] = ["routes", "tests"];
     let lines = definitions(text, at);
-    let (here, before) = lines.split_last()?;
+    let (here, before) = lines.split_last().filter(|(here, _)| here.span.contains(&at))?;
     let first = before.iter().rev().find(|line| line.path == here.path)?;
     let path = &here.path;
     if let (Some(is_list), Some(was_list)) = (here.is_list, first.is_list)
@@ -102,10 +102,13 @@ fn repeated(text: &str, at: usize) -> Option<Problem> {
     Some(problem.related(&first.span, "first here"))
 }
 
-/// The headings and keys up to the line of `at`. The last one is at `at`, or else there are none.
+/// The headings and keys up to the line of `at`.
 fn definitions(text: &str, at: usize) -> Vec<DefinitionLine> {
     let (mut lines, mut table, mut start) = (Vec::new(), "", 0);
     for line in text.split_inclusive('\n') {
+        if at < start {
+            break;
+        }
         let begin = start + line.len() - line.trim_start().len();
         start += line.len();
         let line = line.trim();
@@ -120,18 +123,9 @@ fn definitions(text: &str, at: usize) -> Vec<DefinitionLine> {
         } else {
             continue;
         };
-        if at < start {
-            let is_here = at < begin + end;
-            return if is_here {
-                lines.push(DefinitionLine { path, span: begin..begin + end, is_list });
-                lines
-            } else {
-                Vec::new()
-            };
-        }
         lines.push(DefinitionLine { path, span: begin..begin + end, is_list });
     }
-    Vec::new()
+    lines
 }
 
 /// A word without quotes that stands where a value is expected.

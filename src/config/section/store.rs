@@ -70,24 +70,19 @@ pub(crate) fn build(mut section: Section<'_>) -> StoreDraft {
 /// `url` and `tls`. `None` where the URL is wrong.
 fn location(section: &mut Section<'_>) -> Option<StoreLocation> {
     let item = section.take("url").map(Item::secret);
-    let read = item.as_ref().map_or(Some(None), store_url);
-    let is_known = read.is_some();
-    let url = read.flatten();
+    let url = item.as_ref().map_or(Some(None), store_url);
     let span = item.map_or(0..0, |item| item.span);
     let servers = match &url {
-        Some(RedisUrl { location, secure: true }) => location.topology.servers(),
+        Some(Some(RedisUrl { location, secure: true })) => location.topology.servers(),
         _ => &[],
     };
     let secure: Vec<_> = servers.iter().map(|server| (server, &span)).collect();
     let unused =
         "`url` does not begin with `rediss://`, `rediss-sentinel://` or `rediss-cluster://`";
     let tls = tls::towards(section, &secure, Some(unused), &tls::SystemRoots::new());
-    is_known.then(|| match url {
-        Some(RedisUrl { location, .. }) => {
-            StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))
-        }
-        None => StoreLocation::Memory,
-    })
+    Some(url?.map_or(StoreLocation::Memory, |RedisUrl { location, .. }| {
+        StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))
+    }))
 }
 
 /// The URL of a Redis, or `Some(None)` for `memory:`. `None` where the URL is wrong.

@@ -39,7 +39,7 @@ pub(super) fn named<'c, T>(
     let each = entries.into_iter().map(|entry| {
         let name = name(cx, entry.name, &entry.name_span);
         let section = entry.item.section(shape, format!("[{kind}.{}]", entry.name));
-        let value = section.zip(name).and_then(|(section, name)| build(section, name));
+        let value = section.and_then(|section| build(section, name));
         Named { name: entry.name.to_owned(), span: entry.name_span, value }
     });
     each.collect()
@@ -53,14 +53,14 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
 
 /// The name at `span`. Where the text is not a name, notes the problem and returns another name: the table
 /// is still read, to report its problems as well.
-fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
-    Name::new(text).or_else(|| {
+fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
+    Name::new(text).unwrap_or_else(|| {
         cx.error(
             span,
             format!("\"{}\" is no name", text.escape_debug()),
             "expected 1 to 64 letters, digits, `_`, `.` or `-`",
         );
-        Name::new("unnamed")
+        Name::default()
     })
 }
 

@@ -3,7 +3,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::limit::name::Name;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
 use crate::upstream::health::{ServerState, UpstreamState};
@@ -20,7 +19,7 @@ fn address(index: usize) -> ServerAddress {
 fn shared(servers: usize) -> Arc<UpstreamState> {
     let servers = (0..servers).map(|index| UpstreamServer { address: address(index), weight: 1 });
     let servers = servers.collect();
-    let spec = UpstreamSpec { servers, ..UpstreamSpec::new(Name::new("api").unwrap()) };
+    let spec = UpstreamSpec { servers, ..UpstreamSpec::default() };
     Arc::new(UpstreamState::new(&spec, None))
 }
 

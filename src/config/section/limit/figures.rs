@@ -3,7 +3,7 @@
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{no_month, problem, rate_text, warn_of_quota, warn_of_zero};
 use crate::config::reader::{Item, NotedProblem, Section};
-use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
+use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
 use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
 
@@ -88,18 +88,9 @@ fn refuse_rate<'c>(
         (FiguresError::Size(_), _) => {
             item.reject(format!("expected a count of at most {MAX_TOKENS}"))
         }
-        (FiguresError::Log, _) => item.reject(format!(
-            "a sliding log keeps an entry for each permit: expected a count of at most {}",
-            sliding_log::MOST
-        )),
         (FiguresError::MonthOffClock, _) => {
             no_month(item, "expected `align = \"clock\"` beside it")
         }
-        (FiguresError::OffCalendar, _) => item.reject(
-            "expected `d`, `w`, `month` or less than a day: nothing else stands on the clock",
-        ),
-        (error @ (FiguresError::NoBurst | FiguresError::NoQueue), _) => {
-            item.reject(error.to_string())
-        }
+        (error, _) => item.reject(error.to_string()),
     }
 }

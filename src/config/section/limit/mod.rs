@@ -5,7 +5,6 @@ pub(crate) mod algorithm;
 pub(crate) mod cost;
 mod count_when;
 mod figures;
-mod key;
 mod overrides;
 mod rate;
 mod redisson;
@@ -24,6 +23,7 @@ pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
+use super::key::key_source;
 use super::values::{Named, named, network_item, once, once_each, pattern};
 use crate::config::reader::{
     Count, Item, Kind, Mask, Section, Settings, Shape, Span, Spelled, Value, Words, Zero, at,
@@ -160,17 +160,13 @@ pub(crate) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Na
 fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Option<LimitDraft> {
     let counting = counting(&mut section);
     let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
-    let sources = key::sources(&mut section, is_redisson);
+    let sources = self::sources(&mut section, is_redisson);
     // Looked up before the figures take the field.
     let has_rate = section.has(|field| field == "rate");
     let (limiter, figures) = match is_redisson {
         true => redisson::build(&mut section, inherited.store),
         false => (None, figures::figures(&mut section, counting.as_ref())),
     };
-    if let (true, Some(sources)) = (is_redisson, &sources) {
-        redisson::refuse_alternatives(&section, sources);
-        redisson::warn_of_lasting_keys(&section, figures.as_ref(), sources);
-    }
     let overrides =
         overrides::build(&mut section, counting.as_ref(), sources.as_deref(), inherited);
     let candidate = waiting::candidate(&mut section, counting.as_ref());
@@ -184,8 +180,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
     let of_one_request = is_log.then_some(MOST_COST);
     let cost = cost::build(&mut section, &CostBounds { own, of_one_request, overrides: &bursts });
-    if let (Some(figures), Some(cost)) = (&figures, &cost) {
-        redisson::bound(&section, figures, cost);
+    if is_redisson {
+        let sources = sources.as_deref().unwrap_or_default();
+        redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
     }
     let mode = section.plain::<ModeWord>("mode");
     // The places of these two, for what a Redisson limiter cannot have.
@@ -229,6 +226,25 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
+}
+
+/// The parts of a key with their places. `None` where a part is wrong. A Redisson limiter is one bucket for all
+/// requests unless its key says more.
+fn sources(section: &mut Section<'_>, is_redisson: bool) -> Option<Vec<(KeySource, Span)>> {
+    let items = match section.take("key") {
+        Some(item) => item.list()?,
+        None if is_redisson || section.is_misspelt("key") => Vec::new(),
+        None => {
+            section.cx.warning(
+                &section.span,
+                format!("{} names no `key`: one bucket for all requests", section.title),
+                "expected `key = [\"ip\"]` here, or `key = []` where one bucket is meant",
+            );
+            Vec::new()
+        }
+    };
+    let sources = once(&items, key_source, |one, other| one == other, KeySource::to_string);
+    (sources.len() == items.len()).then_some(sources)
 }
 
 fn exempt(item: &Item<'_>) -> Option<Exempt> {

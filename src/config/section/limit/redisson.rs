@@ -94,62 +94,42 @@ pub(super) fn settle(
     }
 }
 
-/// Refuses a part of a key with alternatives. Java names a limiter by the values alone: equal values of two
-/// alternatives would use the same limiter.
-pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
-    for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
-        section.cx.error(
-            span,
-            format!("`{source}` names no Redisson limiter: values of both could be the same"),
-            "expected one of them",
-        );
-    }
-}
-
-/// Warns where clients make up the names of limiters whose keys never expire.
-pub(super) fn warn_of_lasting_keys(
+/// Checks what a limiter, its key and its cost mean together.
+pub(super) fn check(
     section: &Section<'_>,
     figures: Option<&Figures>,
     sources: &[(KeySource, Span)],
+    cost: Option<&CostSpec>,
 ) {
+    // Java names a limiter by the values alone: equal values of two alternatives would use the same limiter.
+    for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
+        let title =
+            format!("`{source}` names no Redisson limiter: values of both could be the same");
+        section.cx.error(span, title, "expected one of them");
+    }
     let Some(Figures::Limited(Algorithm::Redisson(params))) = figures else { return };
-    // Without a rate the proxy makes no limiter.
-    if params.rate().is_none() || params.keep_alive.is_some() {
-        return;
-    }
-    let is_of_clients = |source: &KeySource| {
-        !matches!(source, KeySource::Route | KeySource::Method | KeySource::Cert)
-    };
-    if let Some((source, span)) = sources.iter().find(|(source, _)| is_of_clients(source)) {
-        section
-            .cx
-            .warning(
-                span,
-                match source {
-                    KeySource::Ip => {
-                        "there are many addresses, and keys of a Redisson limiter never expire"
-                            .to_owned()
-                    }
-                    _ => format!(
-                        "clients choose `{source}`, and keys of a Redisson limiter never expire"
-                    ),
-                },
-                "each new value writes three keys into Redis for ever",
-            )
-            .help("add `keep_alive`, as in \"1h\": at least the rate's interval");
-    }
-}
-
-/// Refuses a `cost` without a bound: the response says the cost, and the file has neither `max` nor `rate`.
-pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
-    if let (Figures::Limited(Algorithm::Redisson(params)), CostSpec::Response { max: None, .. }) =
-        (figures, cost)
-        && params.rate().is_none()
-    {
+    if let (Some(CostSpec::Response { max: None, .. }), None) = (cost, params.rate()) {
         section.fault(
             format!("nothing bounds the `cost` of {}", section.title),
             "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
         );
+    }
+    // Without a rate the proxy makes no limiter. Otherwise clients may make up the names of limiters.
+    let lasts = params.rate().is_some() && params.keep_alive.is_none();
+    let is_of_clients = |source: &KeySource| {
+        !matches!(source, KeySource::Route | KeySource::Method | KeySource::Cert)
+    };
+    let of_clients = sources.iter().find(|(source, _)| lasts && is_of_clients(source));
+    if let Some((source, span)) = of_clients {
+        let who = match source {
+            KeySource::Ip => "there are many addresses".to_owned(),
+            _ => format!("clients choose `{source}`"),
+        };
+        let title = format!("{who}, and keys of a Redisson limiter never expire");
+        section
+            .cx
+            .warning(span, title, "each new value writes three keys into Redis for ever")
+            .help("add `keep_alive`, as in \"1h\": at least the rate's interval");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::reader::{
 };
 use crate::limit::name::Name;
 use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
-use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::key::{KeySpec, Missing};
 
 type Spec = UpstreamSpec;
 
@@ -135,19 +135,18 @@ fn one(
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
     }
-    read(SETTINGS, section, UpstreamSpec { servers, balance, tls, ..UpstreamSpec::new(name) })
+    read(SETTINGS, section, UpstreamSpec { name, servers, balance, tls, ..UpstreamSpec::default() })
 }
 
 /// `balance` and `hash_key`. `None` where one of them is wrong.
 fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
     const EXAMPLE: &str = "[\"ip\"]";
     let word: BalanceWord = section.plain("balance")?;
-    if word != BalanceWord::Hash {
+    let item = if word == BalanceWord::Hash {
+        section.require("hash_key", EXAMPLE)
+    } else {
         warn_unused(section, "hash_key", "balance = \"hash\"");
-    }
-    let item = match word {
-        BalanceWord::Hash => section.require("hash_key", EXAMPLE),
-        BalanceWord::LeastRequests | BalanceWord::RoundRobin => section.take("hash_key"),
+        section.take("hash_key")
     };
     let sources = item.and_then(|item| {
         let items = item.list()?;
@@ -161,9 +160,7 @@ fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
         BalanceWord::LeastRequests => Balance::LeastRequests,
         BalanceWord::RoundRobin => Balance::RoundRobin,
         BalanceWord::Hash => {
-            let sources: Vec<KeySource> = sources?;
-            let sources = sources.into();
-            Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix })
+            Balance::Hash(KeySpec { sources: sources?.into(), missing: Missing::Skip, ipv6_prefix })
         }
     })
 }
