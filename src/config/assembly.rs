@@ -7,7 +7,6 @@ use http::{HeaderName, Method, StatusCode};
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
-use super::Overrides;
 use super::doubts::Whole;
 use super::reader::{Context, Section, read};
 use super::section::admin::ADMIN;
@@ -33,11 +32,12 @@ const ROUTE_EXAMPLE: &str =
     "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
 
 /// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
-pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
+/// `has_listen` says whether the command line has the address to listen on.
+pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
     let everywhere = server.take("limits");
-    let ((server, taken), is_server_right) = cx.watched(|| server::build(server, overrides));
+    let ((server, taken), is_server_right) = cx.watched(|| server::build(server, has_listen));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
         store::build(root.table("store", &STORE));
     let reject = root.table("reject", &REJECT);
@@ -45,13 +45,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
     let admin = admin::build(root.table("admin", &ADMIN), &taken);
     let trace = trace::build(root.table("trace", &TRACE));
-    let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
+    let upstreams = upstream::build(&mut root, server.ipv6_prefix);
     let limits = limit::build(
         &mut root,
         &limit::Inherited {
             ipv6_prefix: server.ipv6_prefix,
             loose_paths: server.loose_paths,
-            shadow: overrides.shadow,
             on_store_error,
             reject: &reject,
             store: Some(&store.location).filter(|_| is_known),

@@ -8,6 +8,7 @@
 mod assembly;
 mod changes;
 mod doubts;
+mod overrides;
 mod reader;
 mod record;
 pub(crate) mod schema;
@@ -23,6 +24,7 @@ use toml::de::DeTable;
 
 pub use self::changes::Changes;
 pub(crate) use self::changes::diff;
+pub use self::overrides::Overrides;
 pub use self::reader::{Colour, Problems, duration};
 pub(crate) use self::reader::{DurationError, Problem, Severity, duration_text, nearest};
 pub(crate) use self::record::ConfigRecord;
@@ -49,19 +51,6 @@ const WITHOUT_NAME: &str = "a file that `--config` names must be there; without 
 
 /// The help where the usual file is missing.
 const WITHOUT_ANY: &str = "write one with `tidegate init`, forward everything with `--upstream http://127.0.0.1:3000`, or try `tidegate demo`";
-
-/// Settings of the command line that replace settings of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// The URL of the only server of the only upstream.
-    pub(crate) upstream: Option<String>,
-    /// The address to listen on.
-    pub(crate) listen: Option<String>,
-    /// Whether the command line names the file. A named file must be there.
-    pub(crate) names_file: bool,
-    /// `--shadow`: each limit counts and logs, but rejects nobody. It overrides `mode`, except `mode = "off"`.
-    pub(crate) shadow: bool,
-}
 
 /// A configuration that can be used.
 #[derive(Debug)]
@@ -173,15 +162,16 @@ pub fn parse(
     env: &dyn Fn(&str) -> Option<String>,
     overrides: &Overrides,
 ) -> Result<Loaded, Problems> {
-    let (tree, syntax) = DeTable::parse_recoverable(text);
+    let (mut tree, syntax) = DeTable::parse_recoverable(text);
     if !syntax.is_empty() {
         // The recovered tree holds invented values. Other problems in this tree would mean nothing.
         let problem = reader::first_syntax_error(text, &syntax);
         return Err(Problems::new(file_name, text, vec![problem]));
     }
+    overrides.apply(tree.get_mut(), env).map_err(|problem| one(file_name, problem))?;
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = reader::Context::new(text, folder, env);
-    let plan = assembly::plan(&cx, tree.get_ref(), overrides);
+    let plan = assembly::plan(&cx, tree.get_ref(), overrides.listen.is_some());
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {
         Some(plan) if !problems.has_errors() => {

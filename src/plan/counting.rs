@@ -215,7 +215,7 @@ mod tests {
             (&log, "1/s", Some(1), None, "only a limit with `algorithm = \"token-bucket\"`"),
             (&log, "200000/s", None, None, "a sliding log keeps"),
             (&rolling, "1/month", None, None, "only a fixed window on the clock"),
-            (&berlin, "1/3d", None, None, "windows on the clock"),
+            (&berlin, "1/3d", None, None, "expected `d`, `w`, `month`"),
         ] {
             let wanted = WantedFigures { rate: rate.to_owned(), burst, queue };
             let told = match kind.figures(&wanted) {

@@ -76,15 +76,10 @@ impl Problem {
     fn escape(&mut self) {
         let label = self.related.as_mut().map(|(_, label)| label);
         let texts = [Some(&mut self.title), Some(&mut self.expected), label, self.help.as_mut()];
-        for text in texts.into_iter().flatten().filter(|text| text.contains(char::is_control)) {
-            let mut escaped = String::with_capacity(text.len());
-            for char in text.chars() {
-                match char.is_control() {
-                    true => escaped.extend(char.escape_default()),
-                    false => escaped.push(char),
-                }
+        for text in texts.into_iter().flatten() {
+            while let Some(control) = text.chars().find(|char| char.is_control()) {
+                *text = text.replace(control, &control.escape_default().to_string());
             }
-            *text = escaped;
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{ListenAddress, are_both_wildcards, overlap};
 pub(super) const LISTEN: Kind = Kind::Either(&[Kind::ADDRESS, Kind::List(&Kind::ADDRESS)]);
 
 /// What an address of `server.listen` looks like.
-pub(super) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \
+pub(crate) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \
     socket's absolute path, as in \"unix:/run/tidegate.sock\"";
 
 /// An address that a setting has taken.
@@ -52,7 +52,7 @@ pub(super) fn addresses(
 }
 
 /// An address with a port, or `unix:/PATH`.
-pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     match text.strip_prefix("unix:") {
         Some(path) => socket_path(path).map(ListenAddress::Unix).ok_or(Wrong::Expected),
         None => text.parse().map(ListenAddress::Tcp).map_err(|_| Wrong::near(suggestion(text))),

@@ -3,13 +3,13 @@
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::listen::{LISTEN, LISTEN_ADDRESS, TakenAddress, addresses, listen_address};
+use super::listen::{LISTEN, TakenAddress, addresses};
+pub(crate) use super::listen::{LISTEN_ADDRESS, listen_address};
 use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
-use crate::config::Overrides;
 use crate::config::reader::{
-    Context, Item, Kind, Problem, Section, Settings, Shape, Span, Value, Words, Wrong, Zero, at,
-    field, fields, read, setting,
+    Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, Zero, at, field, fields, read,
+    setting,
 };
 use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
@@ -65,17 +65,11 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 
-/// The settings, and the addresses on the network that they take.
-pub(crate) fn build(
-    mut section: Section<'_>,
-    overrides: &Overrides,
-) -> (ServerSpec, Vec<TakenAddress>) {
-    let mut listen = listen(&mut section);
-    let mut setting = "`server.listen`";
-    if let Some(text) = &overrides.listen {
-        listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
-        setting = "`--listen`";
-    }
+/// The settings, and the addresses on the network that they take. `has_listen` says whether the command line has the
+/// address to listen on.
+pub(crate) fn build(mut section: Section<'_>, has_listen: bool) -> (ServerSpec, Vec<TakenAddress>) {
+    let listen = listen(&mut section);
+    let setting = if has_listen { "`--listen`" } else { "`server.listen`" };
     let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
     // Whoever connects to a Unix socket is a trusted proxy.
     let has_local_proxies = taken.len() < listen.len();
@@ -124,14 +118,6 @@ fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
         Some(if none { Vec::new() } else { addresses(item, read, &[]) })
     });
     listen.unwrap_or_default()
-}
-
-fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
-    let refuse = |wrong: Wrong| {
-        let expected = wrong.instead(LISTEN_ADDRESS, true);
-        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {expected}")))
-    };
-    listen_address(text).map_err(refuse).ok()
 }
 
 fn client_header(item: &Item<'_>) -> Option<ClientHeader> {

@@ -14,8 +14,6 @@ use super::reader::{
 };
 use super::section::limit::algorithm::has_field;
 use super::section::limit::{CANDIDATE, LIMIT, OVERRIDE};
-use super::section::server::SERVER;
-use super::section::upstream::UPSTREAM;
 use super::section::{REJECT, ROOT};
 
 /// Stands for a secret.
@@ -64,10 +62,13 @@ impl FileText {
     /// The settings of the file, which has been loaded before. `env` returns the value of an environment
     /// variable.
     pub(super) fn tree(&self, env: &dyn Fn(&str) -> Option<String>) -> Tree {
-        let Ok(file) = DeTable::parse(&self.text) else { return Tree::None };
+        let Ok(mut file) = DeTable::parse(&self.text) else { return Tree::None };
+        if self.overrides.apply(file.get_mut(), env).is_err() {
+            return Tree::None;
+        }
         let file = file.get_ref();
         let reject = file.get("reject").and_then(|reject| reject.get_ref().as_table());
-        let walk = Walk { env, reject, overrides: &self.overrides };
+        let walk = Walk { env, reject };
         let place = SettingContext { mask: Mask::Open, restart: false, algorithm: "" };
         walk.table(&ROOT, Some(file), place)
     }
@@ -169,7 +170,6 @@ struct Walk<'w> {
     env: &'w dyn Fn(&str) -> Option<String>,
     /// The file's `[reject]`.
     reject: Option<&'w DeTable<'w>>,
-    overrides: &'w Overrides,
 }
 
 impl Walk<'_> {
@@ -200,7 +200,7 @@ impl Walk<'_> {
         Tree::Table((shape.fields)().into_iter().filter(applies).map(entry).collect())
     }
 
-    /// The value of a field: that of the command line, of the file's `table`, or the default.
+    /// The value of a field: that of the file's `table`, or the default.
     fn field(
         &self,
         shape: &'static Shape,
@@ -208,9 +208,6 @@ impl Walk<'_> {
         table: Option<&DeTable<'_>>,
         place: SettingContext<'_>,
     ) -> Tree {
-        if let Some(replaced) = self.replaced(shape, field, table) {
-            return replaced;
-        }
         // What a limit's own `reject` leaves out is as in the file's.
         let reject = self.reject.filter(|_| ptr::eq(shape, &REJECT));
         let written = table.and_then(|table| table.get(field.name));
@@ -223,30 +220,6 @@ impl Walk<'_> {
             (None, _, Kind::Named(_)) => Tree::Table(Vec::new()),
             (None, _, Kind::List(Kind::Table(_))) => Tree::List(Vec::new()),
             (None, ..) => Tree::None,
-        }
-    }
-
-    /// What the command line puts in place of this field.
-    fn replaced(
-        &self,
-        shape: &'static Shape,
-        field: &Field,
-        table: Option<&DeTable<'_>>,
-    ) -> Option<Tree> {
-        let Overrides { listen, upstream, shadow, .. } = self.overrides;
-        let only = |text: &String| Tree::List(vec![scalar(text.clone())]);
-        let is_off = || {
-            let mode = table.and_then(|table| table.get("mode")?.get_ref().as_str());
-            let mode = mode.and_then(|mode| environment::replace(mode, self.env).ok());
-            mode.is_some_and(|mode| mode.text == "off")
-        };
-        match field.name {
-            "listen" if ptr::eq(shape, &SERVER) => listen.as_ref().map(only),
-            "servers" if ptr::eq(shape, &UPSTREAM) => upstream.as_ref().map(only),
-            "mode" if ptr::eq(shape, &LIMIT) && *shadow && !is_off() => {
-                Some(scalar("shadow".to_owned()))
-            }
-            _ => None,
         }
     }
 

@@ -116,8 +116,7 @@ fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
 #[test]
 fn a_variable_is_masked_wherever_it_stands() {
     for field in fields_of_tables(&ROOT) {
-        let overrides = &Overrides::default();
-        let walk = Walk { env: &env, reject: None, overrides };
+        let walk = Walk { env: &env, reject: None };
         let place = SettingContext { mask: field.mask, restart: false, algorithm: "" };
         let secret = DeValue::parse("\"x${SECRET}y\"").unwrap();
         let list = DeValue::parse("[{ a = \"${SECRET}\" }, [\"${SECRET}\"]]").unwrap();

@@ -125,8 +125,6 @@ static OF_EXEMPT: Settings<()> = &[
 pub(crate) struct Inherited<'i> {
     pub(crate) ipv6_prefix: u8,
     pub(crate) loose_paths: bool,
-    /// Whether the command line has every limit in shadow.
-    pub(crate) shadow: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
     /// `None` where the file's store is wrong.
@@ -193,7 +191,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
         wait: waiting::wait(&mut section, counting.as_ref()),
         mode: match mode {
-            _ if inherited.shadow => Mode::Shadow,
             Some(ModeWord::On(mode)) => mode,
             Some(ModeWord::Off) | None => Mode::Enforce,
         },

@@ -6,7 +6,7 @@ use super::super::values::socket_path;
 use crate::config::reader::Wrong;
 use crate::plan::{Endpoint, Scheme, ServerAddress};
 
-pub(super) const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
+pub(crate) const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
 
 const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
 
@@ -19,7 +19,7 @@ pub(super) const NO_LOGIN: &str = "expected a URL without a user and a password"
 const PORT: &str = "expected a port from 1 to 65535";
 
 /// The server at a URL.
-pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
+pub(crate) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
     if let Some(path) = url.strip_prefix("unix:") {
         return socket(url, path);
     }

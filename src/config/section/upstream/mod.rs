@@ -3,16 +3,16 @@
 mod address;
 pub(crate) mod health;
 
+use self::address::NO_LOGIN;
 pub(super) use self::address::host_and_port;
-use self::address::{NO_LOGIN, URL, server_address};
+pub(crate) use self::address::{URL, server_address};
 use self::health::{HEALTH, health};
 use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, all, named, once};
-use crate::config::Overrides;
 use crate::config::reader::{
-    Item, Kind, Problem, Required, Section, Settings, Shape, Span, Value, Words, Zero, at, field,
-    fields, read, setting, spellings, words,
+    Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Zero, at, field, fields,
+    read, setting, spellings, words,
 };
 use crate::limit::name::Name;
 use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
@@ -75,56 +75,21 @@ static OF_SERVER: Settings<()> = &[
     field("weight", Kind::Whole(1, 1_000), Value("1"), "the server's share of the requests, compared with the others'"),
 ];
 
-/// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
-/// server.
-///
-/// `ipv6_prefix` is the length of the networks by which IPv6 clients count as one.
-pub(crate) fn build(
-    root: &mut Section<'_>,
-    overrides: &Overrides,
-    ipv6_prefix: u8,
-) -> Vec<Named<UpstreamSpec>> {
-    let url = overrides.upstream.as_deref();
+/// The upstreams. `ipv6_prefix` is the length of the networks by which IPv6 clients count as one.
+pub(crate) fn build(root: &mut Section<'_>, ipv6_prefix: u8) -> Vec<Named<UpstreamSpec>> {
     let system = tls::SystemRoots::new();
-    let cx = root.cx;
-    let upstreams = named(root, "upstreams", &UPSTREAM, |section, name| {
-        let replaced = url.map(|url| server_address(url).ok());
-        Some(one(section, name, replaced, &system, ipv6_prefix))
-    });
-    match url.map(server_address) {
-        Some(_) if upstreams.len() != 1 => {
-            let count = if upstreams.is_empty() { "no upstream" } else { "several upstreams" };
-            let title = format!("`--upstream` cannot replace anything: the file has {count}");
-            cx.note(Problem::general(title)).help("it is for files with exactly one upstream");
-        }
-        None | Some(Ok(_)) => {}
-        Some(Err(error)) => {
-            let (url, expected) = (url.unwrap_or_default(), error.instead(URL, true));
-            // The text in front of `@` may be a password.
-            let found = if url.contains('@') { "this text" } else { &format!("\"{url}\"") };
-            cx.note(Problem::general(format!("`--upstream` cannot be {found}: {expected}")));
-        }
-    }
-    upstreams
+    named(root, "upstreams", &UPSTREAM, |section, name| {
+        Some(one(section, name, &system, ipv6_prefix))
+    })
 }
 
-/// `replaced` is the command line's server, which replaces the file's servers. The inner `None` means that
-/// the command line's URL is wrong.
 fn one(
     mut section: Section<'_>,
     name: Name,
-    replaced: Option<Option<ServerAddress>>,
     system: &tls::SystemRoots,
     ipv6_prefix: u8,
 ) -> UpstreamSpec {
-    let servers = match replaced {
-        Some(address) => {
-            let span = section.take("servers").map_or(section.span.clone(), |item| item.span);
-            let server = address.map(|address| (UpstreamServer { address, weight: 1 }, span));
-            server.into_iter().collect()
-        }
-        None => servers(&mut section),
-    };
+    let servers = servers(&mut section);
     let secure = servers.iter().filter(|(server, _)| server.address.scheme == Scheme::Https);
     let secure: Vec<_> = secure.map(|(server, span)| (&server.address.endpoint, span)).collect();
     let unused = "none of its servers is reached by `https://`";
@@ -135,7 +100,8 @@ fn one(
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
     }
-    read(SETTINGS, section, UpstreamSpec { name, servers, balance, tls, ..UpstreamSpec::default() })
+    let spec = UpstreamSpec { name, servers, balance, tls, ..UpstreamSpec::default() };
+    read(SETTINGS, section, spec)
 }
 
 /// `balance` and `hash_key`. `None` where one of them is wrong.
