@@ -6,7 +6,6 @@
 //! Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). They know questions
 //! (`bucket`), but no claims. `claim` has the state of a claim. It holds what a limit gave (`grant`) until that is kept,
 //! settled or given back. `queue` has the requests that wait for a bucket: they move up when one of them leaves.
-//! `carry_over` writes what Redis says into the buckets that decide while Redis is away.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
@@ -15,11 +14,10 @@
 //! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are those
 //! of [`crate::redis`].
 //!
-//! Imports point one way: `order` → `carry_over` → `claim` → `grant` → `access` → `known`, `redis` → `process` → `memory` → `bucket`.
+//! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `redis` → `process` → `memory` → `bucket`.
 
 mod access;
 mod bucket;
-mod carry_over;
 mod claim;
 mod current_limits;
 mod grant;

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use self::table::{KnownAnswer, KnownRefusal, RefusalTable, Turn, is_lasting, may_be_known};
+use self::table::{Flight, KnownAnswer, KnownRefusal, RefusalTable, is_lasting, may_be_known};
 use super::bucket::{BucketAsk, RedisAnswer, RedisAsk};
 use super::memory::{Identity, Memory};
 use crate::limit::decide::PerAsk;
@@ -47,18 +47,16 @@ pub(super) enum LookedUp<'r> {
     Unknown,
 }
 
-/// What is known of a request.
-pub(super) enum RefusalLookup<'k> {
-    /// It is refused. This is the decision of each limit, in their order. `None` where the bucket is in this process.
-    Refused(PerAsk<Option<Decision>>),
-    /// Redis has to be asked, by the `Asker` if others wait for the answer.
-    Ask(Option<Asker<'k>>),
+/// It is not known that a request is refused.
+pub(super) enum NotKnown<'k> {
+    /// Redis has to be asked, by the `Leader` if others wait for the answer.
+    Ask(Option<Leader<'k>>),
     /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
     Wait(OwnedNotified),
 }
 
 /// The request that asks Redis about a bucket whose wait has ended. Others wait until this is dropped.
-pub(super) struct Asker<'k> {
+pub(super) struct Leader<'k> {
     known: &'k KnownRefusals,
     bucket: Identity,
     wakes: Arc<Notify>,
@@ -66,13 +64,16 @@ pub(super) struct Asker<'k> {
 
 impl KnownRefusals {
     /// Looks a request up. It is refused if one of its limits is known to refuse, and all its other limits in Redis are
-    /// known too.
+    /// known too. Returns the decision of each limit, in their order: `None` where the bucket is in this process.
+    ///
+    /// # Errors
+    /// Where it is not known that the request is refused.
     pub(super) fn look_up<'r>(
         &self,
         memory: &Memory,
         limits: impl Iterator<Item = LookedUp<'r>> + Clone,
         now: Timestamp,
-    ) -> RefusalLookup<'_> {
+    ) -> Result<PerAsk<Option<Decision>>, NotKnown<'_>> {
         let mut table = self.0.lock();
         let may_be_known = |limit| match limit {
             LookedUp::InRedis(asked) => may_be_known(&asked.ask),
@@ -80,7 +81,7 @@ impl KnownRefusals {
             LookedUp::Unknown => false,
         };
         if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
-            return RefusalLookup::Ask(None);
+            return Err(NotKnown::Ask(None));
         }
         // This request may ask about several limits for the others, so all are looked up.
         let known: PerAsk<Option<KnownAnswer>> = limits
@@ -91,7 +92,7 @@ impl KnownRefusals {
             })
             .collect();
         let known: Option<PerAsk<KnownAnswer>> = known.into_iter().collect();
-        let Some(known) = known else { return RefusalLookup::Ask(None) };
+        let Some(known) = known else { return Err(NotKnown::Ask(None)) };
         let mut ended = limits.zip(&known).filter(|(_, it)| matches!(it, KnownAnswer::Ended));
         let refuses = known.iter().any(|known| matches!(known, KnownAnswer::Refusal(_)));
         let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
@@ -101,21 +102,21 @@ impl KnownRefusals {
             // would have waited for nothing.
             (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
                 let bucket = memory.identity(&asked.ask);
-                return match table.turn(&bucket, &asked, now) {
-                    Some(Turn::First(wakes)) => {
-                        RefusalLookup::Ask(Some(Asker { known: self, bucket, wakes }))
+                return Err(match table.join_flight(&bucket, &asked, now) {
+                    Some(Flight::Lead(wakes)) => {
+                        NotKnown::Ask(Some(Leader { known: self, bucket, wakes }))
                     }
-                    Some(Turn::Later(woken)) => RefusalLookup::Wait(woken),
-                    None => RefusalLookup::Ask(None),
-                };
+                    Some(Flight::Follow(woken)) => NotKnown::Wait(woken),
+                    None => NotKnown::Ask(None),
+                });
             }
-            _ => return RefusalLookup::Ask(None),
+            _ => return Err(NotKnown::Ask(None)),
         }
         let decisions = known.into_iter().map(|known| match known {
             KnownAnswer::Refusal(decision) | KnownAnswer::Room(decision) => Some(decision),
             KnownAnswer::Here | KnownAnswer::Ended => None,
         });
-        RefusalLookup::Refused(decisions.collect())
+        Ok(decisions.collect())
     }
 
     /// The bucket is reset, or Redis did not answer. Its known refusals may no longer hold.
@@ -126,14 +127,14 @@ impl KnownRefusals {
         table.rooms.remove(&bucket);
     }
 
-    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `asker` is there if
+    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `leader` is there if
     /// other requests wait for the answer, and the request passes: otherwise it has taken nothing.
     pub(super) fn note(
         &self,
         memory: &Memory,
         answers: &[RedisAnswer<'_>],
         asked: Timestamp,
-        asker: Option<&Asker<'_>>,
+        leader: Option<&Leader<'_>>,
     ) {
         let refuses = answers.iter().any(|it| it.refuses() && is_lasting(&it.asked.ask));
         for answer in answers {
@@ -161,9 +162,9 @@ impl KnownRefusals {
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
-                    // What was known of the bucket is not true any more, but for what its asker has found out.
+                    // What was known of the bucket is not true any more, but for what its leader has found out.
                     refusals.retain(|refusal| {
-                        let is_asked = asker.is_some_and(|it| refusal.is_asked_by(&it.wakes));
+                        let is_asked = leader.is_some_and(|it| refusal.is_asked_by(&it.wakes));
                         let is_empty = is_asked && refusal.cost.get() > remaining;
                         if is_empty {
                             refusal.took(ask.ask.cost, remaining, asked);
@@ -177,9 +178,9 @@ impl KnownRefusals {
     }
 }
 
-impl Drop for Asker<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        self.known.0.lock().end_turn(&self.bucket, &self.wakes);
+        self.known.0.lock().end_flight(&self.bucket, &self.wakes);
     }
 }
 

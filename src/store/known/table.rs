@@ -82,12 +82,12 @@ pub(super) enum KnownAnswer {
     Here,
 }
 
-/// Who asks Redis about a bucket whose wait has ended.
-pub(super) enum Turn {
-    /// This request. It wakes the others when Redis has answered.
-    First(Arc<Notify>),
-    /// Another request, which wakes this one.
-    Later(OwnedNotified),
+/// Of all requests for a bucket whose wait has ended, one asks Redis.
+pub(super) enum Flight {
+    /// This request asks. It wakes the others when Redis has answered.
+    Lead(Arc<Notify>),
+    /// Another request asks, and wakes this one.
+    Follow(OwnedNotified),
 }
 
 impl KnownRefusal {
@@ -183,24 +183,24 @@ impl RefusalTable {
     }
 
     /// Whether this request asks Redis about the bucket, or waits for the answer to another request.
-    pub(super) fn turn(
+    pub(super) fn join_flight(
         &mut self,
         bucket: &Identity,
         asked: &RedisAsk<'_>,
         now: Timestamp,
-    ) -> Option<Turn> {
+    ) -> Option<Flight> {
         let ended = |it: &&mut KnownRefusal| it.ends_for(asked).is_some_and(|ends| now >= ends);
         let refusal = self.refusals.get_mut(bucket)?.iter_mut().find(ended)?;
         if let Some(wakes) = &refusal.asked_by {
-            return Some(Turn::Later(Arc::clone(wakes).notified_owned()));
+            return Some(Flight::Follow(Arc::clone(wakes).notified_owned()));
         }
         let wakes = Arc::new(Notify::new());
         refusal.asked_by = Some(Arc::clone(&wakes));
-        Some(Turn::First(wakes))
+        Some(Flight::Lead(wakes))
     }
 
     /// The request that wakes these others asks no longer.
-    pub(super) fn end_turn(&mut self, bucket: &Identity, wakes: &Arc<Notify>) {
+    pub(super) fn end_flight(&mut self, bucket: &Identity, wakes: &Arc<Notify>) {
         let mut refusals = self.refusals.get_mut(bucket).into_iter().flatten();
         if let Some(refusal) = refusals.find(|refusal| refusal.is_asked_by(wakes)) {
             refusal.asked_by = None;

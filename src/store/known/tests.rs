@@ -44,16 +44,16 @@ impl KnownAtWorker {
     }
 
     /// What becomes of a request for this many tokens, and the asker that it has become.
-    fn comes(&self, cost: u64, now: u64) -> (Said, Option<Asker<'_>>) {
+    fn comes(&self, cost: u64, now: u64) -> (Said, Option<Leader<'_>>) {
         let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
         match self.known.look_up(&self.memory, limits, at(now)) {
-            RefusalLookup::Refused(decisions) => {
+            Ok(decisions) => {
                 let Decision { outcome, remaining } = decisions[0].unwrap();
                 let Outcome::Reject { retry_after: Some(after) } = outcome else { panic!() };
                 (Said::Refused { after_ms: after.as_millis(), remaining }, None)
             }
-            RefusalLookup::Ask(asker) => (Said::Asks { for_others: asker.is_some() }, asker),
-            RefusalLookup::Wait(_) => (Said::Waits, None),
+            Err(NotKnown::Ask(asker)) => (Said::Asks { for_others: asker.is_some() }, asker),
+            Err(NotKnown::Wait(_)) => (Said::Waits, None),
         }
     }
 
@@ -62,7 +62,7 @@ impl KnownAtWorker {
     }
 
     /// Redis answers a question that was sent at `asked`.
-    fn hears(&self, cost: u64, decision: Decision, asked: u64, asker: Option<&Asker<'_>>) {
+    fn hears(&self, cost: u64, decision: Decision, asked: u64, asker: Option<&Leader<'_>>) {
         let answer = RedisAnswer { asked: self.question(cost), decision };
         self.known.note(&self.memory, &[answer], at(asked), asker);
     }
@@ -149,8 +149,8 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_a_tenth_of_a_second() {
     let look_up = |now| {
         let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
         match narrow.known.look_up(&narrow.memory, limits, at(now)) {
-            RefusalLookup::Refused(decisions) => decisions[1],
-            RefusalLookup::Ask(_) | RefusalLookup::Wait(_) => None,
+            Ok(decisions) => decisions[1],
+            Err(_) => None,
         }
     };
     let told = [rejected(1_000, 0), allowed(8)];
@@ -176,5 +176,5 @@ fn what_is_reset_or_lost_is_forgotten() {
     let asked = RedisAsk { place: elsewhere, ..worker.question(1) };
     let limits = [LookedUp::InRedis(asked)].into_iter();
     let lookup = worker.known.look_up(&worker.memory, limits, at(1));
-    assert!(matches!(lookup, RefusalLookup::Ask(None)), "another connection knows nothing");
+    assert!(matches!(lookup, Err(NotKnown::Ask(None))), "another connection knows nothing");
 }

@@ -1,27 +1,48 @@
-//! Claims on which Redis did not decide: which of them are left to this process.
+//! Claims on which Redis did not decide: their limits follow `on_store_error`.
 
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::plan::OnStoreError;
+use crate::redis::HashSlot;
+use crate::store::access::Store;
 use crate::store::claim::{Claim, ClaimFailure, Party};
 
-/// Whether this process is still to decide on the claim.
-pub(super) fn is_left_to_process(claim: &Claim<'_>) -> bool {
-    match claim.failure() {
-        None => claim.is_open() && claim.party == Party::Process,
-        Some(ClaimFailure::Unreachable | ClaimFailure::UnusableKey) => {
-            claim.spec.on_store_error == OnStoreError::Local
-        }
-        Some(ClaimFailure::CandidateAlone) => false,
-    }
+/// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
+/// goes back. Tokens of a call that Redis did not answer in time may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store is out of reach, and a limit rejects requests then")]
+pub struct Unavailable {
+    /// The index of that limit's claim among the claims that were given to [`Store::take`].
+    pub by: usize,
 }
 
-/// The claims on which this process is still to decide.
-pub(super) fn left_to_process<'c, 'p>(
-    claims: &'c mut [&mut Claim<'p>],
-) -> PerAsk<&'c mut Claim<'p>> {
-    let claims = claims.iter_mut().map(|claim| &mut **claim);
-    claims.filter(|claim| is_left_to_process(claim)).collect()
+/// The server that has this claim's key did not decide.
+pub(super) fn lose(store: &Store, claim: &mut Claim<'_>) {
+    claim.fail(ClaimFailure::Unreachable);
+    store.known.forget(&store.shared.memory, &claim.question());
+}
+
+/// Redis did not decide on those of these claims that have failed. With `local` and `allow` the request goes on. Returns
+/// the hash slot of one of them.
+///
+/// # Errors
+/// Where a limit has `on_store_error = "reject"`.
+pub(super) fn follow_on_store_error(
+    claims: &mut [&mut Claim<'_>],
+    missed: &mut Option<HashSlot>,
+) -> Result<(), Unavailable> {
+    keep_candidates_with_their_limits(claims);
+    for (by, claim) in claims.iter().enumerate() {
+        let Some(failure) = claim.failure() else { continue };
+        let place = claim.place().filter(|_| failure == ClaimFailure::Unreachable);
+        let slot = place.map(|place| place.hash_slot);
+        if (claim.spec.on_store_error, claim.ask.mode) == (OnStoreError::Reject, Mode::Enforce) {
+            *missed = slot;
+            return Err(Unavailable { by });
+        }
+        *missed = missed.or(slot);
+    }
+    Ok(())
 }
 
 /// A candidate stands right after its limit. If Redis cannot decide on the limit, it does not decide on the candidate
@@ -40,4 +61,23 @@ pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
             _ => {}
         }
     }
+}
+
+/// Whether this process is still to decide on the claim.
+pub(super) fn is_left_to_process(claim: &Claim<'_>) -> bool {
+    match claim.failure() {
+        None => claim.is_open() && claim.party == Party::Process,
+        Some(ClaimFailure::Unreachable | ClaimFailure::UnusableKey) => {
+            claim.spec.on_store_error == OnStoreError::Local
+        }
+        Some(ClaimFailure::CandidateAlone) => false,
+    }
+}
+
+/// The claims on which this process is still to decide.
+pub(super) fn left_to_process<'c, 'p>(
+    claims: &'c mut [&mut Claim<'p>],
+) -> PerAsk<&'c mut Claim<'p>> {
+    let claims = claims.iter_mut().map(|claim| &mut **claim);
+    claims.filter(|claim| is_left_to_process(claim)).collect()
 }

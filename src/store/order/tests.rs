@@ -1,5 +1,7 @@
 //! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
 
+use super::asking::{SlotCall, calls, verb};
+use super::failed::keep_candidates_with_their_limits;
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
@@ -8,8 +10,10 @@ use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plan::testing::plan;
 use crate::plan::{KeyDisplay, LimitSpec, Plan};
-use crate::store::bucket::BucketAsk;
+use crate::store::bucket::{BucketAsk, BucketReceipt};
+use crate::store::claim::ClaimFailure;
 use crate::store::process::ProcessStore;
+use crate::store::redis::Verb;
 
 const ALLOWED: Decision = Decision { outcome: Outcome::Allow, remaining: 3 };
 
@@ -46,11 +50,11 @@ fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
         store,
         redis,
         moment: now(),
-        asker: None,
+        leader: None,
         deadline,
         has_waited: false,
         noting,
-        met: None,
+        missed: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::plan::StoreSpec;
 use crate::store::bucket::RedisAnswer;
-use crate::store::known::{KnownRefusals, LookedUp, RefusalLookup};
+use crate::store::known::{KnownRefusals, LookedUp};
 use crate::store::process::ProcessStore;
 
 pub(super) struct SimulatedNode {
@@ -31,12 +31,12 @@ impl SimulatedNode {
         }
         let limits = [LookedUp::InRedis(limit.question(key))].into_iter();
         match self.known.look_up(&self.shared.memory, limits, now) {
-            RefusalLookup::Refused(decisions) => match decisions[0].map(|it| it.outcome) {
+            Ok(decisions) => match decisions[0].map(|it| it.outcome) {
                 Some(Outcome::Reject { retry_after }) => retry_after,
                 said => panic!("a known refusal is {said:?}"),
             },
             // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
-            RefusalLookup::Ask(_) | RefusalLookup::Wait(_) => None,
+            Err(_) => None,
         }
     }
 

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::Ordering;
 
-use super::bucket::{BucketAsk, LimiterFigures};
-use super::claim::{Claim, Decider};
-use super::process::ProcessStore;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::time::Timestamp;
 use crate::plan::OnStoreError;
+use crate::store::bucket::{BucketAsk, LimiterFigures};
+use crate::store::claim::{Claim, Decider};
+use crate::store::process::ProcessStore;
 
 /// Writes what Redis has decided on these claims.
 pub(super) fn note(shared: &ProcessStore, claims: &[&mut Claim<'_>], now: Timestamp) {

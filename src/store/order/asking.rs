@@ -1,0 +1,207 @@
+//! Redis is asked: its buckets, and its Redisson limiters.
+
+use std::mem;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use super::failed::{is_left_to_process, lose};
+use crate::limit::decide::PerAsk;
+use crate::redis::{CallError, HashSlot};
+use crate::store::access::Store;
+use crate::store::bucket::{BucketReceipt, ReceiptUse, RedisAsk, Source};
+use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
+use crate::store::grant::{Grant, Moment};
+use crate::store::known::Leader;
+use crate::store::redis::{Redis, SlotAsk, Verb, new_id};
+
+/// A request that asks Redis.
+pub(super) struct Asking<'q> {
+    pub(super) store: &'q Arc<Store>,
+    pub(super) redis: &'q Redis,
+    pub(super) moment: Moment,
+    /// `Some` if other requests wait for the answer to this request.
+    pub(super) leader: Option<Leader<'q>>,
+    /// By when Redis must have answered all calls.
+    pub(super) deadline: Instant,
+    /// Whether a part of the time has gone by, with a question of this request or of another one.
+    pub(super) has_waited: bool,
+    pub(super) noting: ReceiptUse,
+    /// The hash slot of a claim on which Redis should have decided and did not.
+    pub(super) missed: Option<HashSlot>,
+}
+
+impl Asking<'_> {
+    /// Asks for the open claims in Redis, by calls that are sent at once. A claim stays open if its call was not
+    /// carried out because of another claim.
+    pub(super) async fn call_slots(&mut self, claims: &mut [&mut Claim<'_>], grouping: Grouping) {
+        let verb = verb(claims);
+        let is_other_last = claims.iter().any(|claim| answers_after_redis(claim));
+        let mut calls = calls(claims, grouping);
+        if calls.is_empty() {
+            return;
+        }
+        let has_waited = mem::replace(&mut self.has_waited, true);
+        // What a call gives must go back if another limit, which answers later, refuses.
+        let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::BySlot;
+        let noting = if is_last { self.noting } else { ReceiptUse::Needed };
+        let asking = calls.iter_mut().map(|call| async {
+            self.call_slot(call, verb, noting, has_waited).await;
+            if !is_last {
+                // The client may leave before the other calls are answered.
+                call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
+            }
+        });
+        all(asking).await;
+    }
+
+    /// Asks one slot for these claims.
+    async fn call_slot(
+        &self,
+        call: &mut SlotCall<'_, '_>,
+        verb: Verb,
+        noting: ReceiptUse,
+        has_waited: bool,
+    ) {
+        let grants: PerAsk<_> = call.iter().map(|claim| self.grant_slot(claim, verb)).collect();
+        let asks: PerAsk<_> = call.iter().zip(&grants).filter_map(slot_ask).collect();
+        let asking = self.redis.ask(&asks, verb, noting);
+        let answer = match has_waited {
+            // The call itself has the same deadline.
+            false => asking.await,
+            true => timeout_at(self.deadline, asking).await.unwrap_or(Err(CallError::TimedOut)),
+        };
+        drop(asks);
+        match answer {
+            Ok(replies) => {
+                let is_void = replies.iter().any(|reply| reply.decision.is_none());
+                for ((claim, reply), grant) in call.iter_mut().zip(replies).zip(grants) {
+                    match (reply.decision, grant.filter(|_| reply.took)) {
+                        (None, _) => claim.fail(ClaimFailure::UnusableKey),
+                        // Nobody took anything.
+                        _ if is_void => {}
+                        (Some(decision), Some(grant)) => {
+                            claim.decide_and_hold(decision, Decider::Redis, grant);
+                        }
+                        (Some(decision), None) => {
+                            let receipt = reply.receipt.map(BucketReceipt::of);
+                            claim.decide(decision, Decider::Redis, receipt);
+                        }
+                    }
+                }
+            }
+            Err(error) if error.is_of_several_keys() && call.len() > 1 => {}
+            // Redis may have carried out the call, and then its tokens are lost. To ask Redis about them
+            // would take the time that has just run out.
+            Err(_) => call.iter_mut().for_each(|claim| lose(self.store, claim)),
+        }
+    }
+
+    /// A slot of a concurrency limit is held before Redis is asked for it. `None` for all other limits.
+    fn grant_slot(&self, claim: &Claim<'_>, verb: Verb) -> Option<Box<Grant>> {
+        let slot = (verb == Verb::Take).then(|| self.redis.name_slot(&claim.question()))??;
+        Some(claim.grant(Source::Slot(slot), self.store, self.moment))
+    }
+
+    /// Asks the Redisson limiters. Those with a key come first: their refusals are the client's own.
+    pub(super) async fn ask_limiters(&self, claims: &mut [&mut Claim<'_>]) {
+        for has_key in [true, false] {
+            for place in 0..claims.len() {
+                let verb = verb(claims);
+                let Some(claim) = claims.get_mut(place) else { continue };
+                let is_limiter = claim.is_open() && matches!(claim.party, Party::Limiter(_));
+                if is_limiter && has_key != claim.spec.key.sources.is_empty() {
+                    // Boxed: otherwise the futures of all other limits would also have its size.
+                    Box::pin(self.ask_limiter(claim, verb)).await;
+                }
+            }
+        }
+    }
+
+    async fn ask_limiter(&self, claim: &mut Claim<'_>, verb: Verb) {
+        let id = new_id();
+        let grant = || claim.grant(Source::Limiter(id), self.store, self.moment);
+        // The permits are held before Redis is asked. If the answer is lost, they go back.
+        let grant = (verb == Verb::Take).then(grant);
+        match self.redis.limiters.ask(&claim.question(), verb, &id, self.deadline).await {
+            Ok((decision, figures)) => match grant {
+                Some(grant) if decision.outcome.passes() => {
+                    claim.decide_and_hold(decision, Decider::Limiter(figures), grant);
+                }
+                grant => {
+                    grant.into_iter().for_each(|grant| grant.was_not_given());
+                    claim.decide(decision, Decider::Limiter(figures), None);
+                }
+            },
+            Err(error) => {
+                // Otherwise the script may have taken permits before it failed, or its answer is lost. They go back.
+                if let CallError::Away | CallError::NotConnected | CallError::UnusableKey(_) = error
+                {
+                    grant.into_iter().for_each(|grant| grant.was_not_given());
+                }
+                match error.is_of_one_key() {
+                    true => claim.fail(ClaimFailure::UnusableKey),
+                    false => lose(self.store, claim),
+                }
+            }
+        }
+    }
+}
+
+/// How the next limits are asked: they take nothing where a limit has refused.
+pub(super) fn verb(claims: &[&mut Claim<'_>]) -> Verb {
+    if claims.iter().any(|claim| claim.refuses()) { Verb::Look } else { Verb::Take }
+}
+
+/// Whether the claim's decision comes after those of the buckets in Redis.
+fn answers_after_redis(claim: &Claim<'_>) -> bool {
+    is_left_to_process(claim) || claim.is_open() && matches!(claim.party, Party::Limiter(_))
+}
+
+/// Which claims are asked by one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grouping {
+    /// All claims whose keys share a slot.
+    BySlot,
+    /// Each claim by itself.
+    Apart,
+}
+
+/// The claims of one call.
+pub(super) type SlotCall<'c, 'p> = PerAsk<&'c mut Claim<'p>>;
+
+/// The calls for the open claims on buckets in Redis, in the order of the claims.
+pub(super) fn calls<'c, 'p>(
+    claims: &'c mut [&mut Claim<'p>],
+    grouping: Grouping,
+) -> PerAsk<SlotCall<'c, 'p>> {
+    let mut calls: PerAsk<(HashSlot, SlotCall<'c, 'p>)> = PerAsk::new();
+    for claim in claims.iter_mut().filter(|claim| claim.is_open()) {
+        let Party::Bucket(place) = claim.party else { continue };
+        let is_of = |call: &&mut (HashSlot, SlotCall<'c, 'p>)| {
+            grouping == Grouping::BySlot && call.0 == place.hash_slot
+        };
+        match calls.iter_mut().find(is_of) {
+            Some((_, call)) => call.push(claim),
+            None => calls.push((place.hash_slot, PerAsk::from_iter([&mut **claim]))),
+        }
+    }
+    calls.into_iter().map(|(_, call)| call).collect()
+}
+
+/// The question to a slot about a claim, for which this grant is held already.
+fn slot_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<SlotAsk<'r>> {
+    let asked = RedisAsk { ask: claim.question(), place: claim.place()? };
+    Some(SlotAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })
+}
+
+/// Waits for all answers. One call is the usual case.
+async fn all(mut asking: impl ExactSizeIterator<Item = impl Future<Output = ()>>) {
+    match (asking.len(), asking.next()) {
+        (1, Some(asking)) => asking.await,
+        (_, first) => {
+            join_all(first.into_iter().chain(asking)).await;
+        }
+    }
+}

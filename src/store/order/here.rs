@@ -1,0 +1,79 @@
+//! The buckets of this process are asked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::Verdict;
+use crate::limit::time::Now;
+use crate::limit::waiting::MaxWait;
+use crate::store::access::Store;
+use crate::store::bucket::ReceiptUse;
+use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
+use crate::store::grant::Moment;
+
+impl Store {
+    /// Lets the buckets of this process decide over these open claims together.
+    pub(super) fn take_open_locally(
+        self: &Arc<Self>,
+        claims: &mut [&mut Claim<'_>],
+        moment: Moment,
+    ) {
+        let noting = noting(claims);
+        let verdict = self.decide_here(claims, noting, self.both(moment.time));
+        for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
+            claim.hold(self, moment);
+        }
+    }
+
+    /// The decision of [`Store::take_open_locally`]. No claim holds yet what its bucket gave.
+    pub(super) fn decide_here(
+        &self,
+        claims: &mut [&mut Claim<'_>],
+        noting: ReceiptUse,
+        now: Now,
+    ) -> Verdict {
+        for claim in claims.iter_mut() {
+            // Its bucket is in Redis, as are those of the other processes. Each process enforces a share.
+            if claim.failure() == Some(ClaimFailure::Unreachable) {
+                let processes = self.shared.processes.load(Ordering::Relaxed);
+                claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
+            }
+        }
+        // Most requests have one limit, which needs no lists.
+        if let [claim] = claims
+            && let Some((answer, verdict)) =
+                self.shared.memory.take_one(&claim.question(), noting, now)
+        {
+            claim.decide(answer.decision, Decider::Process, answer.taken);
+            return verdict;
+        }
+        let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
+        let (answers, verdict) = self.shared.memory.take(&asks, noting, now);
+        drop(asks);
+        for (claim, answer) in claims.iter_mut().zip(answers) {
+            claim.decide(answer.decision, Decider::Process, answer.taken);
+        }
+        verdict
+    }
+
+    /// Asks a bucket of this process what it would say, and takes nothing. Returns whether the claim's bucket
+    /// is in this process.
+    pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
+        let is_here = claim.party == Party::Process;
+        if is_here {
+            let decision = self.shared.memory.look(&claim.question(), now);
+            claim.decide(decision, Decider::Process, None);
+        }
+        is_here
+    }
+}
+
+/// Whether receipts are noted for these claims. They are needed where a request may be held and its client
+/// may leave meanwhile, and where a limit is settled later or holds a slot.
+pub(super) fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
+    let comes_back = |claim: &&mut Claim<'_>| {
+        claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()
+    };
+    if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
+}
