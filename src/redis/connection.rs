@@ -49,6 +49,15 @@ const SECOND_SENTINEL: Duration = Duration::from_millis(100);
 /// these keys in them.
 const MOST_KEYS: u32 = 10_000;
 
+/// Who waits for a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// Requests, or an operator.
+    Awaited,
+    /// Nobody. If the call fails, that says nothing about whether Redis can decide.
+    Background,
+}
+
 /// The server to connect to.
 pub(super) struct RedisServer {
     pub(super) connector: RedisConnector,
@@ -118,24 +127,31 @@ impl RedisConnection {
     /// answer that `read` does not understand is a failure. `asking` is for a hash slot that moves to this server.
     pub(super) async fn call<T>(
         &self,
+        kind: CallKind,
         call: &Cmd,
         asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, CallError> {
         let health = &self.node.health;
-        let phase = health.begin().ok_or(CallError::Away)?;
+        let is_awaited = kind == CallKind::Awaited;
+        let phase = if is_awaited { Some(health.begin().ok_or(CallError::Away)?) } else { None };
         let began = Instant::now();
         if began >= deadline {
             // The time ran out before this call. That says nothing about this server.
             return Err(CallError::TimedOut);
         }
         let result = timeout_at(deadline, async {
-            let live = self.live().await?;
+            let mut live = self.live().await?;
+            if !is_awaited {
+                // An answer does not put off the probe, which tells whether Redis can decide.
+                live.failures = Arc::default();
+            }
             live.call(&self.program, call, asking, read).await
         })
-        .await
-        .unwrap_or_else(|_| {
+        .await;
+        let Some(phase) = phase else { return result.map_err(|_| CallError::TimedOut)? };
+        let result = result.unwrap_or_else(|_| {
             if let Link::Ready(live) = &*self.link.borrow() {
                 live.failures.failed();
             }
@@ -156,23 +172,6 @@ impl RedisConnection {
             _ => health.succeeded(phase),
         }
         result
-    }
-
-    /// Like [`RedisConnection::call`], for a call that no request waits for: its failure says nothing about
-    /// whether Redis can decide.
-    pub(super) async fn try_call<T>(
-        &self,
-        call: &Cmd,
-        asking: bool,
-        read: impl FnOnce(Value) -> Option<T>,
-        deadline: Instant,
-    ) -> Result<T, CallError> {
-        let calling = async {
-            // An answer does not put off the probe, which tells whether Redis can decide.
-            let unnoted = Live { failures: Arc::default(), ..self.live().await? };
-            unnoted.call(&self.program, call, asking, read).await
-        };
-        timeout_at(deadline, calling).await.map_err(|_| CallError::TimedOut)?
     }
 
     async fn live(&self) -> Result<Live, CallError> {

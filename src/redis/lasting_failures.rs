@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::error::CallError;
+use super::words::refusal;
 use crate::observe::log_interval::LogIntervals;
 
 /// The time between two warnings.
@@ -17,21 +19,47 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct LastingFailures {
     lines: LogIntervals<()>,
     since: Option<Instant>,
+    advice: CallAdvice,
+}
+
+/// What an operator can do about the failures.
+pub(crate) struct CallAdvice {
+    /// Where the call's key has another type.
+    pub(crate) other_type: &'static str,
+    /// Where nothing better is known.
+    pub(crate) otherwise: &'static str,
 }
 
 impl LastingFailures {
-    pub(crate) fn new() -> Self {
-        Self { lines: LogIntervals::new(SILENCE), since: None }
+    pub(crate) fn new(advice: CallAdvice) -> Self {
+        Self { lines: LogIntervals::new(SILENCE), since: None, advice }
     }
 
-    /// The call succeeded.
-    pub(crate) fn end(&mut self) {
-        self.since = None;
+    /// Notes how the call has ended. `is_up` says whether its server decides for requests. Returns the error that is to
+    /// be logged, and what the operator can do about it. Without an answer there is nothing to log: the health of the
+    /// server tells of that.
+    pub(crate) fn news<'r, T>(
+        &mut self,
+        result: &'r Result<T, CallError>,
+        is_up: bool,
+    ) -> Option<(&'r CallError, &'static str)> {
+        let CallAdvice { other_type, otherwise } = self.advice;
+        let (error, help) = match result {
+            Ok(_) => {
+                self.since = None;
+                return None;
+            }
+            Err(error @ CallError::UnusableKey(_)) => (error, other_type),
+            Err(error @ CallError::Redis(answer)) => match answer.code()? {
+                "WRONGTYPE" => (error, other_type),
+                _ => (error, refusal(answer).and_then(|(_, help)| help).unwrap_or(otherwise)),
+            },
+            Err(_) => return None,
+        };
+        self.is_news(is_up, Instant::now()).then_some((error, help))
     }
 
-    /// The call failed at `now`. `is_up` says whether its server decides for requests. Returns whether the
-    /// failure is to be logged.
-    pub(crate) fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
+    fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
         if !is_up {
             self.since = None;
             return false;
@@ -47,7 +75,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_what_lasts_while_the_server_decides_is_news() {
-        let (mut failures, begin) = (LastingFailures::new(), Instant::now());
+        let advice = CallAdvice { other_type: "", otherwise: "" };
+        let (mut failures, begin) = (LastingFailures::new(advice), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         for (seconds, is_up, is_news) in [
             (0, true, false),

@@ -21,12 +21,12 @@ mod topology;
 mod words;
 
 pub(crate) use self::connect::RedisConnector;
+pub(crate) use self::connection::CallKind;
 pub use self::error::CallError;
 pub(crate) use self::hash_slot::HashSlot;
-pub(crate) use self::lasting_failures::LastingFailures;
+pub(crate) use self::lasting_failures::{CallAdvice, LastingFailures};
 pub use self::nodes::ClusterServer;
 pub(crate) use self::nodes::RedisNodes;
 pub(crate) use self::program::Program;
 pub(crate) use self::router::Router;
 pub(crate) use self::topology::{keep_map, server_of};
-pub(crate) use self::words::refusal;

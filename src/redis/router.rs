@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{RedisConnection, RedisServer};
+use super::connection::{CallKind, RedisConnection, RedisServer};
 use super::error::CallError;
 use super::hash_slot::{HashSlot, read_address};
 use super::nodes::{RedisNode, RedisNodes};
@@ -26,15 +26,6 @@ const MOST_REDIRECTIONS: usize = 5;
 
 /// The pause before a call follows one more redirection than usual.
 const DISAGREEMENT: Duration = Duration::from_millis(5);
-
-/// Who waits for a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CallKind {
-    /// Requests, or an operator.
-    Awaited,
-    /// Nobody.
-    Tried,
-}
 
 /// One worker's connections.
 pub(crate) struct Router {
@@ -116,35 +107,14 @@ impl Router {
         self.made.subscribe()
     }
 
-    /// Sends one call to the server that has this hash slot and reads its answer by the deadline, which also bounds
-    /// the wait for a connection. An answer that `read` does not understand is a failure.
-    pub(crate) async fn call<T>(
-        &self,
-        slot: HashSlot,
-        call: &Cmd,
-        read: impl FnMut(Value) -> Option<T>,
-        deadline: Instant,
-    ) -> Result<T, CallError> {
-        self.send(CallKind::Awaited, slot, call, read, deadline).await
-    }
-
-    /// Like [`Router::call`], for a call that no request waits for: its failure says nothing about whether
-    /// Redis can decide.
-    pub(crate) async fn try_call<T>(
-        &self,
-        slot: HashSlot,
-        call: &Cmd,
-        read: impl FnMut(Value) -> Option<T>,
-    ) -> Result<T, CallError> {
-        self.send(CallKind::Tried, slot, call, read, self.deadline()).await
-    }
-
     /// The time by which a call that begins now must be answered.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.nodes.timeout()
     }
 
-    async fn send<T>(
+    /// Sends one call to the server that has this hash slot and reads its answer by the deadline, which also bounds
+    /// the wait for a connection. An answer that `read` does not understand is a failure.
+    pub(crate) async fn call<T>(
         &self,
         kind: CallKind,
         slot: HashSlot,
@@ -156,10 +126,7 @@ impl Router {
         let mut asking = false;
         for redirection in 1.. {
             let connection = self.connection(&node);
-            let result = match kind {
-                CallKind::Awaited => connection.call(call, asking, &mut read, deadline).await,
-                CallKind::Tried => connection.try_call(call, asking, &mut read, deadline).await,
-            };
+            let result = connection.call(kind, call, asking, &mut read, deadline).await;
             let Err(CallError::Redis(error)) = &result else { return result };
             let moved = match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => true,

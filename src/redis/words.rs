@@ -126,7 +126,7 @@ fn is_denial(error: &RedisError, says: impl Fn(&str) -> bool) -> bool {
 
 /// The label and the advice of an error by which a server says that it cannot decide now. `None` for any
 /// other error.
-pub(crate) fn refusal(error: &RedisError) -> Option<(&'static str, Option<&'static str>)> {
+pub(super) fn refusal(error: &RedisError) -> Option<(&'static str, Option<&'static str>)> {
     let code = match error.code()? {
         _ if is_no_right_to_key(error) || is_no_right_in_script(error) => "NOPERM",
         "ERR" => {

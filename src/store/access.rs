@@ -187,7 +187,7 @@ impl Store {
     /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
-            redis.queue.told().await;
+            redis.queue.answered().await;
         }
     }
 

@@ -58,19 +58,18 @@ pub struct Grant {
 }
 
 /// The moment that a limit has reserved for a request.
-#[derive(Clone, Copy)]
 pub(super) struct WaitingGrant {
     queue: QueueId,
     /// As the limit has said first.
     goes: Instant,
-    /// The request's number in the queue. `None` before it has joined.
-    number: Option<u64>,
+    /// The request in the queue. `None` before it has joined.
+    waiter: Option<Arc<Notify>>,
 }
 
 impl WaitingGrant {
     /// The request has not joined the queue.
     pub(super) fn new(queue: QueueId, goes: Instant) -> Self {
-        Self { queue, goes, number: None }
+        Self { queue, goes, waiter: None }
     }
 }
 
@@ -139,26 +138,29 @@ impl Grant {
         self.settle_with(source, used, now);
     }
 
-    /// The request waits for its moment. `moved` is told when it moves up in the bucket's queue.
-    pub(super) fn join_queue(&mut self, moved: &Arc<Notify>) {
+    /// The request waits for its moment. `waiter` wakes it when it moves up in the bucket's queue.
+    pub(super) fn join_queue(&mut self, waiter: &Arc<Notify>) {
         let Some(waiting) = &mut self.waiting else { return };
         let taken = mem::replace(&mut self.source, Source::Ended);
         let place = QueuePlace { goes: waiting.goes, cost: self.ask.cost, taken };
-        waiting.number = Some(self.store.shared.queues.join(waiting.queue, place, moved));
+        self.store.shared.queues.join(waiting.queue, place, waiter);
+        waiting.waiter = Some(Arc::clone(waiter));
     }
 
     /// When the request goes by this limit. `None` where the limit has no queue.
     pub(super) fn goes(&self) -> Option<Instant> {
-        let waiting = self.waiting?;
-        let queued = waiting.number.map(|it| self.store.shared.queues.goes(waiting.queue, it));
-        queued.flatten().or(Some(waiting.goes))
+        let WaitingGrant { queue, goes, waiter } = self.waiting.as_ref()?;
+        let queues = &self.store.shared.queues;
+        let queued = waiter.as_ref().and_then(|it| queues.with(*queue, |queue| queue.goes(it)));
+        Some(queued.unwrap_or(*goes))
     }
 
     fn end(&mut self) -> Source {
         let source = mem::replace(&mut self.source, Source::Ended);
         match self.waiting.take() {
-            Some(WaitingGrant { queue, number: Some(number), .. }) => {
-                self.store.shared.queues.go(queue, number).map_or(source, |place| place.taken)
+            Some(WaitingGrant { queue, waiter: Some(waiter), .. }) => {
+                let place = self.store.shared.queues.with(queue, |queue| queue.go(&waiter));
+                place.map_or(source, |place| place.taken)
             }
             _ => source,
         }
@@ -184,9 +186,10 @@ impl Grant {
     }
 
     fn go_back(&mut self) {
-        if let Some(WaitingGrant { queue, goes, number }) = self.waiting.take() {
-            let place = match number {
-                Some(number) => self.store.shared.queues.leave(queue, number, Instant::now()),
+        if let Some(WaitingGrant { queue, goes, waiter }) = self.waiting.take() {
+            let queues = &self.store.shared.queues;
+            let place = match waiter {
+                Some(it) => queues.with(queue, |queue| queue.leave(&it, Instant::now())),
                 None => {
                     let (cost, taken) = (self.ask.cost, self.end());
                     Some(QueuePlace { goes, cost, taken })
@@ -201,9 +204,7 @@ impl Grant {
             }
         }
     }
-}
 
-impl Grant {
     /// Gives the last place of a queue back to its bucket. If another process holds a later place, it is kept.
     fn return_place(&self, queue: QueueId, mut place: QueuePlace<Source>) {
         let less = Difference::Less(self.ask.cost.get());
@@ -221,21 +222,23 @@ impl Grant {
         // Without a runtime the worker has ended, and with it its connection.
         let Ok(runtime) = Handle::try_current() else { return };
         let ask = self.store.in_force(&self.question(), self.present());
-        let mut returning = redis.return_place(&ask, *receipt);
-        let grant = Self {
+        let returning = redis.return_place(&ask, *receipt);
+        let counted = redis.queue.one_way().count();
+        let owner = Self {
             store: Arc::clone(&self.store),
             spec: Arc::clone(&self.spec),
             key: self.key.clone(),
-            ask: ask.ask,
+            ask: self.ask,
             moment: self.moment,
             source: Source::Ended,
             waiting: None,
         };
         runtime.spawn(async move {
-            let is_later_held = returning.answer().await;
-            let queues = &grant.store.shared.queues;
+            let is_later_held = returning.await;
+            let queues = &owner.store.shared.queues;
             let next = is_later_held.then(|| queues.keep(queue, place, Instant::now())).flatten();
-            next.into_iter().for_each(|next| grant.return_place(queue, next));
+            next.into_iter().for_each(|next| owner.return_place(queue, next));
+            drop(counted);
         });
     }
 }

@@ -179,57 +179,39 @@ impl Algorithm {
     /// more, the difference is taken at `now`. Where it used less, the difference is given back as far as
     /// it is still missing: see `settle` of each algorithm. A sliding log's list is settled by
     /// [`sliding_log::Log::settle`], and its state stays unchanged here.
+    ///
+    /// Also returns whether nothing was given back because another request has a later place. A sliding window counts
+    /// a place in the window of its moment, and takes each one back.
     pub fn settle(
         &self,
         state: Option<State>,
         settled: &Settlement,
         now: Timestamp,
-    ) -> Option<State> {
+    ) -> (Option<State>, bool) {
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
                 let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
-                token_bucket::settle(&self.bucket()?, even, state, settled, now).map(State::Bucket)
+                let Some(bucket) = self.bucket() else { return (None, false) };
+                let (state, is_later_held) =
+                    token_bucket::settle(&bucket, even, state, settled, now);
+                (state.map(State::Bucket), is_later_held)
             }
             Self::FixedWindow(params) => {
                 let state = of!(state, FixedWindow);
-                fixed_window::settle(params, state, settled, now).map(State::FixedWindow)
+                let (state, is_later_held) = fixed_window::settle(params, state, settled, now);
+                (state.map(State::FixedWindow), is_later_held)
             }
             Self::SlidingWindow(params) => {
                 let state = of!(state, SlidingWindow);
-                sliding_window::settle(params, state, settled, now).map(State::SlidingWindow)
+                let state = sliding_window::settle(params, state, settled, now);
+                (state.map(State::SlidingWindow), false)
             }
-            Self::SlidingLog(_) => state,
+            Self::SlidingLog(_) => (state, false),
             Self::Concurrency(_) => {
-                let state = of!(state, Concurrency);
-                concurrency::settle(state, settled.used).map(State::Concurrency)
+                let state = concurrency::settle(of!(state, Concurrency), settled.used);
+                (state.map(State::Concurrency), false)
             }
-            Self::Closed => None,
-        }
-    }
-
-    /// Whether the bucket would not take a place back, because another request has a place behind it. `settled` is the
-    /// settlement of a request whose client leaves before the request's moment.
-    pub(crate) fn has_later_place(
-        &self,
-        state: Option<State>,
-        settled: &Settlement,
-        now: Timestamp,
-    ) -> bool {
-        match self {
-            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
-                let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
-                self.bucket().is_some_and(|bucket| {
-                    token_bucket::has_later_place(&bucket, even, state, settled, now)
-                })
-            }
-            Self::FixedWindow(params) => {
-                fixed_window::has_later_place(params, of!(state, FixedWindow), settled, now)
-            }
-            // A sliding window counts a place in the window of its moment, and takes each back. A sliding log's list
-            // knows by itself.
-            Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Closed => {
-                false
-            }
+            Self::Closed => (None, false),
         }
     }
 

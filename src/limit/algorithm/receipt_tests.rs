@@ -129,10 +129,10 @@ impl Scene {
         let settled = Settlement { used, receipt, max_wait: self.max_wait };
         match self.algorithm {
             Algorithm::SlidingLog(params) => {
-                let seen = self.log.settle(&params, &settled, at(self.now));
+                let (seen, _) = self.log.settle(&params, &settled, at(self.now));
                 self.state = seen.map(State::SlidingLog);
             }
-            _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)),
+            _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)).0,
         }
     }
 

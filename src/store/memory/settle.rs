@@ -15,7 +15,7 @@ use crate::store::bucket::{BucketAsk, BucketReceipt};
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
     /// What was `taken` from a bucket that has been reset since is not given back. Returns whether nothing was given
-    /// back because another request has a place behind this one.
+    /// back because another request has a later place.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
@@ -30,11 +30,11 @@ impl Memory {
             if gives && self.resets.was_after(taken.resets, id) {
                 return false;
             }
-            let later = gives && has_later_place(shards.of(id), id, ask, settled, now);
             let make_room = |shard: &mut Shard| self.make_room(shard, id, &[id], now);
-            if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
+            let done = settle_in(shards.of(id), id, ask, settled, make_room, now);
+            if let Some((removed, is_later_held)) = done {
                 self.removed(removed);
-                return later;
+                return is_later_held;
             }
         }
         let id = self.shared_identity(ask);
@@ -48,7 +48,7 @@ impl Memory {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
         let settled = Settlement { used, receipt: Receipt::NONE, max_wait: ask.ask.max_wait };
-        let Some(state) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
+        let (Some(state), _) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
             return;
         };
         let mut shards = self.lock(&[id]);
@@ -76,23 +76,8 @@ fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -
     }
 }
 
-fn has_later_place(
-    shard: &mut Shard,
-    id: Identity,
-    ask: &BucketAsk<'_>,
-    settled: &Settlement,
-    now: Now,
-) -> bool {
-    let algorithm = &ask.ask.algorithm;
-    let (state, now) = (shard.state(id, now), algorithm.time(now));
-    match (algorithm, state) {
-        (Algorithm::SlidingLog(_), Some(_)) => shard.log(id).has_later_place(settled, now),
-        _ => algorithm.has_later_place(state, settled, now),
-    }
-}
-
-/// Settles with a bucket of this shard. Returns how many buckets were removed. `None` where the bucket is missing
-/// and there is no room for one.
+/// Settles with a bucket of this shard. Returns how many buckets were removed, and whether another request has a later
+/// place. `None` where the bucket is missing and there is no room for one.
 fn settle_in(
     shard: &mut Shard,
     id: Identity,
@@ -100,7 +85,7 @@ fn settle_in(
     settled: &Settlement,
     make_room: impl FnOnce(&mut Shard) -> bool,
     now: Now,
-) -> Option<usize> {
+) -> Option<(usize, bool)> {
     let algorithm = &ask.ask.algorithm;
     // A missing bucket was forgotten because it was full, or was evicted.
     let state = shard.state(id, now);
@@ -108,8 +93,9 @@ fn settle_in(
         (Algorithm::SlidingLog(_), Some(_)) => shard.take_log(id),
         _ => Log::default(),
     };
-    let Some(new) = after(algorithm, state, &mut log, settled, now) else {
-        return Some(usize::from(shard.remove(id)));
+    let (new, is_later_held) = after(algorithm, state, &mut log, settled, now);
+    let Some(new) = new else {
+        return Some((usize::from(shard.remove(id)), is_later_held));
     };
     if state.is_none() && !shard.has(id) && !make_room(shard) {
         return None;
@@ -118,20 +104,23 @@ fn settle_in(
     if let State::SlidingLog(_) = new {
         *shard.log(id) = log;
     }
-    Some(0)
+    Some((0, is_later_held))
 }
 
-/// The bucket's state after the settlement. `None` is a new bucket.
+/// The bucket's state after the settlement, as [`Algorithm::settle`] returns it.
 fn after(
     algorithm: &Algorithm,
     state: Option<State>,
     log: &mut Log,
     settled: &Settlement,
     now: Now,
-) -> Option<State> {
+) -> (Option<State>, bool) {
     let now = algorithm.time(now);
     match algorithm {
-        Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
+        Algorithm::SlidingLog(params) => {
+            let (state, is_later_held) = log.settle(params, settled, now);
+            (state.map(State::SlidingLog), is_later_held)
+        }
         _ => algorithm.settle(state, settled, now),
     }
 }

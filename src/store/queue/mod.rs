@@ -30,7 +30,7 @@ pub(super) struct QueuePlace<T> {
 
 /// The queue of one bucket. `T` is what the bucket noted of a place.
 #[derive(Debug)]
-struct BucketQueue<T> {
+pub(super) struct BucketQueue<T> {
     /// In the order of their moments.
     entries: VecDeque<QueueEntry<T>>,
 }
@@ -38,43 +38,39 @@ struct BucketQueue<T> {
 #[derive(Debug)]
 struct QueueEntry<T> {
     place: QueuePlace<T>,
-    /// `None` where the place is kept for the next request.
-    waiter: Option<Waiter>,
-}
-
-/// A request that waits.
-#[derive(Debug)]
-struct Waiter {
-    id: u64,
-    /// Told when the request has moved up.
-    moved: Arc<Notify>,
+    /// Wakes the request when it has moved up. Each request has its own. `None` where the place is kept for the next
+    /// request.
+    waiter: Option<Arc<Notify>>,
 }
 
 impl<T> BucketQueue<T> {
     /// Adds a place after those of the same moment. Returns its index.
-    fn add(&mut self, place: QueuePlace<T>, waiter: Option<Waiter>) -> usize {
+    fn add(&mut self, place: QueuePlace<T>, waiter: Option<Arc<Notify>>) -> usize {
         let at = self.entries.partition_point(|entry| entry.place.goes <= place.goes);
         self.entries.insert(at, QueueEntry { place, waiter });
         at
     }
 
-    fn find(&self, id: u64) -> Option<usize> {
-        self.entries.iter().position(|it| it.waiter.as_ref().is_some_and(|it| it.id == id))
+    fn find(&self, waiter: &Arc<Notify>) -> Option<usize> {
+        let is_it = |it: &Arc<Notify>| Arc::ptr_eq(it, waiter);
+        self.entries.iter().position(|entry| entry.waiter.as_ref().is_some_and(is_it))
     }
 
-    fn goes(&self, id: u64) -> Option<Instant> {
-        self.entries.get(self.find(id)?).map(|entry| entry.place.goes)
+    /// When the request goes.
+    pub(super) fn goes(&self, waiter: &Arc<Notify>) -> Option<Instant> {
+        self.entries.get(self.find(waiter)?).map(|entry| entry.place.goes)
     }
 
     /// The request goes. Returns the place that it has used.
-    fn go(&mut self, id: u64) -> Option<QueuePlace<T>> {
-        self.entries.remove(self.find(id)?).map(|entry| entry.place)
+    pub(super) fn go(&mut self, waiter: &Arc<Notify>) -> Option<QueuePlace<T>> {
+        self.entries.remove(self.find(waiter)?).map(|entry| entry.place)
     }
 
-    /// The request leaves. Returns the place that is free then. A place whose moment has come is used up: its tokens
-    /// would go to a request at the end of the queue, which would follow the one before it too early.
-    fn leave(&mut self, id: u64, now: Instant) -> Option<QueuePlace<T>> {
-        let free = self.find(id)?;
+    /// The request leaves, and those after it move up. Returns the last place, which is to go back. A place whose moment
+    /// has come is used up: its tokens would go to a request at the end of the queue, which would follow the one before
+    /// it too early.
+    pub(super) fn leave(&mut self, waiter: &Arc<Notify>, now: Instant) -> Option<QueuePlace<T>> {
+        let free = self.find(waiter)?;
         let is_to_come = self.is_to_come(free, now);
         self.move_up(free, now).filter(|_| is_to_come)
     }
@@ -93,7 +89,7 @@ impl<T> BucketQueue<T> {
         if self.is_to_come(free, now) {
             while let Some(next) = self.next_after(free) {
                 let waiter = self.entries.get_mut(next).and_then(|entry| entry.waiter.take());
-                waiter.iter().for_each(|waiter| waiter.moved.notify_one());
+                waiter.iter().for_each(|waiter| waiter.notify_one());
                 if let Some(entry) = self.entries.get_mut(free) {
                     entry.waiter = waiter;
                 }
@@ -152,40 +148,28 @@ struct AllQueues<T> {
     queues: HashMap<QueueId, BucketQueue<T>>,
     /// The moments of the kept places.
     kept: BTreeSet<(Instant, QueueId)>,
-    last_id: u64,
 }
 
 impl<T> Default for Queues<T> {
     fn default() -> Self {
-        let (queues, kept) = (HashMap::new(), BTreeSet::new());
-        let all = Mutex::new(AllQueues { queues, kept, last_id: 0 });
+        let all = Mutex::new(AllQueues { queues: HashMap::new(), kept: BTreeSet::new() });
         Self { all, kept: AtomicUsize::new(0) }
     }
 }
 
 impl<T> Queues<T> {
-    /// A request begins to wait. `moved` is told when it has moved up. Returns the request's number.
-    pub(super) fn join(&self, id: QueueId, place: QueuePlace<T>, moved: &Arc<Notify>) -> u64 {
-        let mut all = self.all.lock();
-        all.last_id += 1;
-        let waiter = Waiter { id: all.last_id, moved: Arc::clone(moved) };
-        all.queue(id).add(place, Some(waiter));
-        all.last_id
+    /// A request begins to wait. `waiter` wakes it when it has moved up.
+    pub(super) fn join(&self, id: QueueId, place: QueuePlace<T>, waiter: &Arc<Notify>) {
+        self.all.lock().queue(id).add(place, Some(Arc::clone(waiter)));
     }
 
-    /// When the request with this number goes.
-    pub(super) fn goes(&self, id: QueueId, number: u64) -> Option<Instant> {
-        self.all.lock().queues.get(&id)?.goes(number)
-    }
-
-    /// The request with this number goes. Returns the place that it has used.
-    pub(super) fn go(&self, id: QueueId, number: u64) -> Option<QueuePlace<T>> {
-        self.all.lock().with(id, |queue| queue.go(number))
-    }
-
-    /// The request with this number leaves, and those after it move up. Returns the last place, which is to go back.
-    pub(super) fn leave(&self, id: QueueId, number: u64, now: Instant) -> Option<QueuePlace<T>> {
-        self.all.lock().with(id, |queue| queue.leave(number, now))
+    /// Asks or changes the queue of a bucket for which somebody waits.
+    pub(super) fn with<A>(
+        &self,
+        id: QueueId,
+        change: impl FnOnce(&mut BucketQueue<T>) -> Option<A>,
+    ) -> Option<A> {
+        self.all.lock().with(id, change)
     }
 
     /// The bucket does not take this place back. Requests of this process may have joined after it. Then they move up,

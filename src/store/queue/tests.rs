@@ -63,22 +63,20 @@ impl Bucket {
         let used = Difference::Less(cost.get());
         let settled = Settlement { used, receipt, max_wait: MaxWait::ENDLESS };
         if let Algorithm::SlidingLog(params) = self.algorithm {
-            let is_last = !self.log.has_later_place(&settled, at(now));
-            self.log.settle(&params, &settled, at(now));
-            return is_last;
+            return !self.log.settle(&params, &settled, at(now)).1;
         }
-        let is_last = !self.algorithm.has_later_place(self.state, &settled, at(now));
-        if is_last {
-            self.state = self.algorithm.settle(self.state, &settled, at(now));
+        let (state, is_later_held) = self.algorithm.settle(self.state, &settled, at(now));
+        if !is_later_held {
+            self.state = state;
         }
-        is_last
+        !is_later_held
     }
 }
 
 /// A request that waits.
 struct WaitingRequest {
     process: usize,
-    number: u64,
+    waiter: Arc<Notify>,
     came: u64,
     cost: Cost,
     /// The moment that it was told.
@@ -133,21 +131,23 @@ impl QueueWorld {
             }
         };
         let told = self.time(place.goes);
-        let number = queues.join(ID, place, &Arc::default());
-        self.waiting.push(WaitingRequest { process, number, came: self.now, cost, told });
+        let waiter = Arc::default();
+        queues.join(ID, place, &waiter);
+        self.waiting.push(WaitingRequest { process, waiter, came: self.now, cost, told });
         Some(told)
     }
 
     fn goes(&self, waiting: &WaitingRequest) -> u64 {
-        self.time(self.processes[waiting.process].goes(ID, waiting.number).unwrap())
+        let queues = &self.processes[waiting.process];
+        self.time(queues.with(ID, |queue| queue.goes(&waiting.waiter)).unwrap())
     }
 
     /// The client of this request leaves.
     fn leave(&mut self, place: usize) {
-        let WaitingRequest { process, number, cost, .. } = self.waiting.remove(place);
+        let WaitingRequest { process, waiter, cost, .. } = self.waiting.remove(place);
         let now = self.instant(self.now);
         let queues = &self.processes[process];
-        let mut free = queues.leave(ID, number, now);
+        let mut free = queues.with(ID, |queue| queue.leave(&waiter, now));
         while let Some(place) = free {
             let is_kept = !self.bucket.takes_back(cost, place.taken, self.now);
             free = if is_kept { queues.keep(ID, place, now) } else { None };
@@ -163,7 +163,7 @@ impl QueueWorld {
             assert!(goes <= it.told, "told {}, goes {goes}", it.told);
             let has_come = goes <= self.now;
             if has_come {
-                self.processes[it.process].go(ID, it.number).unwrap();
+                self.processes[it.process].with(ID, |queue| queue.go(&it.waiter)).unwrap();
                 self.went.push((it.came, it.cost, goes));
             }
             !has_come

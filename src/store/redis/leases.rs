@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Holder, Verb};
-use super::queue::{Lost, Teller};
+use super::queue::{Lost, OneWay};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::redis::{CallError, Router};
@@ -45,7 +45,7 @@ struct SlotTable {
     slots: Mutex<Slots>,
     /// Wakes the keeper where something is due before its next look.
     sooner: Notify,
-    teller: Teller,
+    one_way: OneWay,
     router: Arc<Router>,
 }
 
@@ -70,12 +70,12 @@ struct LeasedSlot {
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(teller: Teller, router: Arc<Router>) -> Self {
+    pub(super) fn keep(one_way: OneWay, router: Arc<Router>) -> Self {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let (sooner, connects) = (Notify::new(), router.connects());
-        let table = Arc::new(SlotTable { worker, slots, sooner, teller, router });
+        let table = Arc::new(SlotTable { worker, slots, sooner, one_way, router });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
@@ -134,7 +134,7 @@ impl SlotTable {
     fn tell(&self, request: u64, verb: Verb, name: &[u8], ask: &Ask, lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
         let deadline = self.router.deadline();
-        self.teller.tell(self.router.hash_slot(name), deadline, lost, |call| {
+        self.one_way.send(self.router.hash_slot(name), deadline, lost, |call| {
             call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
         });
     }

@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
 use self::leases::Leases;
@@ -30,7 +29,7 @@ use self::overrides::SharedOverrides;
 pub(super) use self::pending::SlotAsk;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
-use self::queue::{Awaited, Lost, Queue};
+use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{BucketAsk, ReceiptUse, RedisPlace};
 use super::name::BucketName;
@@ -39,7 +38,7 @@ use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
-use crate::redis::{CallError, HashSlot, Program, RedisNodes, Router, keep_map};
+use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, keep_map};
 
 pub(super) use self::call::Verb;
 pub(super) use self::redisson::new_id;
@@ -90,9 +89,9 @@ impl Redis {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let leases = Leases::keep(queue.teller(), Arc::clone(&router));
+        let leases = Leases::keep(queue.one_way(), Arc::clone(&router));
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
-        let limiters = LimiterCalls::new(to, queue.teller(), all);
+        let limiters = LimiterCalls::new(to, queue.one_way(), all);
         let (_tasks, announcement, prefix) = (tasks, Mutex::new(announcement), prefix.to_owned());
         Self { router, queue, _tasks, announcement, leases, limiters, overrides, prefix, shared }
     }
@@ -183,14 +182,7 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.limiters.look(ask).await;
         }
-        let one = Request { asks: 1, receipts: false };
-        let mut awaited =
-            self.queue.begin(self.hash_slot(ask), one, self.router.deadline(), |call| {
-                call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
-            });
-        let reply = awaited.answer().await?;
-        let only = reply.first().ok_or(CallError::Nonsense)?;
-        only.decision.ok_or(OTHER_TYPE)
+        self.ask_one(ask, Verb::Look).await
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken
@@ -204,20 +196,52 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.limiters.settle(ask, verb, lost);
         }
-        self.queue.teller().tell(self.hash_slot(ask), self.router.deadline(), Some(lost), |call| {
-            call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
-        });
+        self.queue.one_way().send(
+            self.hash_slot(ask),
+            self.router.deadline(),
+            Some(lost),
+            |call| {
+                call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
+            },
+        );
     }
 
-    /// Gives a place in the queue of the ask's bucket back: its request does not go.
-    pub(super) fn return_place(&self, ask: &BucketAsk<'_>, receipt: Receipt) -> ReturnedPlace {
+    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns whether the bucket does not
+    /// take the place back, because another request has a later place.
+    pub(super) fn return_place(
+        &self,
+        ask: &BucketAsk<'_>,
+        receipt: Receipt,
+    ) -> impl Future<Output = bool> + use<> {
         let less = Verb::Settle(Difference::Less(ask.ask.cost.get()), receipt);
+        let (asking, shared) = (self.ask_one(ask, less), Arc::clone(&self.shared));
+        async move {
+            match asking.await {
+                Ok(Decision { remaining, .. }) => remaining > 0,
+                Err(error) => {
+                    shared.unsettled.count((), error.to_string(), Instant::now());
+                    false
+                }
+            }
+        }
+    }
+
+    /// Asks one bucket, without a receipt. The request joins a call at once, and the future waits for the answer.
+    fn ask_one(
+        &self,
+        ask: &BucketAsk<'_>,
+        verb: Verb,
+    ) -> impl Future<Output = Result<Decision, CallError>> + use<> {
         let one = Request { asks: 1, receipts: false };
-        let awaited = self.queue.begin(self.hash_slot(ask), one, self.router.deadline(), |call| {
-            call.ask(less, &ask.ask, |name| self.write_name(ask, name));
+        let deadline = self.router.deadline();
+        let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
+            call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
-        let (shared, counted) = (Arc::clone(&self.shared), self.queue.teller().about_to());
-        ReturnedPlace { awaited, shared, _counted: counted }
+        async move {
+            let reply = awaited.answer().await?;
+            let only = reply.first().ok_or(CallError::Nonsense)?;
+            only.decision.ok_or(OTHER_TYPE)
+        }
     }
 
     /// Logs from time to time that this bucket's key holds a value of another type.
@@ -233,7 +257,9 @@ impl Redis {
         let mut call = redis::cmd("DEL");
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router.call(self.hash_slot(ask), &call, read, self.router.deadline()).await
+        self.router
+            .call(CallKind::Awaited, self.hash_slot(ask), &call, read, self.router.deadline())
+            .await
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
@@ -245,32 +271,6 @@ impl Redis {
     fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
         name.write(&ask.ask.algorithm, into);
-    }
-}
-
-/// A place on its way back to a bucket in Redis. [`Store::settled`](super::Store::settled) waits for it.
-pub(super) struct ReturnedPlace {
-    awaited: Awaited,
-    shared: Arc<ProcessStore>,
-    _counted: TaskTrackerToken,
-}
-
-impl ReturnedPlace {
-    /// Waits until Redis has answered. Returns whether the bucket does not take the place back, because another
-    /// request has a place behind it.
-    pub(super) async fn answer(&mut self) -> bool {
-        let answer = self.awaited.answer().await;
-        let answer = answer.and_then(|reply| {
-            let only = reply.first().and_then(|one| one.decision);
-            only.ok_or(OTHER_TYPE)
-        });
-        match answer {
-            Ok(Decision { remaining, .. }) => remaining > 0,
-            Err(error) => {
-                self.shared.unsettled.count((), error.to_string(), Instant::now());
-                false
-            }
-        }
     }
 }
 

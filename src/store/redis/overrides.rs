@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
-use crate::redis::{CallError, HashSlot, LastingFailures, Router, refusal};
+use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
 use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
 
@@ -31,12 +31,11 @@ const READ: Duration = Duration::from_secs(60);
 /// How long overrides without an end stay in Redis while no process reads them.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 
-/// What an operator is told where there is no advice.
-const GOES_ON: &str =
-    "the overrides that were read last stay in force; they are read again when redis answers";
-
-const OTHER_TYPE: &str = "delete the key PREFIX::overrides, and keep what else writes there away from it; until \
-                          then the overrides that were read last stay in force";
+const ADVICE: CallAdvice = CallAdvice {
+    other_type: "delete the key PREFIX::overrides, and keep what else writes there away from it; until then the \
+                 overrides that were read last stay in force",
+    otherwise: "the overrides that were read last stay in force; they are read again when redis answers",
+};
 
 /// The overrides in Redis.
 #[derive(Clone)]
@@ -64,35 +63,25 @@ impl SharedOverrides {
         generation.arg(&self.name).arg("generation");
         let look = self.command("look");
         let mut read_at = Instant::now();
-        let mut failures = LastingFailures::new();
+        let mut failures = LastingFailures::new(ADVICE);
         loop {
             let reading = async {
-                let found = router.try_call(*hash_slot, &generation, number).await?;
+                let found = self.call(CallKind::Background, &generation, number).await?;
                 // There is nothing to keep where there is no hash.
                 let is_due = read_at.elapsed() >= READ || running.has_unread_end();
                 let is_due = found > 0 && is_due;
                 if is_due || !running.has_read(found) {
                     let asked = Instant::now();
-                    let (read, _) = router.try_call(*hash_slot, &look, parse).await?;
+                    let (read, _) = self.call(CallKind::Background, &look, parse).await?;
                     running.read(read, asked);
                     read_at = asked;
                 }
                 Ok(())
             };
             // Without an answer what was read last stays in force.
-            match reading.await {
-                Ok(()) => failures.end(),
-                Err(CallError::Redis(error))
-                    if error.code().is_some()
-                        && failures.is_news(router.nodes.is_up(*hash_slot), Instant::now()) =>
-                {
-                    let help = match error.code() {
-                        Some("WRONGTYPE") => OTHER_TYPE,
-                        _ => refusal(&error).and_then(|(_, help)| help).unwrap_or(GOES_ON),
-                    };
-                    tracing::warn!(%error, "help" = help, "overrides not read");
-                }
-                Err(_) => {}
+            let result = reading.await;
+            if let Some((error, help)) = failures.news(&result, router.nodes.is_up(*hash_slot)) {
+                tracing::warn!(%error, help, "overrides not read");
             }
             running.end_expired();
             sleep(PAUSE).await;
@@ -126,10 +115,18 @@ impl SharedOverrides {
     /// Returns whether the script did what it was asked for.
     async fn change(&self, call: &Cmd) -> Result<bool, CallError> {
         let asked = Instant::now();
-        let (router, hash_slot) = (&self.router, self.hash_slot);
-        let (read, done) = router.call(hash_slot, call, parse, router.deadline()).await?;
+        let (read, done) = self.call(CallKind::Awaited, call, parse).await?;
         self.shared.running.read(read, asked);
         Ok(done)
+    }
+
+    async fn call<T>(
+        &self,
+        kind: CallKind,
+        call: &Cmd,
+        read: impl FnMut(Value) -> Option<T>,
+    ) -> Result<T, CallError> {
+        self.router.call(kind, self.hash_slot, call, read, self.router.deadline()).await
     }
 
     /// A call of the script. Its further arguments are to follow.

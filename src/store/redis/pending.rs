@@ -70,9 +70,9 @@ impl Drop for PendingAsk<'_, '_> {
             })
             .collect();
         let hash_slot = self.asks.first().map(|it| it.asked.place.hash_slot).unwrap_or_default();
-        let (teller, router) = (self.queue.teller(), Arc::clone(self.router));
+        let (one_way, router) = (self.queue.one_way(), Arc::clone(self.router));
         // `Store::settled` waits for this task, too.
-        let counted = teller.about_to();
+        let counted = one_way.count();
         runtime.spawn(async move {
             let _counted = counted;
             let Ok(reply) = awaited.answer().await else { return };
@@ -86,7 +86,7 @@ impl Drop for PendingAsk<'_, '_> {
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
-                teller.tell(hash_slot, router.deadline(), None, |call| {
+                one_way.send(hash_slot, router.deadline(), None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
             }

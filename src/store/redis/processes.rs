@@ -16,7 +16,7 @@ use super::call::{self, Call, Holder, Request, Verb};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
-use crate::redis::{CallError, HashSlot, LastingFailures, Router, refusal};
+use crate::redis::{CallAdvice, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
 use crate::store::process::LEASE;
 
@@ -26,12 +26,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// More processes than anybody has.
 const MOST: u64 = 1_000_000;
 
-/// What an operator is told where there is no advice.
-const GOES_ON: &str =
-    "the last count stays in force; the processes are counted again when redis answers";
-
-const OTHER_TYPE: &str = "delete the key PREFIX::processes, and keep what else writes there away from it; until \
-                          then the last count stays in force";
+const ADVICE: CallAdvice = CallAdvice {
+    other_type: "delete the key PREFIX::processes, and keep what else writes there away from it; until then the last \
+                 count stays in force",
+    otherwise: "the last count stays in force; the processes are counted again when redis answers",
+};
 
 /// The announcement of this process, which is renewed until it is withdrawn or dropped.
 pub(super) struct Announcement {
@@ -77,37 +76,27 @@ impl Announcement {
         drop(task);
         if router.nodes.is_up(slot) {
             // Where this fails, the lease ends by itself.
-            let _ = router.try_call(slot, &withdrawal, |_| Some(())).await;
+            let (read, deadline) = (|_| Some(()), router.deadline());
+            let _ = router.call(CallKind::Background, slot, &withdrawal, read, deadline).await;
         }
     }
 }
 
 async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<ProcessStore>) {
     let command = call.command();
-    let mut failures = LastingFailures::new();
+    let mut failures = LastingFailures::new(ADVICE);
     loop {
-        let answer = router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await;
-        let held = answer.and_then(|reply| {
+        let read = |answer| call.read(&answer)?.last();
+        let calling =
+            router.call(CallKind::Background, slot, &command, read, router.deadline()).await;
+        let held = calling.and_then(|reply| {
             let decision = reply.first().and_then(|one| one.decision);
             decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(call::OTHER_TYPE)
         });
-        let now = Instant::now();
-        let help = match &held {
-            Ok(held) => {
-                shared.count_processes(*held, now);
-                failures.end();
-                None
-            }
-            Err(CallError::UnusableKey(_)) => Some(OTHER_TYPE),
-            Err(CallError::Redis(refused)) => {
-                refusal(refused).map(|(_, help)| help.unwrap_or(GOES_ON))
-            }
-            // Without an answer the last count is the best there is.
-            Err(_) => None,
-        };
-        if let (Err(error), Some(help)) = (&held, help)
-            && failures.is_news(router.nodes.is_up(slot), now)
-        {
+        if let Ok(held) = held {
+            shared.count_processes(held, Instant::now());
+        }
+        if let Some((error, help)) = failures.news(&held, router.nodes.is_up(slot)) {
             tracing::warn!(%error, help, "processes not counted");
         }
         sleep(PAUSE).await;

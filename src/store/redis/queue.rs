@@ -18,7 +18,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::call::{Call, OTHER_TYPE, Reply, Request};
-use crate::redis::{CallError, HashSlot, Router};
+use crate::redis::{CallError, CallKind, HashSlot, Router};
 
 /// A request looks for a call of its hash_slot among this many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;
@@ -34,7 +34,7 @@ struct Gathered {
     calls: Mutex<Vec<GatheredCall>>,
     filled: Notify,
     /// The requests under way whose reply nobody waits for.
-    told: TaskTracker,
+    one_way: TaskTracker,
 }
 
 /// A call, and the recipients of its replies in the order of its requests.
@@ -47,7 +47,7 @@ struct GatheredCall {
 
 /// Who gets the reply to a request.
 enum Recipient {
-    Asker(oneshot::Sender<ReplyResult>),
+    Waiting(oneshot::Sender<ReplyResult>),
     /// Nobody waits for the reply, such as that to a settlement.
     Nobody {
         lost: Option<Lost>,
@@ -61,13 +61,13 @@ pub(super) type Lost = Box<dyn FnOnce(&CallError) + Send>;
 
 impl Recipient {
     fn has_left(&self) -> bool {
-        matches!(self, Self::Asker(asker) if asker.is_closed())
+        matches!(self, Self::Waiting(it) if it.is_closed())
     }
 
     /// Delivers the reply. A request that has ended meanwhile does not get it.
-    fn hear(self, answer: ReplyResult) {
+    fn deliver(self, answer: ReplyResult) {
         match self {
-            Self::Asker(asker) => drop(asker.send(answer)),
+            Self::Waiting(it) => drop(it.send(answer)),
             Self::Nobody { lost: Some(lost), .. } => match answer {
                 Ok(reply) if reply.iter().all(|one| one.decision.is_some()) => {}
                 Ok(_) => lost(&OTHER_TYPE),
@@ -85,19 +85,19 @@ impl Queue {
     pub(super) fn to(router: Arc<Router>) -> Self {
         let gathered = Arc::new(Gathered::default());
         // `TaskTracker::wait` ends only after `close`. A closed tracker still counts new requests.
-        gathered.told.close();
+        gathered.one_way.close();
         let sender = tokio::spawn(send(Arc::clone(&gathered), router));
         Self { gathered, _sender: AbortOnDropHandle::new(sender) }
     }
 
-    /// A [`Teller`], which adds requests whose reply nobody waits for.
-    pub(in crate::store) fn teller(&self) -> Teller {
-        Teller(Arc::clone(&self.gathered))
+    /// A [`OneWay`], which adds requests whose reply nobody waits for.
+    pub(in crate::store) fn one_way(&self) -> OneWay {
+        OneWay(Arc::clone(&self.gathered))
     }
 
     /// Waits until Redis has answered every request whose reply nobody waits for.
-    pub(in crate::store) async fn told(&self) {
-        self.gathered.told.wait().await;
+    pub(in crate::store) async fn answered(&self) {
+        self.gathered.one_way.wait().await;
     }
 
     /// Adds this request, whose asks `ask` writes, to a call about this hash_slot. The reply comes by `deadline`,
@@ -110,7 +110,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(hash_slot, deadline, Recipient::Asker(sender), request.asks, |call| {
+        self.gathered.join(hash_slot, deadline, Recipient::Waiting(sender), request.asks, |call| {
             call.request(request);
             ask(call);
         });
@@ -132,23 +132,23 @@ impl Awaited {
 
 /// Adds requests whose reply nobody waits for to a worker's queue. It does not keep the queue alive.
 #[derive(Clone)]
-pub(in crate::store) struct Teller(Arc<Gathered>);
+pub(in crate::store) struct OneWay(Arc<Gathered>);
 
-impl Teller {
+impl OneWay {
     /// Counts a request as under way before it is sent, until the token is dropped.
-    pub(in crate::store) fn about_to(&self) -> TaskTrackerToken {
-        self.0.told.token()
+    pub(in crate::store) fn count(&self) -> TaskTrackerToken {
+        self.0.one_way.token()
     }
 
     /// Adds a request of one ask, whose reply nobody waits for, to a call.
-    pub(super) fn tell(
+    pub(super) fn send(
         &self,
         hash_slot: HashSlot,
         deadline: Instant,
         lost: Option<Lost>,
         ask: impl FnOnce(&mut Call),
     ) {
-        let nobody = Recipient::Nobody { lost, counted: self.0.told.token() };
+        let nobody = Recipient::Nobody { lost, counted: self.0.one_way.token() };
         self.0.join(hash_slot, deadline, nobody, 1, |call| {
             call.request(Request { asks: 1, receipts: false });
             ask(call);
@@ -200,21 +200,22 @@ impl GatheredCall {
         }
         let waiting = &mut self.waiting;
         let call = &self.call;
-        let tell_all = |answer: Value| {
+        let deliver_all = |answer: Value| {
             let answers = call.read(&answer)?;
             for (waiting, answer) in waiting.drain(..).zip(answers) {
-                waiting.hear(Ok(answer));
+                waiting.deliver(Ok(answer));
             }
             Some(())
         };
         let command = call.command();
-        let calling = router.call(self.hash_slot, &command, tell_all, self.deadline);
+        let calling =
+            router.call(CallKind::Awaited, self.hash_slot, &command, deliver_all, self.deadline);
         let Err(error) = calling.await else { return };
         if error.is_of_several_keys() && self.waiting.len() > 1 {
             return self.run_apart(&router);
         }
         for waiting in self.waiting {
-            waiting.hear(Err(error.clone()));
+            waiting.deliver(Err(error.clone()));
         }
     }
 

@@ -131,7 +131,8 @@ fn place(beyond: u64, cost: u64, count: u64) -> WindowPlace {
     WindowPlace { ahead: full + 1, behind: beyond }
 }
 
-/// The state after a request's real use is known; `None` where no token is then used.
+/// The state after a request's real use is known; `None` where no token is then used. Also returns whether nothing was
+/// given back because the window is over or another request has a place in a later window.
 ///
 /// Tokens used in addition count now, whatever window the request took from. Otherwise a slow request
 /// would get them for nothing. Tokens used less are given back to the window from which the request took,
@@ -141,26 +142,18 @@ pub(crate) fn settle(
     state: Option<State>,
     settled: &Settlement,
     now: Timestamp,
-) -> Option<State> {
+) -> (Option<State>, bool) {
     let (state, _) = open(params, state, now);
-    let count = params.count.get();
+    let (count, mut is_later_held) = (params.count.get(), false);
     let state = match settled.used {
         Difference::More(tokens) => state.plus(tokens, count),
         Difference::Less(tokens) => {
-            state.minus(tokens.min(returnable(params, state, settled)), count)
+            let most = returnable(params, state, settled);
+            is_later_held = most == 0;
+            state.minus(tokens.min(most), count)
         }
     };
-    (state.used > 0).then_some(state)
-}
-
-/// Whether the window gives nothing back, because another request has a place in a later window.
-pub(crate) fn has_later_place(
-    params: &Params,
-    state: Option<State>,
-    settled: &Settlement,
-    now: Timestamp,
-) -> bool {
-    returnable(params, open(params, state, now).0, settled) == 0
+    ((state.used > 0).then_some(state), is_later_held)
 }
 
 /// The most tokens that the settled request can give back.

@@ -156,40 +156,36 @@ impl Log {
 
     /// Corrects the list for a request that used more or less than it took. If the request used more, entries
     /// of the present time are added: at most [`MOST_COST`], even beyond the count. If it used less, entries
-    /// of its moment are removed, if the list still has them. Returns the new state; `None` for an empty
-    /// list.
+    /// of its moment are removed, if the list still has them. Returns the new state, which is `None` for an empty
+    /// list, and whether nothing was given back because another request has a later place.
     pub fn settle(
         &mut self,
         params: &Params,
         settled: &Settlement,
         now: Timestamp,
-    ) -> Option<State> {
+    ) -> (Option<State>, bool) {
         let arrived = self.entries.back().map_or(now, |newest| newest.arrived);
         if arrived.micros_since(now) > STALE {
             self.back_to(now);
         }
         let base = self.entries.back().map_or(now, |newest| newest.arrived.max(now));
         self.forget(params, base);
+        let (place, mut is_later_held) = (settled.receipt.time(), false);
+        let newest = self.entries.back().map(|newest| newest.at);
         match settled.used {
             Difference::More(permits) => {
                 self.add(Entry { at: base, arrived: base }, permits.min(MOST_COST));
             }
+            // No request goes before the newest entry, so nobody could use the place of this one.
+            Difference::Less(_) if place > base && newest.is_some_and(|newest| newest > place) => {
+                is_later_held = true;
+            }
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
-            // No request goes before the newest entry, so the place of this one would be nobody's.
-            Difference::Less(_) if self.has_later_place(settled, base) => {}
-            Difference::Less(permits) => {
-                self.remove(settled.receipt.time(), permits.min(MOST_COST));
-            }
+            Difference::Less(permits) => self.remove(place, permits.min(MOST_COST)),
         }
         self.forget(params, base);
-        self.seen(params, Cost::ONE, base)
-    }
-
-    /// Whether the settled request is held at `now`, and another request has a place behind it.
-    pub(crate) fn has_later_place(&self, settled: &Settlement, now: Timestamp) -> bool {
-        let place = settled.receipt.time();
-        place > now && self.entries.back().is_some_and(|newest| newest.at > place)
+        (self.seen(params, Cost::ONE, base), is_later_held)
     }
 
     /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are

@@ -88,7 +88,8 @@ fn settled(used: Difference, taken: u64) -> Settlement {
 fn what_was_used_more_counts_and_what_was_used_less_does_not() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     assert!(passes(&mut log, &figures, 1, 0));
-    let state = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND)).unwrap();
+    let (state, _) = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND));
+    let state = state.unwrap();
     assert_eq!(state.used, 5);
     assert!(in_debt(&figures, state));
     assert_eq!(fresh_at(&figures, state), at(11 * SECOND));
@@ -103,7 +104,8 @@ fn what_was_used_more_counts_and_what_was_used_less_does_not() {
     assert_eq!(times(&log), [SECOND, 2 * SECOND]);
     log.settle(&figures, &settled(Difference::Less(9), 2 * SECOND), at(2 * SECOND));
     assert_eq!(times(&log), [SECOND]);
-    assert_eq!(log.settle(&figures, &settled(Difference::Less(9), SECOND), at(2 * SECOND)), None);
+    let (state, _) = log.settle(&figures, &settled(Difference::Less(9), SECOND), at(2 * SECOND));
+    assert_eq!(state, None);
     assert_eq!(log, Log::default());
 }
 

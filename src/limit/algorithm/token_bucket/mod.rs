@@ -144,13 +144,14 @@ fn take(state: State, tokens: u64) -> State {
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
 }
 
-/// The state after a request's real use is known; `None` where the bucket is then full.
+/// The state after a request's real use is known; `None` where the bucket is then full. Also returns whether nothing was
+/// given back because another request has a later place.
 ///
 /// Tokens that were missing when the request took come back by themselves. At most those tokens are given
 /// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
 /// that it could never have held.
 ///
-/// In two cases tokens are given back only if no request came behind this one: requests go at `even` spacing, or this
+/// In two cases tokens are given back only if no request came after this one: requests go at `even` spacing, or this
 /// request was still held. Held requests keep their moments. With tokens given back, the next requests would go at the
 /// same moments, and more would go at once than the bucket holds.
 pub fn settle(
@@ -159,15 +160,16 @@ pub fn settle(
     state: Option<State>,
     settled: &Settlement,
     now: Timestamp,
-) -> Option<State> {
+) -> (Option<State>, bool) {
     let (state, _) = refill(params, state, now);
+    let mut is_later_held = false;
     let (missing, rest) = match settled.used {
         Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
-            let (back, part) = match keeps_place(params, even, state, settled) {
-                true => (0, 0),
-                false => to_come(params, state, settled).min((tokens, 0)),
-            };
+            let to_come = to_come(params, state, settled);
+            let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
+            is_later_held = (even || is_held) && (state.missing, state.rest) > to_come;
+            let (back, part) = if is_later_held { (0, 0) } else { to_come.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
             match state.missing.checked_sub(back + borrowed) {
@@ -176,25 +178,7 @@ pub fn settle(
             }
         }
     };
-    (missing + rest > 0).then_some(State { missing, rest, ..state })
-}
-
-/// Whether the bucket gives nothing back, because another request has a place behind the settled one.
-pub(super) fn has_later_place(
-    params: &Params,
-    even: bool,
-    state: Option<State>,
-    settled: &Settlement,
-    now: Timestamp,
-) -> bool {
-    keeps_place(params, even, refill(params, state, now).0, settled)
-}
-
-/// [`has_later_place`], for a state that is refilled up to now.
-fn keeps_place(params: &Params, even: bool, state: State, settled: &Settlement) -> bool {
-    let to_come = to_come(params, state, settled);
-    let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
-    (even || is_held) && (state.missing, state.rest) > to_come
+    ((missing + rest > 0).then_some(State { missing, rest, ..state }), is_later_held)
 }
 
 /// The amount that was missing when the request took and has not yet come back by itself: whole tokens,

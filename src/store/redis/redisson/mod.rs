@@ -22,11 +22,11 @@ pub(crate) use self::names::{limiter_keys, limiter_name};
 pub(super) use self::script::SCRIPT;
 use self::script::{LimiterHash, Unusable, read};
 use super::call::Verb;
-use super::queue::{Lost, Teller};
+use super::queue::{Lost, OneWay};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::Decision;
 use crate::limit::waiting::MaxWait;
-use crate::redis::{CallError, HashSlot, Router};
+use crate::redis::{CallError, CallKind, HashSlot, Router};
 use crate::store::bucket::{BucketAsk, LimiterFigures};
 use crate::store::process::ProcessStore;
 use crate::store::warnings::shown;
@@ -40,14 +40,14 @@ const MOST: u32 = u32::MAX;
 /// One worker's calls to Redisson limiters.
 pub(in crate::store) struct LimiterCalls {
     router: Arc<Router>,
-    teller: Teller,
+    one_way: OneWay,
     shared: Arc<ProcessStore>,
 }
 
 impl LimiterCalls {
-    /// Calls over this router. `teller` counts the calls whose reply nobody waits for.
-    pub(super) fn new(router: Arc<Router>, teller: Teller, shared: Arc<ProcessStore>) -> Self {
-        Self { router, teller, shared }
+    /// Calls over this router. `one_way` counts the calls whose reply nobody waits for.
+    pub(super) fn new(router: Arc<Router>, one_way: OneWay, shared: Arc<ProcessStore>) -> Self {
+        Self { router, one_way, shared }
     }
 
     /// The hash slot of the ask's limiter.
@@ -65,7 +65,8 @@ impl LimiterCalls {
     ) -> Result<(Decision, LimiterFigures), CallError> {
         let (wanted, permits) = wanted(ask, verb);
         let call = self.command(ask, wanted, permits, id, ask.ask.max_wait);
-        let reply = self.router.call(self.hash_slot(ask), &call, read, deadline).await;
+        let reply =
+            self.router.call(CallKind::Awaited, self.hash_slot(ask), &call, read, deadline).await;
         if let Err(error) = &reply
             && error.is_of_one_key()
         {
@@ -117,13 +118,14 @@ impl LimiterCalls {
         let call = self.command(ask, verb, permits, id, MaxWait::NONE);
         let (router, hash_slot) = (Arc::clone(&self.router), self.hash_slot(ask));
         let deadline = router.deadline();
-        let counted = self.teller.about_to();
+        let counted = self.one_way.count();
         let understood = |answer: Value| match &answer {
             Value::Array(numbers) if *numbers == [Value::Int(0)] => Some(Ok(())),
             _ => read(answer).map(|read| read.map(|_| ())),
         };
         runtime.spawn(async move {
-            let answer = router.call(hash_slot, &call, understood, deadline).await;
+            let answer =
+                router.call(CallKind::Awaited, hash_slot, &call, understood, deadline).await;
             let answer = answer.and_then(|read| read.map_err(CallError::from));
             if let (Err(error), Some(lost)) = (answer, lost) {
                 lost(&error);
@@ -138,7 +140,9 @@ impl LimiterCalls {
         let mut call = redis::cmd("DEL");
         call.arg(&of_permits);
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router.call(self.hash_slot(ask), &call, read, self.router.deadline()).await
+        self.router
+            .call(CallKind::Awaited, self.hash_slot(ask), &call, read, self.router.deadline())
+            .await
     }
 
     /// A call of the script. `id` names a new entry, and `max_wait` is how long the request may be held. The file's
