@@ -28,7 +28,7 @@
 //! and its end settles, counts and logs the request. For a request that does not go on, `proxy::refusal` says
 //! why, and `proxy::answer` makes a response of that. A client that leaves drops its request, and with it
 //! what the request holds: a dropped grant goes back to its bucket (`store::grant`). Where Redis decides, the
-//! head of `store/shell.lua` explains the numbers that go between Rust and Lua.
+//! head of `store/script/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a

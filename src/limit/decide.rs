@@ -1,6 +1,6 @@
 //! One decision over all limits of a route: a request takes from all of them or from none.
 //!
-//! The memory store calls [`decide`]; the Redis store does the same in `store/shell.lua`. The algorithms
+//! The memory store calls [`decide`]; the Redis store does the same in `store/script/shell.lua`. The algorithms
 //! in `algorithm` answer for each limit alone.
 
 use smallvec::SmallVec;
@@ -95,10 +95,10 @@ pub(crate) fn takers(
         .clone()
         .enumerate()
         .filter(|(_, (mode, outcome))| *mode == Mode::Enforce && !outcome.passes())
-        .map(|(place, _)| place);
+        .map(|(index, _)| index);
     let (first, second) = (refusers.next(), refusers.next());
-    outcomes.enumerate().map(move |(place, (mode, outcome))| {
-        let only_the_limit_before = mode == Mode::Candidate && first == place.checked_sub(1);
+    outcomes.enumerate().map(move |(index, (mode, outcome))| {
+        let only_the_limit_before = mode == Mode::Candidate && first == index.checked_sub(1);
         outcome.passes() && (first.is_none() || second.is_none() && only_the_limit_before)
     })
 }
@@ -110,12 +110,12 @@ pub(crate) fn takers(
 /// shadow. If an enforcing limit refuses, no limit takes. The only exception is a candidate whose limit is
 /// the only one that refuses.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
-    let state = |place: usize| states.get(place).copied().flatten();
+    let state = |index: usize| states.get(index).copied().flatten();
     let steps: PerAsk<_> =
-        asks.iter().enumerate().map(|(place, ask)| ask.step(state(place), now)).collect();
+        asks.iter().enumerate().map(|(index, ask)| ask.step(state(index), now)).collect();
     let outcomes = asks.iter().zip(&steps).map(|(ask, step)| (ask.mode, step.decision.outcome));
     let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
-    let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
+    let verdict = Verdict::over(enforcing.map(|(index, (_, outcome))| (index, outcome)));
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
     for (step, takes) in steps.iter().zip(takers(outcomes)) {
         let remaining = if takes { step.decision.remaining } else { step.untouched };
@@ -210,11 +210,11 @@ mod tests {
             ("nobody refuses", [yes, candidate, yes], 1),
         ] {
             let asks = asks.as_flattened();
-            let place = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
+            let index = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
             let decided = decide(asks, &[], at(HOUR).into());
-            assert_eq!(missing_of(decided.changes[place].state()), taken, "{name}");
-            assert_eq!(decided.decisions[place].remaining, 9 - taken, "{name}");
-            let others = decided.changes.iter().enumerate().filter(|(at, _)| *at != place);
+            assert_eq!(missing_of(decided.changes[index].state()), taken, "{name}");
+            assert_eq!(decided.decisions[index].remaining, 9 - taken, "{name}");
+            let others = decided.changes.iter().enumerate().filter(|(at, _)| *at != index);
             let took = others.filter(|(_, change)| **change != Change::None).count();
             assert_eq!(took > 0, decided.verdict.passes(), "{name}");
         }

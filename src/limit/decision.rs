@@ -28,7 +28,7 @@ pub enum Outcome {
     },
 }
 
-/// A wait as a client is told it in `retry-after`: in whole seconds, rounded up, at least 1.
+/// A wait as `retry-after` says it: in whole seconds, rounded up, at least 1.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
@@ -56,7 +56,7 @@ pub enum Verdict {
     },
     /// At least one limit refuses.
     Refuse {
-        /// The place, among the asked limits, of the limit with the longest `retry_after`.
+        /// The index, among the asked limits, of the limit with the longest `retry_after`.
         by: usize,
         /// The longest `retry_after` of all limits; `None` where the request can never pass.
         retry_after: Option<Duration>,
@@ -67,7 +67,7 @@ impl Verdict {
     /// All limits let the request pass at once.
     pub const PASS: Self = Self::Pass { wait: Duration::ZERO };
 
-    /// The verdict over the outcomes of the enforcing limits, each given with its place.
+    /// The verdict over the outcomes of the enforcing limits, each given with its index.
     pub(crate) fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
         outcomes.into_iter().fold(Self::PASS, |verdict, (by, outcome)| match (verdict, outcome) {
             (Self::Pass { wait }, Outcome::Delay(delay)) => Self::Pass { wait: wait.max(delay) },

@@ -24,7 +24,7 @@ impl RetryJitter {
         (percent <= 100).then_some(Self(percent))
     }
 
-    /// The wait that a client is told if its key has to wait for `wait`. The result is never shorter than `wait`,
+    /// The wait in the answer to a client whose key has to wait for `wait`. The result is never shorter than `wait`,
     /// and longer by at most this share. The parts of different keys are spread evenly.
     pub(crate) fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
         if self.0 == 0 {

@@ -48,8 +48,8 @@ impl Key {
             return Some(written);
         }
         let mut builder = KeyBuilder::default();
-        for (place, value) in written.parts() {
-            builder.alternative(place);
+        for (index, value) in written.parts() {
+            builder.alternative(index);
             match value {
                 Some(value) => builder.push(&value),
                 None => builder.push_absent(),
@@ -83,7 +83,7 @@ impl Key {
         self.parts().map(|(_, value)| value)
     }
 
-    /// The decoded values, each with the place of its alternative, from 0. An absent value has place 0.
+    /// The decoded values, each with the index of its alternative, from 0. An absent value has index 0.
     pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Cow<'_, [u8]>>)> {
         self.as_str().split(char::from(SEPARATOR)).map(|part| match part.as_bytes() {
             ABSENT => (0, None),
@@ -98,8 +98,8 @@ impl Key {
 
 /// Writes a key's text as the log shows it: with `-` for an absent value.
 pub(crate) fn write_shown(key: &str, f: &mut impl fmt::Write) -> fmt::Result {
-    for (place, part) in key.split(char::from(SEPARATOR)).enumerate() {
-        f.write_str(if place > 0 { "|" } else { "" })?;
+    for (index, part) in key.split(char::from(SEPARATOR)).enumerate() {
+        f.write_str(if index > 0 { "|" } else { "" })?;
         f.write_str(if part.as_bytes() == ABSENT { "-" } else { part })?;
     }
     Ok(())
@@ -129,9 +129,9 @@ pub(crate) struct KeyBuilder {
 pub(crate) const MOST_ALTERNATIVES: usize = 9;
 
 impl KeyBuilder {
-    /// Says that the next value comes from the alternative at this place, from 0.
-    pub(crate) fn alternative(&mut self, place: usize) {
-        self.alternative = place;
+    /// Says that the next value comes from the alternative at this index, from 0.
+    pub(crate) fn alternative(&mut self, index: usize) {
+        self.alternative = index;
     }
 
     /// Appends a value.
@@ -176,7 +176,7 @@ impl KeyBuilder {
         }
         self.started = true;
         if self.alternative > 0 {
-            let digit = u8::try_from(self.alternative).map_or(b'9', |place| b'1' + place.min(8));
+            let digit = u8::try_from(self.alternative).map_or(b'9', |index| b'1' + index.min(8));
             self.text.extend_from_slice(&[b'%', digit, b'=']);
             self.alternative = 0;
         }
@@ -226,19 +226,19 @@ mod tests {
 
     #[test]
     fn values_of_different_alternatives_never_meet() {
-        let of = |place, value: &[u8]| {
+        let of = |index, value: &[u8]| {
             let mut builder = KeyBuilder::default();
-            builder.alternative(place);
+            builder.alternative(index);
             builder.push(value);
             builder.finish()
         };
         assert_eq!(of(0, b"a").as_str(), "a");
         assert_eq!(of(1, b"a").as_str(), "%2=a");
         assert_ne!(of(0, b"%2=a"), of(1, b"a"));
-        for place in 0..MOST_ALTERNATIVES {
+        for index in 0..MOST_ALTERNATIVES {
             for value in [&b""[..], b"a|b", b"%3=x"] {
-                let key = of(place, value);
-                assert_eq!(key.parts().collect::<Vec<_>>(), [(place, Some(value.into()))]);
+                let key = of(index, value);
+                assert_eq!(key.parts().collect::<Vec<_>>(), [(index, Some(value.into()))]);
             }
         }
     }

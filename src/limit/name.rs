@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The end of a candidate's name, behind the limit's name.
+/// The end of a candidate's name, after the limit's name.
 const CANDIDATE: &str = ":candidate";
 
 /// One to 64 characters of `A-Z a-z 0-9 _ . -`: safe in a key, a header and a label without quoting. The

@@ -141,7 +141,7 @@ impl Interval {
     }
 }
 
-/// As written behind the slash of a rate: `s`, `10m`, `250ms`.
+/// As written after the slash of a rate: `s`, `10m`, `250ms`.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((unit, _)) = UNITS.iter().find(|(_, micros)| *micros == self.0) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A clock may be behind a bucket's state by up to this many microseconds, since workers and pipelines use
-/// slightly old times. Such a clock counts as equal to the state. A clock that is further behind has
+/// The most microseconds by which a clock may be late against a bucket's state, since workers and pipelines use
+/// slightly old times. Such a clock counts as equal to the state. A clock that is later still has
 /// stepped back.
 pub const STALE: u64 = 1_000_000;
 

@@ -62,7 +62,7 @@ impl RedisConnector {
         match &self.location.topology {
             RedisTopology::Server(endpoint) => Ok(endpoint.clone()),
             RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await,
-            // Each server of a cluster has a connector of its own, which does not come here.
+            // Each server of a cluster has its own connector, which does not come here.
             RedisTopology::Cluster(_) => Err(CallError::NotConnected),
         }
     }
@@ -97,8 +97,8 @@ impl RedisConnector {
     async fn master(&self, sentinels: &[Endpoint], name: &str) -> Result<Endpoint, CallError> {
         let first = self.sentinel.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
         let mut failure = CallError::NotConnected;
-        for place in (0..sentinels.len()).map(|n| (first + n) % sentinels.len()) {
-            match timeout(SENTINEL_PATIENCE, self.ask(&sentinels[place], name)).await {
+        for index in (0..sentinels.len()).map(|n| (first + n) % sentinels.len()) {
+            match timeout(SENTINEL_PATIENCE, self.ask(&sentinels[index], name)).await {
                 Ok(Ok(Some(server))) => return Ok(server),
                 // Another sentinel may know the name.
                 Ok(Ok(None)) => failure = CallError::UnknownMaster(name.to_owned()),

@@ -32,10 +32,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// After this long without an answer a connection is tried with a probe.
+/// The time without an answer after which a connection is tried with a probe.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// After this many failures in a row the connection is replaced, even where other connections work.
+/// The failures in a row after which the connection is replaced, even where other connections work.
 const FAILURES: u32 = 3;
 
 /// How often the sentinels are asked whether the master is still the same server.

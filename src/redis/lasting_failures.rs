@@ -11,8 +11,8 @@ use crate::observe::log_interval::LogIntervals;
 /// The time between two warnings.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// A failure is logged if it lasts this long. By then a server that cannot decide at all counts as away,
-/// which has a log line of its own.
+/// The time that a failure must last to be logged. By then a server that cannot decide at all counts as away,
+/// which has its own log line.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The failures of one such call.

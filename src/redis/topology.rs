@@ -1,7 +1,7 @@
 //! Asks a cluster's servers which of them has which hash slot. One worker of the process does this, and writes
 //! the answers into `nodes`.
 //!
-//! Each question goes over a connection of its own, which ends with the answer. The cluster client of
+//! Each question goes over its own connection, which ends with the answer. The cluster client of
 //! redis-rs is not used: docs/decisions.md says why.
 
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use redis::RedisError;
 pub(super) fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
-            let place = detail.rfind(" script: ").filter(|_| detail.contains(", on @"));
-            let end = place.or_else(|| detail.find(", with args beginning with"));
+            let script = detail.rfind(" script: ").filter(|_| detail.contains(", on @"));
+            let end = script.or_else(|| detail.find(", with args beginning with"));
             format!("{code} {}", detail[..end.unwrap_or(detail.len())].trim_end())
         }
         _ => error.to_string(),
@@ -119,7 +119,7 @@ pub(super) fn is_no_right_in_script(error: &RedisError) -> bool {
     is_denial(error, says)
 }
 
-/// What a script's command lacks is told with the code ERR.
+/// If a command in a script lacks a right, the code is ERR.
 fn is_denial(error: &RedisError, says: impl Fn(&str) -> bool) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR")) && error.detail().is_some_and(says)
 }

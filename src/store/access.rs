@@ -8,13 +8,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::bucket::{BucketAsk, BucketReceipt, RedisPlace};
+use super::bucket::{BucketAsk, BucketReceipt, KeyLocation};
 use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
-use super::redis::Redis;
 use super::running::{RunningOverride, RunningTable};
+use super::script::Redis;
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decide::Ask;
@@ -57,8 +57,8 @@ impl Store {
     }
 
     /// Where the key of this question is in Redis. `None` where its bucket is in this process.
-    pub(super) fn place(&self, ask: &BucketAsk<'_>) -> Option<RedisPlace> {
-        self.redis_of(ask).map(|redis| redis.place(ask))
+    pub(super) fn locate(&self, ask: &BucketAsk<'_>) -> Option<KeyLocation> {
+        self.redis_of(ask).map(|redis| redis.locate(ask))
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken, so `remaining` includes the
@@ -99,7 +99,7 @@ impl Store {
     }
 
     /// Settles with a bucket of this process. Returns whether nothing was given back because another request has a
-    /// place behind this one.
+    /// later place.
     pub(super) fn settle_here(
         &self,
         ask: &BucketAsk<'_>,
@@ -218,7 +218,7 @@ impl Store {
         if let Some(redis) = redis
             && redis.overrides.tell_forgotten().await.is_err()
         {
-            // The other workers of this process can be told without Redis.
+            // The other workers of this process hear of it without Redis.
             self.shared.running.begin_generation();
         }
         Ok(())

@@ -21,7 +21,7 @@ pub struct BucketAsk<'r> {
 
 /// Where a key is in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RedisPlace {
+pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
@@ -33,7 +33,7 @@ pub(super) struct RedisPlace {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RedisAsk<'r> {
     pub(super) ask: BucketAsk<'r>,
-    pub(super) place: RedisPlace,
+    pub(super) location: KeyLocation,
 }
 
 /// What Redis has said about a bucket.

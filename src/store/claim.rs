@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt, LimiterFigures, RedisPlace, Source};
+use super::bucket::{BucketAsk, BucketReceipt, KeyLocation, LimiterFigures, Source};
 use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
 use super::queue::QueuePlace;
-use super::redis::is_limiter;
+use super::script::is_limiter;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::Ask;
@@ -43,20 +43,20 @@ pub(super) enum Party {
     /// A bucket of this process.
     Process,
     /// A bucket in Redis.
-    Bucket(RedisPlace),
+    Bucket(KeyLocation),
     /// A Redisson limiter in Redis.
-    Limiter(RedisPlace),
+    Limiter(KeyLocation),
 }
 
 #[derive(Debug)]
 enum ClaimState {
     /// Nobody has decided yet.
     Open,
-    /// There is a decision. What the limit gave is spent, or `receipt` says what may still go back.
+    /// There is a decision. Either what the limit gave is spent, or it may still go back by `receipt`.
     Decided { decision: Decision, by: Decider, receipt: Option<BucketReceipt> },
     /// There is a decision, and what the limit gave goes back if the claim is dropped.
     Held { decision: Decision, by: Decider, grant: Box<Grant> },
-    /// The party has not decided. This is the end where the limit then lets every request pass.
+    /// The party did not decide. It stays so where the limit then lets every request pass.
     Failed(ClaimFailure),
 }
 
@@ -90,12 +90,12 @@ impl<'p> Claim<'p> {
     pub fn new(store: &Store, spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
         let (party, state) = (Party::Process, ClaimState::Open);
         let mut claim = Self { spec, key, ask, party, waits_for_another: false, state };
-        match store.place(&claim.question()) {
+        match store.locate(&claim.question()) {
             _ if ask.algorithm == Algorithm::Closed => {
                 claim.decide(Decision::NEVER, Decider::Known, None);
             }
-            Some(place) if is_limiter(&ask) => claim.party = Party::Limiter(place),
-            Some(place) => claim.party = Party::Bucket(place),
+            Some(location) if is_limiter(&ask) => claim.party = Party::Limiter(location),
+            Some(location) => claim.party = Party::Bucket(location),
             None => {}
         }
         claim
@@ -109,18 +109,19 @@ impl<'p> Claim<'p> {
     /// The limit's decision. `None` before there is one. There is none in the end where Redis does not decide and the
     /// limit then lets every request pass.
     pub fn decision(&self) -> Option<Decision> {
-        match &self.state {
-            ClaimState::Decided { decision, .. } | ClaimState::Held { decision, .. } => {
-                Some(*decision)
-            }
-            ClaimState::Open | ClaimState::Failed(_) => None,
-        }
+        self.decided().map(|(decision, _)| decision)
     }
 
     /// Who has decided.
     pub fn decider(&self) -> Option<Decider> {
-        match &self.state {
-            ClaimState::Decided { by, .. } | ClaimState::Held { by, .. } => Some(*by),
+        self.decided().map(|(_, by)| by)
+    }
+
+    fn decided(&self) -> Option<(Decision, Decider)> {
+        match self.state {
+            ClaimState::Decided { decision, by, .. } | ClaimState::Held { decision, by, .. } => {
+                Some((decision, by))
+            }
             ClaimState::Open | ClaimState::Failed(_) => None,
         }
     }
@@ -156,19 +157,21 @@ impl<'p> Claim<'p> {
     }
 
     /// Where the claim's key is in Redis.
-    pub(super) fn place(&self) -> Option<RedisPlace> {
+    pub(super) fn location(&self) -> Option<KeyLocation> {
         match self.party {
             Party::Process => None,
-            Party::Bucket(place) | Party::Limiter(place) => Some(place),
+            Party::Bucket(location) | Party::Limiter(location) => Some(location),
         }
     }
 
     /// To be called when the request goes on. Returns what the request holds until its response ends: a
     /// slot, or tokens that are settled then. Anything else that the limit gave is spent.
     pub fn take_held(&mut self) -> Option<Box<Grant>> {
-        self.waits_for_another = false;
-        self.spend_unless_it_may_come_back(Verdict::PASS);
-        self.release()
+        if self.is_held_to_the_end() {
+            return self.release();
+        }
+        self.spend();
+        None
     }
 
     /// What the bucket noted when the request took, where the tokens may still go back.
@@ -212,8 +215,8 @@ impl<'p> Claim<'p> {
     /// What this source gives for the claim. A slot or permits are held before Redis is asked for them: Redis may give
     /// them although its answer is lost.
     pub(super) fn grant(&self, source: Source, store: &Arc<Store>, moment: Moment) -> Box<Grant> {
-        // The longest wait of this request is zero where no place to wait was free. A settlement needs
-        // the limit's own `wait`, because other requests may wait behind this request.
+        // The longest wait of this request is zero where no permit to wait was free. A settlement needs
+        // the limit's own `wait`, because other requests may wait after this one.
         let ask = Ask { max_wait: self.spec.wait, ..self.ask };
         let (store, spec) = (Arc::clone(store), Arc::clone(self.spec));
         let waiting = self.waiting(&source, &store);
@@ -245,10 +248,10 @@ impl<'p> Claim<'p> {
         true
     }
 
-    /// The request waits for its moment. `moved` is told when it moves up in the bucket's queue.
-    pub(crate) fn join_queue(&mut self, moved: &Arc<Notify>) {
+    /// The request waits for its moment. `waiter` wakes it when it moves up in the bucket's queue.
+    pub(crate) fn join_queue(&mut self, waiter: &Arc<Notify>) {
         if let ClaimState::Held { grant, .. } = &mut self.state {
-            grant.join_queue(moved);
+            grant.join_queue(waiter);
         }
     }
 
@@ -258,7 +261,7 @@ impl<'p> Claim<'p> {
         grant.goes()
     }
 
-    /// Whether something may come back after the request has gone on: the limit is settled later, or the
+    /// Whether something may go back after the request has gone on: the limit is settled later, or the
     /// claim holds a slot.
     pub(super) fn is_held_to_the_end(&self) -> bool {
         self.spec.is_settled() || matches!(self.ask.algorithm, Algorithm::Concurrency(_))
@@ -275,11 +278,9 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// All have decided. A grant that cannot come back any more is spent.
-    pub(super) fn spend_unless_it_may_come_back(&mut self, verdict: Verdict) {
-        if !self.may_come_back(verdict)
-            && let Some(grant) = self.release()
-        {
+    /// What the claim holds cannot go back any more.
+    pub(super) fn spend(&mut self) {
+        if let Some(grant) = self.release() {
             grant.keep();
         }
     }
@@ -318,5 +319,5 @@ impl<'p> Claim<'p> {
 pub fn verdict<'c, 'p: 'c>(claims: impl IntoIterator<Item = &'c Claim<'p>>) -> Verdict {
     let claims = claims.into_iter().enumerate();
     let enforcing = claims.filter(|(_, claim)| claim.ask.mode == Mode::Enforce);
-    Verdict::over(enforcing.filter_map(|(place, claim)| Some((place, claim.decision()?.outcome))))
+    Verdict::over(enforcing.filter_map(|(index, claim)| Some((index, claim.decision()?.outcome))))
 }

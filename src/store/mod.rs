@@ -2,8 +2,8 @@
 //!
 //! `throttle` makes one [`Claim`] for each limit that applies to a request, and hands them to [`Store::take`], which
 //! stands in `order`: who is asked, in which order, and what goes back. `known` has the refusals that need no question.
-//! Those who are asked are `memory` (the buckets of this process), `redis` (the buckets in Redis, by `shell.lua` and the
-//! Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). They know questions
+//! Those who are asked are `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the
+//! Lua twins of the algorithms), and `script::redisson` (limiters that Java services share). They know questions
 //! (`bucket`), but no claims. `claim` has the state of a claim. It holds what a limit gave (`grant`) until that is kept,
 //! settled or given back. `queue` has the requests that wait for a bucket: they move up when one of them leaves.
 //!
@@ -14,7 +14,7 @@
 //! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are those
 //! of [`crate::redis`].
 //!
-//! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `redis` → `process` → `memory` → `bucket`.
+//! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `script` → `process` → `memory` → `bucket`.
 
 mod access;
 mod bucket;
@@ -27,8 +27,8 @@ mod name;
 mod order;
 mod process;
 mod queue;
-mod redis;
 mod running;
+mod script;
 #[cfg(test)]
 mod simulation;
 mod warnings;
@@ -42,8 +42,8 @@ pub use self::name::BucketKey;
 pub(crate) use self::name::{BucketName, kept, stored_text};
 pub use self::order::Unavailable;
 pub use self::process::{Counters, ProcessStore};
-pub(crate) use self::redis::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
+pub(crate) use self::script::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
 
-/// This many calls of [`ProcessStore::sweep`] visit every bucket of a process.
+/// The calls of [`ProcessStore::sweep`] that together visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;

@@ -198,7 +198,7 @@ impl ProcessStore {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.health.counts.errors())
     }
 
-    /// This process takes over from one that knew this many processes, and Redis may be away.
+    /// This process takes over from one that knew `known` processes, and Redis may be away.
     pub(crate) fn begin_with_processes(&self, known: u64) {
         self.processes.store(known.max(1), Ordering::Relaxed);
     }

@@ -86,10 +86,10 @@ impl LimitWarnings {
     pub(super) fn other_figures(
         &self,
         limit: &LimitSpec,
-        told: impl FnOnce() -> (String, &'static str, u64),
+        figures: impl FnOnce() -> (String, &'static str, u64),
     ) {
         if self.is_news(limit, WarningKind::OtherFigures) {
-            let (rate, kind, keep_alive_ms) = told();
+            let (rate, kind, keep_alive_ms) = figures();
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),

@@ -123,7 +123,7 @@ fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<
     key.ok_or(NotCounted::Skipped)
 }
 
-/// Adds a limit and, right behind it, its candidate, where they apply.
+/// Adds a limit and, right after it, its candidate, where they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
@@ -147,13 +147,13 @@ fn apply<'p>(
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(store, candidate, key.clone(), ask);
-        Some(RequestLimit { claim, place: None, key_name: None })
+        Some(RequestLimit { claim, waiting: None, key_name: None })
     });
     if let Some(algorithm) = algorithm {
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
         limits.push(RequestLimit {
             claim: Claim::new(store, spec, key, ask),
-            place: None,
+            waiting: None,
             key_name,
         });
     }

@@ -4,8 +4,8 @@
 //! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response ends,
 //! and `usage` reads a response's cost. `store` decides.
 
+mod events;
 mod gather;
-mod lines;
 mod open;
 mod permit;
 mod queue;
@@ -105,8 +105,8 @@ pub enum Refused<'p> {
     Throttled {
         /// The limit that takes longest to allow the request.
         limit: &'p Name,
-        /// What the client is told: after this time all limits would allow the request. With `reject.jitter`
-        /// the client is told to wait a little longer. `None` is never.
+        /// What the answer says: after this time all limits would allow the request. With `reject.jitter` it is a little
+        /// longer. `None` is never.
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
@@ -118,7 +118,7 @@ pub enum Refused<'p> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
-    /// `quotas` gets what the client is told of the limits. If the request has a span, `traced` gets what the span
+    /// `quotas` gets what the answer says of the limits. If the request has a span, `traced` gets what the span
     /// says of the limits.
     ///
     /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
@@ -146,7 +146,7 @@ impl Throttle {
         let moment = Moment::now(now);
         let mut claims = open.claims();
         let is_asked = !claims.is_empty();
-        // Buckets of this process are asked without an await: each await copies what is held across it.
+        // Buckets of this process are asked without an `await`: each `await` copies what is held across it.
         if self.store.is_local() {
             self.store.take_locally(&mut claims, moment);
         } else if is_asked
@@ -172,7 +172,7 @@ impl Throttle {
         self.note_keys(limits, now);
         self.note_candidates(limits);
         trace(limits, took, traced);
-        self.tell_shadows(limits, request, now);
+        self.record_shadows(limits, request, now);
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
@@ -185,7 +185,7 @@ impl Throttle {
             }
             Verdict::Pass { wait } => {
                 let by = open::slowest(limits, wait);
-                self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
+                self.record(&limits[by], request, Shown::Delayed { delay: wait }, now);
                 // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.hold(&mut open.limits, wait));
                 match held.await {
@@ -197,13 +197,13 @@ impl Throttle {
                         let limit = &open.limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         self.note_rejection(limit, now);
-                        queue::without_turn(quotas, left);
+                        queue::reject_delayed(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                self.count_beside(limits, by, request, now);
+                self.count_others(limits, by, request, now);
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -230,12 +230,12 @@ impl Throttle {
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Refused<'p> {
-        self.tell(limit, request, Shown::Rejected { retry_after }, now);
+        self.record(limit, request, Shown::Rejected { retry_after }, now);
         let Claim { spec, key, ask, .. } = &limit.claim;
         let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
         let retry_after = match ask.algorithm {
-            // The wait for a slot is a guess. The clients are refused at different moments, so they come back at
-            // different moments.
+            // The wait for a slot is a guess, counted from the rejection. So clients that were rejected at different
+            // moments come back at different moments anyway.
             Algorithm::Concurrency(_) => retry_after,
             _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key.plain())),
         };
@@ -263,14 +263,14 @@ impl Throttle {
     /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing
     /// limit, which is no candidate, costs only a comparison.
     fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
-        for (place, tried) in limits.iter().enumerate() {
+        for (index, tried) in limits.iter().enumerate() {
             let Claim { spec, key, .. } = &tried.claim;
             let Some(decision) = tried.claim.decision() else { continue };
             if tried.mode() == Mode::Enforce || !spec.name.is_of_candidate() {
                 continue;
             }
             // A limit that lets everything pass is not asked, and does not stand in front of its candidate.
-            let limit = place.checked_sub(1).and_then(|before| limits.get(before));
+            let limit = index.checked_sub(1).and_then(|before| limits.get(before));
             let limit = limit.filter(|it| it.claim.spec.name.as_str() == spec.name.limit());
             let limit = limit.and_then(|limit| limit.claim.decision());
             let by = RejectedBy {
@@ -323,10 +323,9 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
     let decision = limit.claim.decision().filter(|_| *mode == Mode::Enforce);
     let Decision { remaining, outcome } = decision?;
-    // A leaky bucket with room in its queue refuses a request that would have to be held for too long. The
-    // client's next request would not get the room either.
-    let is_promise = outcome.passes() || remaining < cost.get();
-    let remaining = if is_promise { remaining } else { 0 };
+    // A leaky bucket may refuse although its queue has room: the wait would exceed `wait`. Then 0 remain.
+    let has_too_few = remaining < cost.get();
+    let remaining = if outcome.passes() || has_too_few { remaining } else { 0 };
     let (burst, window) = capacity(&limit.claim);
     let reset = match limit.claim.figures() {
         Some(_) => window,

@@ -20,13 +20,13 @@ use crate::store::{self, Claim, Store};
 /// The limits of a request whose decision has begun.
 #[derive(Default)]
 pub(super) struct Open<'p> {
-    /// Those that apply, in the route's order, each with its candidate behind it.
+    /// Those that apply, in the route's order, each followed by its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
 }
 
 impl<'p> Open<'p> {
-    /// Begins with those of `specs` that apply. Places come before the store's decision: a request without a place must
-    /// not be given a turn.
+    /// Begins with those of `specs` that apply. The permits to wait come before the store's decision: a request without
+    /// one must not get a place in a bucket's queue.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
@@ -40,7 +40,7 @@ impl<'p> Open<'p> {
     ) -> Result<(), Refused<'p>> {
         gather(specs, request, store, now, &mut self.limits)?;
         leave_closed(&mut self.limits, store, now);
-        self.limits.iter_mut().for_each(|limit| limit.claim_place(waiting, request.client));
+        self.limits.iter_mut().for_each(|limit| limit.take_permit(waiting, request.client));
         Ok(())
     }
 
@@ -50,14 +50,14 @@ impl<'p> Open<'p> {
         open.map(|limit| &mut limit.claim).collect()
     }
 
-    /// What all enforcing limits decided together. The request keeps its places only among those with whom it waits.
+    /// What all enforcing limits decided together. The request keeps its permits only for the limits for which it waits.
     pub(super) fn finish(&mut self) -> Verdict {
         let verdict = store::verdict(self.limits.iter().map(|limit| &limit.claim));
         let passes = matches!(verdict, Verdict::Pass { .. });
         for limit in &mut self.limits {
             let delays = matches!(limit.outcome(), Some(Outcome::Delay(_)));
             if !passes || !delays {
-                limit.place = None;
+                limit.waiting = None;
             }
         }
         verdict
@@ -77,13 +77,13 @@ fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) 
         .iter()
         .enumerate()
         .filter(|(_, limit)| limit.is_closed() && limit.mode() == Mode::Enforce)
-        .map(|(place, _)| place);
+        .map(|(index, _)| index);
     let Some(first) = closed.next() else { return };
     let is_only_one = closed.next().is_none();
-    let mut place = 0;
+    let mut index = 0;
     limits.retain(|limit| {
-        let is_tried = is_only_one && place == first + 1 && limit.mode() == Mode::Candidate;
-        place += 1;
+        let is_tried = is_only_one && index == first + 1 && limit.mode() == Mode::Candidate;
+        index += 1;
         if is_tried {
             limit.claim.ask.mode = Mode::Shadow;
         }

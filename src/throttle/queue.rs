@@ -1,4 +1,4 @@
-//! Holds requests that pass after a wait. Each sleeps until its own moment.
+//! Holds requests that pass after a wait. Each sleeps until its moment.
 //!
 //! The store gives each request its moment, one after the other in the order of its decisions. `store::queue` moves a
 //! request up when one before it has left. Here is only the number of waiting requests for each limit, for all workers
@@ -21,24 +21,24 @@ use crate::limit::name::Name;
 /// The waiting requests of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The places taken, by limit. An entry stays at zero: there are few names.
-    taken: Mutex<HashMap<Name, Arc<Mutex<TakenPlaces>>>>,
+    /// By limit. An entry stays at zero: there are few names.
+    counts: Mutex<HashMap<Name, Arc<Mutex<WaitingCount>>>>,
     held: AtomicUsize,
     /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
 }
 
-/// The places of one limit that are taken.
+/// The permits of one limit that are taken.
 #[derive(Debug, Default)]
-struct TakenPlaces {
+struct WaitingCount {
     all: usize,
     by_client: HashMap<IpAddr, usize>,
 }
 
-/// A request's place among those that wait. Free again when it is dropped.
+/// A request's permit to wait for a limit. It goes back when it is dropped.
 #[derive(Debug)]
-pub(super) struct WaitingPlace {
-    places: Arc<Mutex<TakenPlaces>>,
+pub(super) struct WaitingPermit {
+    count: Arc<Mutex<WaitingCount>>,
     client: IpAddr,
 }
 
@@ -53,7 +53,7 @@ impl Waiting {
 
     /// Requests that wait for this limit now.
     pub(crate) fn held_for(&self, limit: &Name) -> usize {
-        self.taken.lock().get(limit).map_or(0, |places| places.lock().all)
+        self.counts.lock().get(limit).map_or(0, |count| count.lock().all)
     }
 
     /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
@@ -61,11 +61,16 @@ impl Waiting {
         self.end.send_replace(Some(end));
     }
 
-    /// A place for a request of this limit, which has `most` places. `client` is the client's address or network.
-    /// `None` where all places are taken, or where this client has half of them.
-    pub(super) fn claim(&self, limit: &Name, most: usize, client: IpAddr) -> Option<WaitingPlace> {
-        let places = self.places(limit);
-        let mut taken = places.lock();
+    /// A permit for a request of this limit, which has `most` of them. `client` is the client's address or network.
+    /// `None` where all are taken, or where this client has half of them.
+    pub(super) fn permit(
+        &self,
+        limit: &Name,
+        most: usize,
+        client: IpAddr,
+    ) -> Option<WaitingPermit> {
+        let count = self.count(limit);
+        let mut taken = count.lock();
         if taken.all >= most {
             return None;
         }
@@ -76,10 +81,10 @@ impl Waiting {
         *its += 1;
         taken.all += 1;
         drop(taken);
-        Some(WaitingPlace { places, client })
+        Some(WaitingPermit { count, client })
     }
 
-    /// Waits until the moment that `due` says. `moved` is told when this moment has changed. Where the process ends
+    /// Waits until the moment that `due` says. `moved` is notified when this moment has changed. If the process ends
     /// before it, fails at once with what is left of the wait.
     pub(super) async fn hold(
         &self,
@@ -101,18 +106,18 @@ impl Waiting {
         }
     }
 
-    fn places(&self, limit: &Name) -> Arc<Mutex<TakenPlaces>> {
-        let mut taken = self.taken.lock();
-        if let Some(places) = taken.get(limit) {
-            return Arc::clone(places);
+    fn count(&self, limit: &Name) -> Arc<Mutex<WaitingCount>> {
+        let mut counts = self.counts.lock();
+        if let Some(count) = counts.get(limit) {
+            return Arc::clone(count);
         }
-        Arc::clone(taken.entry(limit.clone()).or_default())
+        Arc::clone(counts.entry(limit.clone()).or_default())
     }
 }
 
-impl Drop for WaitingPlace {
+impl Drop for WaitingPermit {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.count.lock();
         taken.all -= 1;
         let its = taken.by_client.entry(self.client).or_default();
         *its = its.saturating_sub(1);
@@ -129,7 +134,7 @@ impl Drop for Held<'_> {
 }
 
 /// Turns delays into rejections, for a request whose turn would come after the process ends.
-pub(super) fn without_turn(quotas: &mut [Quota<'_>], left: Duration) {
+pub(super) fn reject_delayed(quotas: &mut [Quota<'_>], left: Duration) {
     for quota in quotas {
         if matches!(quota.outcome, Outcome::Delay(_)) {
             quota.outcome = Outcome::Reject { retry_after: Some(left) };
@@ -167,37 +172,38 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_has_so_many_places() {
+    fn each_limit_has_so_many_permits() {
         let waiting = Waiting::default();
         let (one, other) = (name("one"), name("other"));
         let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
-        let first = waiting.claim(&one, 2, a).unwrap();
-        let _second = waiting.claim(&one, 2, b).unwrap();
+        let first = waiting.permit(&one, 2, a).unwrap();
+        let _second = waiting.permit(&one, 2, b).unwrap();
         for _ in 0..3 {
-            assert!(waiting.claim(&one, 2, c).is_none(), "who is refused frees no place");
+            assert!(waiting.permit(&one, 2, c).is_none(), "who is rejected gives no permit back");
         }
-        assert!(waiting.claim(&one, 3, c).is_some(), "a reload allows more");
-        assert!(waiting.claim(&other, 1, a).is_some());
-        assert!(waiting.claim(&other, 0, a).is_none());
+        assert!(waiting.permit(&one, 3, c).is_some(), "a reload allows more");
+        assert!(waiting.permit(&other, 1, a).is_some());
+        assert!(waiting.permit(&other, 0, a).is_none());
         drop(first);
-        assert!(waiting.claim(&one, 2, c).is_some());
+        assert!(waiting.permit(&one, 2, c).is_some());
     }
 
-    /// A regression: 40 connections of one address took all 20 places, and another client was refused.
+    /// A regression: 40 connections of one address took all 20 permits, and another client was rejected.
     #[test]
-    fn one_client_has_at_most_half_of_the_places() {
+    fn one_client_has_at_most_half_of_the_permits() {
         let (waiting, limit) = (Waiting::default(), name("one"));
         let [greedy, other] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
         for (most, half) in [(1, 1), (2, 1), (5, 3), (20, 10)] {
-            let its: Vec<_> = (0..40).filter_map(|_| waiting.claim(&limit, most, greedy)).collect();
+            let its: Vec<_> =
+                (0..40).filter_map(|_| waiting.permit(&limit, most, greedy)).collect();
             assert_eq!(its.len(), half, "{most}");
             let others: Vec<_> =
-                (0..40).filter_map(|_| waiting.claim(&limit, most, other)).collect();
+                (0..40).filter_map(|_| waiting.permit(&limit, most, other)).collect();
             assert_eq!(others.len(), most - half, "{most}");
             assert_eq!(waiting.held_for(&limit), most);
             drop((its, others));
-            let places = waiting.places(&limit);
-            assert!(places.lock().all == 0 && places.lock().by_client.is_empty());
+            let count = waiting.count(&limit);
+            assert!(count.lock().all == 0 && count.lock().by_client.is_empty());
         }
     }
 

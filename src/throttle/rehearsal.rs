@@ -12,7 +12,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::open::Open;
-use super::queue::{Waiting, WaitingPlace};
+use super::queue::{Waiting, WaitingPermit};
 use super::request_limit::RequestLimit;
 use super::{Permit, Refused, open};
 use crate::limit::decide::PerAsk;
@@ -52,7 +52,7 @@ pub(crate) enum RehearsedAnswer {
 
 /// The decisions of the limits about one request.
 pub struct RehearsedRequest<'p> {
-    /// The answer of all enforcing limits together. It names a limit by its place in `limits`.
+    /// The answer of all enforcing limits together. It names a limit by its index in `limits`.
     pub verdict: Verdict,
     limits: PerAsk<RequestLimit<'p>>,
 }
@@ -69,10 +69,10 @@ pub(crate) struct RehearsedLimit<'r> {
     pub(crate) decision: Decision,
 }
 
-/// What ends at a time of its own: a request that is held, or an answer.
+/// What ends later: a request that is held, or an answer.
 enum End {
-    /// The request is no longer held. Its places are free for others.
-    Wait { _places: SmallVec<[WaitingPlace; 1]> },
+    /// The request is no longer held. Its permits to wait go back.
+    Wait { _permits: SmallVec<[WaitingPermit; 1]> },
     /// The answer has ended.
     Answer(Permit),
 }
@@ -112,10 +112,10 @@ impl Rehearsal {
 
     /// Lets the request pass at the time `goes`.
     fn pass(&mut self, request: &mut Open<'_>, answer: RehearsedAnswer, goes: Timestamp) {
-        let places: SmallVec<_> =
-            request.limits.iter_mut().filter_map(|limit| limit.place.take()).collect();
-        if !places.is_empty() {
-            self.leave_open(goes, End::Wait { _places: places });
+        let permits: SmallVec<_> =
+            request.limits.iter_mut().filter_map(|limit| limit.waiting.take()).collect();
+        if !permits.is_empty() {
+            self.leave_open(goes, End::Wait { _permits: permits });
         }
         let mut permit = request.permit();
         if permit.is_empty() {
@@ -157,7 +157,7 @@ impl Rehearsal {
 }
 
 impl<'p> RehearsedRequest<'p> {
-    /// The decisions of all limits that apply to the request, in the route's order. A candidate stands right behind
+    /// The decisions of all limits that apply to the request, in the route's order. A candidate stands right after
     /// its limit.
     pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
@@ -169,11 +169,11 @@ impl<'p> RehearsedRequest<'p> {
     /// The limit that decides: it refuses the request for the longest time, or holds it for the longest time. `None`
     /// where the request passes at once.
     pub(crate) fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
-        let place = match self.verdict {
+        let index = match self.verdict {
             Verdict::Refuse { by, .. } => by,
             Verdict::Pass { wait } if wait.is_zero() => return None,
             Verdict::Pass { wait } => open::slowest(&self.limits, wait),
         };
-        self.limits.get(place).map(|limit| limit.claim.spec)
+        self.limits.get(index).map(|limit| limit.claim.spec)
     }
 }

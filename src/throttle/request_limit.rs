@@ -1,11 +1,11 @@
-//! A limit on its way through `throttle`: its claim, and the request's place among those that wait for it.
+//! A limit on its way through `throttle`: its claim, and the request's permit to wait for it.
 //! `gather` makes the list of a request's limits.
 
 use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::queue::{Waiting, WaitingPlace};
+use super::queue::{Waiting, WaitingPermit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
@@ -17,8 +17,8 @@ use crate::store::Claim;
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
-    /// The request's place among those that wait for this limit.
-    pub(super) place: Option<WaitingPlace>,
+    /// The request's permit to wait for this limit.
+    pub(super) waiting: Option<WaitingPermit>,
     /// Who the key is, as an override of the file says.
     pub(super) key_name: Option<&'p str>,
 }
@@ -56,16 +56,16 @@ impl RequestLimit<'_> {
         }
     }
 
-    /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
-    /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
-    pub(super) fn claim_place(&mut self, waiting: &Waiting, client: IpAddr) {
+    /// Takes a permit to wait for this limit, where the limit may hold requests. Without a permit the request may not
+    /// wait. A limit in shadow holds no request, and needs no permit.
+    pub(super) fn take_permit(&mut self, waiting: &Waiting, client: IpAddr) {
         let spec = self.claim.spec;
         if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_decided() {
             return;
         }
         let client = client_network(client, spec.key.ipv6_prefix);
-        self.place = waiting.claim(&spec.name, spec.max_waiting, client);
-        if self.place.is_none() {
+        self.waiting = waiting.permit(&spec.name, spec.max_waiting, client);
+        if self.waiting.is_none() {
             self.claim.ask.max_wait = MaxWait::NONE;
         }
     }

@@ -1,5 +1,5 @@
 //! The leaky bucket as a queue. Requests go one after the other at the even spacing of `rate`, and up to
-//! `queue` requests are held until their turn. The next request is refused. (nginx does the same with
+//! `queue` requests are held until their moment. The next request is refused. (nginx does the same with
 //! `limit_req`, a `burst` and no `nodelay`.)
 //!
 //! This is a token bucket of `queue + 1` tokens with one difference: a request that is let in waits until

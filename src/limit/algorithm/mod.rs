@@ -30,22 +30,27 @@ use super::rate::{Burst, Cost};
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
-/// the function is the twin of the Rust file beside it. The function only calculates; `store/shell.lua`
-/// reads and writes. The head of `store/shell.lua` says what `decide` takes and returns. The algorithm is
+/// the function is the twin of the Rust file beside it. A long branch is in several pieces, which are joined here: Redis
+/// makes all functions anew for each call, and pieces of text cost nothing. The function only calculates;
+/// `store/script/shell.lua` reads and writes. The head of `store/script/shell.lua` says what `decide` takes and returns. The algorithm is
 /// given by its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a
 /// [`Receipt`].
 ///
 /// The store keeps a bucket's bytes at least until the bucket is the same as a new one. An algorithm that
-/// keeps a list is called through `store/lists.lua`.
+/// keeps a list is called through `store/script/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket/token_bucket.lua"),
+    include_str!("token_bucket/decide.lua"),
+    include_str!("token_bucket/encode.lua"),
     "elseif algorithm == 'fixed-window' then\n",
     include_str!("fixed_window/fixed_window.lua"),
+    include_str!("fixed_window/decide.lua"),
     "elseif algorithm == 'sliding-window' then\n",
     include_str!("sliding_window/sliding_window.lua"),
+    include_str!("sliding_window/decide.lua"),
     "elseif algorithm == 'sliding-log' then\n",
     include_str!("sliding_log/sliding_log.lua"),
     "elseif algorithm == 'concurrency' then\n",
@@ -105,7 +110,7 @@ pub enum State {
 pub(crate) enum Usage {
     /// The used share: 255 is the whole bucket. The share is valid until the bucket is full again.
     Share(u8),
-    /// The bucket refills continuously. An empty bucket is full after this many microseconds.
+    /// The bucket refills continuously. The microseconds after which an empty bucket is full.
     RefillsIn(u64),
 }
 
@@ -120,7 +125,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
     }
 
-    /// The token bucket behind this algorithm, if it has one. A Redisson limiter has one only for a
+    /// The token bucket by which this algorithm counts, if it has one. A Redisson limiter has one only for a
     /// process that decides alone.
     fn bucket(&self) -> Option<token_bucket::Params> {
         match self {
@@ -161,7 +166,7 @@ impl Algorithm {
     /// The receipt of a request that passes at `now`. `taken` is the state after the request has taken.
     pub(crate) fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
         let counted_at = |start: Timestamp| match outcome {
-            // Where `now` is a little behind the state, the request counts in a window that begins later.
+            // Where `now` is a little before the state, the request counts in a window that begins later.
             Outcome::Allow | Outcome::Reject { .. } => now.max(start),
             Outcome::Delay(wait) => now.plus(wait).max(start),
         };
@@ -277,7 +282,7 @@ impl Algorithm {
             Self::SlidingWindow(params) => {
                 smallvec![params.count.get(), params.interval.as_micros(), params.grain()]
             }
-            // A Redisson limiter has a script of its own. Redis is never asked about a closed limit.
+            // A Redisson limiter has its own script. Redis is never asked about a closed limit.
             Self::Redisson(_) | Self::Closed => SmallVec::new(),
             Self::SlidingLog(params) => {
                 smallvec![params.count.get(), params.interval.as_micros()]
@@ -309,7 +314,7 @@ impl Algorithm {
         Some(self.capacity()).filter(|capacity| *capacity < u64::MAX)
     }
 
-    /// The time in which a bucket gains this many tokens, rounded down. `None` where the tokens come back at the
+    /// The time in which a bucket gains these tokens, rounded down. `None` where the tokens come back at the
     /// ends of windows, or when requests end.
     pub(crate) fn time_for(&self, tokens: Cost) -> Option<Duration> {
         let micros = self.bucket()?.micros_for(tokens.get());

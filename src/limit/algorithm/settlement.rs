@@ -1,6 +1,6 @@
 //! Settlements: the correction of a bucket once the real use of a request is known.
 //!
-//! `store/claim.rs` settles a request, mostly when its response has ended. Each algorithm's `settle` says
+//! `store/grant.rs` settles a request, mostly when its response has ended. Each algorithm's `settle` says
 //! how the bucket changes.
 
 use crate::limit::time::Timestamp;
@@ -9,9 +9,9 @@ use crate::limit::waiting::MaxWait;
 /// The difference between the tokens that a request used and the tokens that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The request used this many tokens more. The bucket may go below zero.
+    /// The request used so many tokens more. The bucket may go below zero.
     More(u64),
-    /// The request used this many tokens less.
+    /// The request used so many tokens less.
     Less(u64),
 }
 
@@ -43,6 +43,6 @@ pub struct Settlement {
     pub used: Difference,
     /// The receipt from when the request took.
     pub receipt: Receipt,
-    /// How long requests of this limit may be held. Held requests may have places behind this one.
+    /// How long requests of this limit may be held. Held requests may have later places.
     pub max_wait: MaxWait,
 }

@@ -6,7 +6,7 @@
 //! change has one log line. So has each further reason for which Redis stays away.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use super::error::CallError;
 use crate::observe::log_interval::LogInterval;
 use crate::plan::Endpoint;
 
-/// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
+/// The failures in a row, of all workers together, after which Redis counts as away. One refusal is enough.
 const FAILURES: u32 = 3;
 
 /// The shortest time between two probes. A random time of at most the same length is added.
@@ -30,7 +30,7 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 /// Requests can be decided without the server outside an outage, too. At most one log line in this time says so.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// What an operator is told where there is no advice.
+/// The advice where no better one is known.
 const MISSED: &str =
     "tidegate_store_errors_total and tidegate_store_duration_seconds tell how often";
 
@@ -54,16 +54,8 @@ pub(crate) struct RedisHealth {
     meanwhile: Arc<Mutex<String>>,
     failures: AtomicU32,
     away: Mutex<Away>,
-    without: Without,
     /// Behind sentinels: the server to which the last connection was made.
     master: Mutex<Option<Endpoint>>,
-}
-
-/// Counts of requests on which the server should have decided and did not.
-#[derive(Default)]
-struct Without {
-    decided: AtomicU64,
-    refused: AtomicU64,
 }
 
 #[derive(Default)]
@@ -73,12 +65,23 @@ struct Away {
     line: LogInterval,
     probing: bool,
     next_probe: Option<Instant>,
-    /// The counts of [`Without`] that log lines have reported: decided, refused.
+    /// The requests on which the server should have decided and did not: those that went on without it, and those that
+    /// were refused.
+    without: (u64, u64),
+    /// Those of them that log lines have reported.
     counted: (u64, u64),
     /// What they were a second ago.
     seen: (u64, u64),
     /// For the line outside an outage that reports them.
     missed: LogInterval,
+}
+
+impl Away {
+    /// The counts that no log line has reported yet: decided, refused.
+    fn not_logged(&mut self) -> (u64, u64) {
+        let before = std::mem::replace(&mut self.counted, self.without);
+        (self.without.0 - before.0, self.without.1 - before.1)
+    }
 }
 
 impl RedisHealth {
@@ -92,7 +95,6 @@ impl RedisHealth {
             meanwhile: Arc::default(),
             failures: AtomicU32::new(0),
             away: Mutex::default(),
-            without: Without::default(),
             master: Mutex::default(),
         }
     }
@@ -104,18 +106,17 @@ impl RedisHealth {
 
     /// Counts a request that went on without the server.
     pub(crate) fn decided_without(&self) {
-        self.without.decided.fetch_add(1, Ordering::Relaxed);
+        self.away.lock().without.0 += 1;
     }
 
     /// Counts a request that was refused because the server did not decide.
     pub(crate) fn refused_without(&self) {
-        self.without.refused.fetch_add(1, Ordering::Relaxed);
+        self.away.lock().without.1 += 1;
     }
 
     /// How many requests of both kinds there were since the start: decided, refused.
     pub(crate) fn without(&self) -> (u64, u64) {
-        let Without { decided, refused } = &self.without;
-        (decided.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
+        self.away.lock().without
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -263,7 +264,7 @@ impl RedisHealth {
         if !self.change(phase) {
             return;
         }
-        let (decided, refused) = self.not_logged(&mut away);
+        let (decided, refused) = away.not_logged();
         drop(away);
         // The errors of the outage are no reason for what is missed after it.
         drop(self.counts.take_last());
@@ -276,13 +277,15 @@ impl RedisHealth {
         }
     }
 
-    /// Takes over the counts of [`Without`] of a server that has left.
+    /// Takes over what was counted of a server that has left.
     pub(crate) fn inherit(&self, other: &Self) {
-        let ((decided, refused), logged) = (other.without(), other.away.lock().counted);
+        let sum = |one: (u64, u64), other: (u64, u64)| (one.0 + other.0, one.1 + other.1);
+        let (without, counted) = {
+            let left = other.away.lock();
+            (left.without, left.counted)
+        };
         let mut away = self.away.lock();
-        self.without.decided.fetch_add(decided, Ordering::Relaxed);
-        self.without.refused.fetch_add(refused, Ordering::Relaxed);
-        away.counted = (away.counted.0 + logged.0, away.counted.1 + logged.1);
+        (away.without, away.counted) = (sum(away.without, without), sum(away.counted, counted));
     }
 
     /// Logs how many requests were decided without the server outside an outage: it was too slow at times, or
@@ -290,24 +293,18 @@ impl RedisHealth {
     /// outage may be beginning: its own lines tell of these requests.
     pub(crate) fn log_missed(&self) {
         let mut away = self.away.lock();
-        let seen = std::mem::replace(&mut away.seen, self.without());
+        let seen = away.seen;
+        away.seen = away.without;
         let is_news = seen.0 > away.counted.0 || seen.1 > away.counted.1;
         if !self.is_up() || !is_news || !away.missed.next(MISSED_PAUSE, Instant::now()) {
             return;
         }
-        let (decided, refused) = self.not_logged(&mut away);
+        let (decided, refused) = away.not_logged();
         drop(away);
         let last = self.counts.take_last();
         let help = last.as_ref().and_then(CallError::help).unwrap_or(MISSED);
         let error = last.as_ref().map(tracing::field::display);
         tracing::warn!(server = self.server, decided, refused, error, help, "store missed");
-    }
-
-    /// The counts that no log line has reported yet: decided, refused.
-    fn not_logged(&self, away: &mut Away) -> (u64, u64) {
-        let (decided, refused) = self.without();
-        let before = std::mem::replace(&mut away.counted, (decided, refused));
-        (decided - before.0, refused - before.1)
     }
 
     /// Ends a phase. `false` where another caller has already ended it.

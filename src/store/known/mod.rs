@@ -1,21 +1,20 @@
-//! Refusals that need no question: a bucket in Redis that refused a cost goes on refusing it until a moment that
-//! Redis has named. Until then this worker refuses by itself. `order` asks here before it asks Redis.
+//! Refusals that need no question. A bucket in Redis has refused a cost, and Redis has named the moment until which it
+//! will refuse it. Until then this worker refuses by itself. `order` looks here before it asks Redis.
 //!
-//! The answer is the one that Redis would give. Only the number of remaining tokens may be too low: where a
-//! request takes several tokens, some may have come back since. The wait is counted from the time before the
-//! question was sent. Therefore the wait never ends later here than in Redis, and no clocks are compared.
-//! After the wait Redis is asked again.
+//! The decision is the one that Redis would make. Only `remaining` may be too low, for requests of several tokens: some
+//! tokens may have come back since. The wait begins at the time before the question was sent. So it never ends later
+//! here than in Redis, and no clocks are compared. After the wait Redis is asked again.
 //!
-//! The answer to a client names each limit that refuses. So a request is refused here only if each of its limits in
-//! Redis is known to refuse, or had room a tenth of a second ago. One request in this time asks Redis.
+//! The answer to a client names each limit that refuses. So the decisions of all its limits in Redis must be known: each
+//! is known to refuse, or had room a tenth of a second ago. In this time one request asks Redis.
 //!
-//! After the wait one request asks, and the others wait for its answer. Otherwise a crowd would ask for each
+//! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
 //! token. If the answer leaves too few tokens for another request, the next moment of a token bucket can be
 //! calculated. For other buckets the next request asks again.
 //!
-//! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
-//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. A reload, a change of the
-//! overrides or a reset of a bucket begins a new generation. This ends all known refusals at once.
+//! A refusal is known for two seconds at most, and only as long as the connection lasts. So it is soon noticed that an
+//! operator deletes a key in Redis, or that Redis has lost its data. A reload, a change of the overrides or a reset of a
+//! bucket begins a new generation. This ends all known refusals at once.
 
 mod table;
 
@@ -83,7 +82,8 @@ impl KnownRefusals {
         if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
             return Err(NotKnown::Ask(None));
         }
-        // This request may ask about several limits for the others, so all are looked up.
+        // `find` notes that this request asks Redis again. So it is called for each limit, also after one that is not
+        // known.
         let known: PerAsk<Option<KnownAnswer>> = limits
             .clone()
             .map(|limit| match limit {
@@ -98,8 +98,8 @@ impl KnownRefusals {
         let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
         match (ended.next(), refuses) {
             (None, true) => {}
-            // If this process or another limit refuses the request, the token stays in the bucket. Then the others
-            // would have waited for nothing.
+            // All its other limits have room, so this request takes the token if there is one. If another limit refused
+            // it, the token would stay in the bucket, and the others would have waited for nothing.
             (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
                 let bucket = memory.identity(&asked.ask);
                 return Err(match table.join_flight(&bucket, &asked, now) {
@@ -127,8 +127,8 @@ impl KnownRefusals {
         table.rooms.remove(&bucket);
     }
 
-    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `leader` is there if
-    /// other requests wait for the answer, and the request passes: otherwise it has taken nothing.
+    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `leader` is `Some` if
+    /// other requests wait for the answer and this request has taken.
     pub(super) fn note(
         &self,
         memory: &Memory,
@@ -139,7 +139,7 @@ impl KnownRefusals {
         let refuses = answers.iter().any(|it| it.refuses() && is_lasting(&it.asked.ask));
         for answer in answers {
             // The connection's number is 0 until the first connection to the server is made.
-            let Some(1..) = answer.asked.place.connection else { continue };
+            let Some(1..) = answer.asked.location.connection else { continue };
             let (ask, Decision { outcome, remaining }) = (&answer.asked.ask, answer.decision);
             let mut table = self.0.lock();
             let is_new_room = refuses && may_be_known(ask);
@@ -162,7 +162,7 @@ impl KnownRefusals {
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
-                    // What was known of the bucket is not true any more, but for what its leader has found out.
+                    // The bucket has room. What was known of it ends, except for what its leader has found out.
                     refusals.retain(|refusal| {
                         let is_asked = leader.is_some_and(|it| refusal.is_asked_by(&it.wakes));
                         let is_empty = is_asked && refusal.cost.get() > remaining;

@@ -15,7 +15,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::store::bucket::{BucketAsk, RedisAnswer, RedisAsk, RedisPlace};
+use crate::store::bucket::{BucketAsk, KeyLocation, RedisAnswer, RedisAsk};
 use crate::store::memory::{Identity, Memory};
 
 /// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
@@ -55,7 +55,7 @@ pub(super) struct KnownRefusal {
     /// Until when the refusal is believed.
     until: Timestamp,
     /// The server's connection that refused, and the generation of overrides and buckets.
-    place: RedisPlace,
+    location: KeyLocation,
     /// `Some` while a request asks Redis after the wait. Wakes the requests that wait for the answer.
     asked_by: Option<Arc<Notify>>,
 }
@@ -67,7 +67,7 @@ pub(super) struct KnownRoom {
     remaining: u64,
     /// Until when the room is believed.
     until: Timestamp,
-    place: RedisPlace,
+    location: KeyLocation,
 }
 
 /// What is known of one limit of a request.
@@ -96,16 +96,16 @@ impl KnownRefusal {
         let Ask { algorithm, cost, .. } = answer.asked.ask.ask;
         let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
         let remaining = answer.decision.remaining;
-        let (place, asked_by) = (answer.asked.place, None);
-        Self { algorithm, cost, remaining, ends, until, place, asked_by }
+        let (location, asked_by) = (answer.asked.location, None);
+        Self { algorithm, cost, remaining, ends, until, location, asked_by }
     }
 
     /// When the bucket has enough for this request. `None` where this refusal does not tell: the bucket has other
     /// figures, or enough was left, or this is no token bucket and the cost is another one. For another cost the moment
-    /// may be a microsecond too late. It is never too early: a client is told of it.
+    /// may be a microsecond too late. It is never too early, because an answer names it.
     fn ends_for(&self, asked: &RedisAsk<'_>) -> Option<Timestamp> {
         let Ask { algorithm, cost, .. } = asked.ask.ask;
-        let is_of = (self.algorithm, self.place) == (algorithm, asked.place);
+        let is_of = (self.algorithm, self.location) == (algorithm, asked.location);
         if !is_of || cost == self.cost {
             return is_of.then_some(self.ends);
         }
@@ -177,8 +177,8 @@ impl RefusalTable {
         if outcome != Outcome::Allow || remaining < cost.get() {
             self.rooms.remove(&bucket);
         } else if self.rooms.contains_key(&bucket) || refuses && self.has_space(asked) {
-            let (until, place) = (asked.plus(ASKING), answer.asked.place);
-            self.rooms.insert(bucket, KnownRoom { algorithm, remaining, until, place });
+            let (until, location) = (asked.plus(ASKING), answer.asked.location);
+            self.rooms.insert(bucket, KnownRoom { algorithm, remaining, until, location });
         }
     }
 
@@ -249,7 +249,8 @@ impl RefusalTable {
 impl KnownRoom {
     fn is_for(&self, asked: &RedisAsk<'_>) -> bool {
         let Ask { algorithm, cost, .. } = asked.ask.ask;
-        (self.algorithm, self.place) == (algorithm, asked.place) && cost.get() <= self.remaining
+        (self.algorithm, self.location) == (algorithm, asked.location)
+            && cost.get() <= self.remaining
     }
 }
 

@@ -9,7 +9,7 @@ use crate::limit::key::Key;
 use crate::limit::rate::Cost;
 use crate::plan::LimitSpec;
 use crate::plan::testing::limit;
-use crate::store::bucket::RedisPlace;
+use crate::store::bucket::KeyLocation;
 use crate::store::name::BucketKey;
 
 /// One worker, and a limit of this rate with one key.
@@ -40,7 +40,7 @@ impl KnownAtWorker {
         let algorithm = self.spec.figures.at(Timestamp::MIN).unwrap();
         let ask = Ask { cost: Cost::new(cost).unwrap(), ..Ask::for_one(algorithm) };
         let ask = BucketAsk { spec: &self.spec, key: &self.key, ask };
-        RedisAsk { ask, place: RedisPlace { connection: Some(1), ..RedisPlace::default() } }
+        RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 
     /// What becomes of a request for this many tokens, and the asker that it has become.
@@ -172,8 +172,8 @@ fn what_is_reset_or_lost_is_forgotten() {
     worker.known.forget(&worker.memory, &worker.question(1).ask);
     assert_eq!(worker.said(1, 1), Said::Asks { for_others: false });
     worker.hears(1, rejected(1_000, 0), 0, None);
-    let elsewhere = RedisPlace { connection: Some(2), ..worker.question(1).place };
-    let asked = RedisAsk { place: elsewhere, ..worker.question(1) };
+    let elsewhere = KeyLocation { connection: Some(2), ..worker.question(1).location };
+    let asked = RedisAsk { location: elsewhere, ..worker.question(1) };
     let limits = [LookedUp::InRedis(asked)].into_iter();
     let lookup = worker.known.look_up(&worker.memory, limits, at(1));
     assert!(matches!(lookup, Err(NotKnown::Ask(None))), "another connection knows nothing");

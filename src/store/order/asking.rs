@@ -14,7 +14,7 @@ use crate::store::bucket::{BucketReceipt, ReceiptUse, RedisAsk, Source};
 use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
 use crate::store::grant::{Grant, Moment};
 use crate::store::known::Leader;
-use crate::store::redis::{Redis, SlotAsk, Verb, new_id};
+use crate::store::script::{Redis, SlotAsk, Verb, new_id};
 
 /// A request that asks Redis.
 pub(super) struct Asking<'q> {
@@ -107,9 +107,9 @@ impl Asking<'_> {
     /// Asks the Redisson limiters. Those with a key come first: their refusals are the client's own.
     pub(super) async fn ask_limiters(&self, claims: &mut [&mut Claim<'_>]) {
         for has_key in [true, false] {
-            for place in 0..claims.len() {
+            for index in 0..claims.len() {
                 let verb = verb(claims);
-                let Some(claim) = claims.get_mut(place) else { continue };
+                let Some(claim) = claims.get_mut(index) else { continue };
                 let is_limiter = claim.is_open() && matches!(claim.party, Party::Limiter(_));
                 if is_limiter && has_key != claim.spec.key.sources.is_empty() {
                     // Boxed: otherwise the futures of all other limits would also have its size.
@@ -178,13 +178,13 @@ pub(super) fn calls<'c, 'p>(
 ) -> PerAsk<SlotCall<'c, 'p>> {
     let mut calls: PerAsk<(HashSlot, SlotCall<'c, 'p>)> = PerAsk::new();
     for claim in claims.iter_mut().filter(|claim| claim.is_open()) {
-        let Party::Bucket(place) = claim.party else { continue };
+        let Party::Bucket(location) = claim.party else { continue };
         let is_of = |call: &&mut (HashSlot, SlotCall<'c, 'p>)| {
-            grouping == Grouping::BySlot && call.0 == place.hash_slot
+            grouping == Grouping::BySlot && call.0 == location.hash_slot
         };
         match calls.iter_mut().find(is_of) {
             Some((_, call)) => call.push(claim),
-            None => calls.push((place.hash_slot, PerAsk::from_iter([&mut **claim]))),
+            None => calls.push((location.hash_slot, PerAsk::from_iter([&mut **claim]))),
         }
     }
     calls.into_iter().map(|(_, call)| call).collect()
@@ -192,7 +192,7 @@ pub(super) fn calls<'c, 'p>(
 
 /// The question to a slot about a claim, for which this grant is held already.
 fn slot_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<SlotAsk<'r>> {
-    let asked = RedisAsk { ask: claim.question(), place: claim.place()? };
+    let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
     Some(SlotAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })
 }
 

@@ -34,8 +34,8 @@ pub(super) fn follow_on_store_error(
     keep_candidates_with_their_limits(claims);
     for (by, claim) in claims.iter().enumerate() {
         let Some(failure) = claim.failure() else { continue };
-        let place = claim.place().filter(|_| failure == ClaimFailure::Unreachable);
-        let slot = place.map(|place| place.hash_slot);
+        let location = claim.location().filter(|_| failure == ClaimFailure::Unreachable);
+        let slot = location.map(|it| it.hash_slot);
         if (claim.spec.on_store_error, claim.ask.mode) == (OnStoreError::Reject, Mode::Enforce) {
             *missed = slot;
             return Err(Unavailable { by });
@@ -55,7 +55,7 @@ pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
             continue;
         }
         match (limit.failure(), candidate.failure()) {
-            // It may have been asked by a call of its own. What it took goes back.
+            // It may have been asked by its own call. What it took goes back.
             (Some(failure), None) => candidate.fail(failure),
             (None, Some(_)) => candidate.fail(ClaimFailure::CandidateAlone),
             _ => {}

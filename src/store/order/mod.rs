@@ -167,7 +167,8 @@ impl Store {
 
 impl Asking<'_> {
     async fn take(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-        let is_away = |claim: &Claim<'_>| claim.place().is_some_and(|it| it.connection.is_none());
+        let is_away =
+            |claim: &Claim<'_>| claim.location().is_some_and(|it| it.connection.is_none());
         claims.iter_mut().filter(|claim| is_away(claim)).for_each(|claim| lose(self.store, claim));
         follow_on_store_error(claims, &mut self.missed)?;
         let is_for_redis = |claim: &Claim<'_>| claim.is_open() && claim.party != Party::Process;
@@ -227,7 +228,7 @@ impl Asking<'_> {
             } else if claim.may_come_back(verdict) {
                 claim.hold(self.store, self.moment);
             } else {
-                claim.spend_unless_it_may_come_back(verdict);
+                claim.spend();
             }
         }
     }
@@ -265,7 +266,7 @@ fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
     match claim.party {
         Party::Process if claim.ask.mode == Mode::Candidate => LookedUp::Unknown,
         Party::Process => LookedUp::Here,
-        Party::Bucket(place) => LookedUp::InRedis(RedisAsk { ask: claim.question(), place }),
+        Party::Bucket(location) => LookedUp::InRedis(RedisAsk { ask: claim.question(), location }),
         Party::Limiter(_) => LookedUp::Unknown,
     }
 }
@@ -286,7 +287,7 @@ fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
 /// What a bucket in Redis has decided on a claim.
 fn redis_answer<'r>(claim: &'r Claim<'_>) -> Option<RedisAnswer<'r>> {
     let decision = claim.decision().filter(|_| claim.decider() == Some(Decider::Redis))?;
-    let asked = RedisAsk { ask: claim.question(), place: claim.place()? };
+    let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
     Some(RedisAnswer { asked, decision })
 }
 

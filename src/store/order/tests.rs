@@ -13,7 +13,7 @@ use crate::plan::{KeyDisplay, LimitSpec, Plan};
 use crate::store::bucket::{BucketAsk, BucketReceipt};
 use crate::store::claim::ClaimFailure;
 use crate::store::process::ProcessStore;
-use crate::store::redis::Verb;
+use crate::store::script::Verb;
 
 const ALLOWED: Decision = Decision { outcome: Outcome::Allow, remaining: 3 };
 

@@ -4,8 +4,8 @@
 //! place, and the last place goes back to the bucket. If another process holds a later place, the bucket does not take
 //! it back. Then the place is kept for this process's next request, until its moment has come.
 //!
-//! A request moves only to a place of its own cost. So no place ever has two requests, the bucket counts what it has
-//! counted before, and nobody goes later than told.
+//! A request moves only to a place of its cost. So no place ever has two requests, the bucket counts what it has
+//! counted before, and nobody goes later than at the first moment.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Overrides that operators set while the process runs: other figures for one key of a limit, for a time.
 //!
-//! Where limits live in Redis, the overrides do too. `redis::overrides` reads them about twice a second, and
+//! Where limits live in Redis, the overrides do too. `script::overrides` reads them about twice a second, and
 //! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
-//! process without Redis has overrides of its own.
+//! process without Redis has its own overrides.
 //!
 //! An override is kept in the operator's words. Its figures are made by the limit that is in force. After a
 //! reload that removes the limit or changes its key, the override has no effect, and is still listed.
@@ -23,7 +23,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::events::{self, OverrideEvent};
 use crate::plan::{Figures, LimitSpec, WantedFigures};
 
-/// Two answers of Redis may overtake each other by this many microseconds.
+/// Two answers of Redis may overtake each other by at most so many microseconds.
 const LATE: u64 = 2_000_000;
 
 /// So much later, an override that has ended here has ended by Redis's clock too. A process counts from before its
@@ -73,9 +73,9 @@ pub(super) struct RunningOverrides {
 #[derive(Default)]
 struct RunningState {
     limits: BTreeMap<Name, Arc<LimitSpec>>,
-    known: BTreeMap<OverridePlace, KnownOverride>,
+    known: BTreeMap<OverrideId, KnownOverride>,
     /// Which of the known overrides are in force, as the log has them.
-    in_force: BTreeMap<OverridePlace, Arc<RunningOverride>>,
+    in_force: BTreeMap<OverrideId, Arc<RunningOverride>>,
     table: Arc<RunningTable>,
     /// Counts the tables.
     tables: u64,
@@ -86,7 +86,7 @@ struct RunningState {
 }
 
 /// A limit's name and a key's text.
-type OverridePlace = (String, String);
+type OverrideId = (String, String);
 
 #[derive(Clone)]
 struct KnownOverride {
@@ -123,7 +123,7 @@ pub(super) struct ReadOverrides {
 }
 
 impl RunningOverride {
-    fn place(&self) -> OverridePlace {
+    fn id(&self) -> OverrideId {
         (self.limit.clone(), self.key.clone())
     }
 
@@ -202,15 +202,15 @@ impl RunningOverrides {
         (state.read, state.ended) = (Some((read.at, read.generation)), None);
         let before = std::mem::take(&mut state.known);
         for entry in read.entries {
-            let (place, entry) = (entry.place(), Arc::new(entry));
-            let ends = match before.get(&place) {
+            let (key, entry) = (entry.id(), Arc::new(entry));
+            let ends = match before.get(&key) {
                 // Two readings may give slightly different ends for one override. The first end is kept, so the
                 // table stays as it is.
                 Some(before) if before.entry == entry => before.ends,
                 // Nobody has changed it. Its end is another one because Redis's clock has stepped back.
                 Some(before) if is_same => {
-                    if let Some(told) = state.in_force.get_mut(&place) {
-                        *told = Arc::clone(&entry);
+                    if let Some(logged) = state.in_force.get_mut(&key) {
+                        *logged = Arc::clone(&entry);
                     }
                     before.ends
                 }
@@ -221,7 +221,7 @@ impl RunningOverrides {
                     entry.ends.map(|ends| asked + left(ends))
                 }
             };
-            state.known.insert(place, KnownOverride { entry, ends });
+            state.known.insert(key, KnownOverride { entry, ends });
         }
         self.publish(&mut state, false);
     }
@@ -229,12 +229,12 @@ impl RunningOverrides {
     /// Sets an override in this process alone. Returns whether there was room for it.
     pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
         let mut state = self.state.lock();
-        let place = entry.place();
-        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&place) {
+        let key = entry.id();
+        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&key) {
             return false;
         }
         let ends = lasts.map(|lasts| Instant::now() + lasts);
-        state.known.insert(place, KnownOverride { entry: Arc::new(entry), ends });
+        state.known.insert(key, KnownOverride { entry: Arc::new(entry), ends });
         self.publish(&mut state, false);
         true
     }
@@ -260,9 +260,9 @@ impl RunningOverrides {
     pub(super) fn list(&self) -> Vec<ListedOverride> {
         let now = Instant::now();
         let state = self.state.lock();
-        let listed = |(place, known): (&OverridePlace, &KnownOverride)| ListedOverride {
+        let listed = |(key, known): (&OverrideId, &KnownOverride)| ListedOverride {
             entry: Arc::clone(&known.entry),
-            is_in_force: state.in_force.contains_key(place),
+            is_in_force: state.in_force.contains_key(key),
             left: known.ends.map(|ends| ends.saturating_duration_since(now)),
         };
         state.known.iter().map(listed).collect()
@@ -273,26 +273,26 @@ impl RunningOverrides {
         let now = Instant::now();
         let mut table = RunningTable::default();
         let mut in_force = BTreeMap::new();
-        for (place, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
-            let Some(spec) = state.limits.get(place.0.as_str()) else { continue };
+        for (key, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
+            let Some(spec) = state.limits.get(key.0.as_str()) else { continue };
             let Some(figures) = known.entry.figures(spec) else { continue };
             let cost = spec.cost.default_cost();
             let capacity = figures.capacity().filter(|capacity| *capacity < cost.get());
-            let is_new = anew || state.in_force.get(place) != Some(&known.entry);
+            let is_new = anew || state.in_force.get(key) != Some(&known.entry);
             if let Some(capacity) = capacity.filter(|_| is_new) {
                 events::override_too_small(&event(&known.entry), capacity, cost);
             }
-            table.add(spec, &place.1, figures, known.ends);
-            in_force.insert(place.clone(), Arc::clone(&known.entry));
+            table.add(spec, &key.1, figures, known.ends);
+            in_force.insert(key.clone(), Arc::clone(&known.entry));
         }
         let is_same = state.in_force == in_force;
-        for (place, entry) in &state.in_force {
-            if !in_force.contains_key(place) {
+        for (key, entry) in &state.in_force {
+            if !in_force.contains_key(key) {
                 events::override_ended(&event(entry));
             }
         }
-        for (place, entry) in &in_force {
-            if state.in_force.get(place) != Some(entry) {
+        for (key, entry) in &in_force {
+            if state.in_force.get(key) != Some(entry) {
                 events::override_set(&event(entry));
             }
         }

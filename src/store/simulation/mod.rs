@@ -18,7 +18,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bucket::{BucketAsk, RedisAsk, RedisPlace};
+use super::bucket::{BucketAsk, KeyLocation, RedisAsk};
 use super::name::BucketKey;
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
@@ -103,7 +103,7 @@ impl Limit {
     /// The question of a request to Redis.
     fn question(&self, key: usize) -> RedisAsk<'_> {
         let ask = BucketAsk { spec: &self.spec, key: &self.keys[key], ask: self.ask };
-        RedisAsk { ask, place: RedisPlace { connection: Some(1), ..RedisPlace::default() } }
+        RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 }
 

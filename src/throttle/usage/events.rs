@@ -10,15 +10,15 @@ use super::json::Scanner;
 pub(super) struct Events {
     data: Scanner,
     line: Line,
-    /// The last byte was a carriage return. A line feed behind it does not end another line.
+    /// The last byte was a carriage return. A line feed after it does not end another line.
     returned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// This many bytes of the line are those of [`DATA`], and no other byte has come.
+    /// So many bytes of the line are those of [`DATA`], and no other byte has come.
     Begins(usize),
-    /// Behind [`DATA`].
+    /// After [`DATA`].
     Data,
     /// A line of another field, or a comment.
     Other,
@@ -43,7 +43,7 @@ impl Events {
     /// Reads the next piece of the stream.
     pub(super) fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;
-        while let Some((byte, behind)) = rest.split_first() {
+        while let Some((byte, next)) = rest.split_first() {
             let returned = std::mem::take(&mut self.returned);
             match (*byte, self.line) {
                 (b'\n', _) if returned => {}
@@ -61,15 +61,15 @@ impl Events {
                 (_, Line::Begins(_)) => self.line = Line::Other,
                 (_, Line::Data | Line::Other) => {
                     let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-                    let (line, behind) = rest.split_at(ends.unwrap_or(rest.len()));
+                    let (line, next) = rest.split_at(ends.unwrap_or(rest.len()));
                     if self.line == Line::Data {
                         self.data.read(line);
                     }
-                    rest = behind;
+                    rest = next;
                     continue;
                 }
             }
-            rest = behind;
+            rest = next;
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
             ("in several lines", "data: {\"usage\":\nid: 1\ndata: {\"total\":1}}\n\n", Some(1)),
             ("cut by an event's end", "data: {\"usage\":\n\ndata: {\"total\":1}}\n\n", None),
             (
-                "behind a broken event",
+                "after a broken event",
                 "data: {\"a\":\"\n\ndata: {\"usage\":{\"total\":1}}\n\n",
                 Some(1),
             ),

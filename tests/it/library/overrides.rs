@@ -27,9 +27,9 @@ struct Bench {
 type Ends = BTreeMap<String, u64>;
 
 impl Bench {
-    /// With what `src/store/redis/overrides.rs` sends, but for the clock.
+    /// With what `src/store/script/overrides.rs` sends, but for the clock.
     fn start() -> Self {
-        let text = include_str!("../../../src/store/redis/overrides.lua");
+        let text = include_str!("../../../src/store/script/overrides.lua");
         let (from, to) =
             ("redis.call('TIME')", "{ math.floor(ARGV[#ARGV] / 1000000), ARGV[#ARGV] % 1000000 }");
         assert_eq!(text.matches(from).count(), 1);

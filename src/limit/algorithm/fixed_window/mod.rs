@@ -3,7 +3,7 @@
 //!
 //! More than `count` tokens can be used: by requests held for a later window, and by requests that used
 //! more than they took. The tokens above `count` belong to the next windows, each of which takes `count` of
-//! them. A held request counts in the first window into which it fits whole, behind all earlier requests,
+//! them. A held request counts in the first window into which it fits whole, after all earlier requests,
 //! and goes when that window begins. Tokens left over in the windows before stay unused.
 //!
 //! A lowered count also leaves a window with more used than it has. These tokens were used in this window and
@@ -60,7 +60,7 @@ pub struct State {
 }
 
 impl State {
-    /// This many tokens in one window, and none in the next ones.
+    /// So many tokens in one window, and none in the next ones.
     pub fn of(start: Timestamp, used: u64) -> Self {
         Self { start, used, beyond: 0, each: 0 }
     }
@@ -75,14 +75,14 @@ impl State {
         Self { beyond: 0, ..self }.plus(beyond, count)
     }
 
-    /// With this many tokens more: in this window as far as it has room, then in the next ones.
+    /// With so many tokens more: in this window as far as it has room, then in the next ones.
     fn plus(self, tokens: u64, count: u64) -> Self {
         let here = count.saturating_sub(self.used).min(tokens);
         let beyond = self.beyond.saturating_add(tokens - here).min(MOST_BEYOND);
         Self { used: self.used + here, ..self }.with_beyond(beyond, count)
     }
 
-    /// With this many tokens less: the last ones first.
+    /// With so many tokens less: the last ones first.
     fn minus(self, tokens: u64, count: u64) -> Self {
         let last = self.beyond.min(tokens);
         let used = self.used.saturating_sub(tokens - last);
@@ -108,27 +108,27 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let WindowPlace { ahead, behind } = place(state.beyond, cost, count);
+    let WindowPosition { ahead, before } = position(state.beyond, cost, count);
     let wait = params.windows.later(state.start, ahead).micros_since(now).max(1);
-    let before = State { used: state.used.max(count), beyond: behind, ..state };
+    let before = State { used: state.used.max(count), beyond: before, ..state };
     Step::of(want, untouched, Some(wait), taken(before), kept)
 }
 
-/// The place of a request that does not fit into the state's window.
-struct WindowPlace {
+/// The position of a request that does not fit into the state's window.
+struct WindowPosition {
     /// The number of windows from the state's window to the request's window.
     ahead: u64,
     /// The tokens that count as used in the next windows before the request takes.
-    behind: u64,
+    before: u64,
 }
 
 /// The first of the next windows into which `cost` fits whole.
-fn place(beyond: u64, cost: u64, count: u64) -> WindowPlace {
+fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
     let (full, into) = (beyond / count, beyond % count);
     if into + cost > count {
-        return WindowPlace { ahead: full + 2, behind: (full + 1) * count };
+        return WindowPosition { ahead: full + 2, before: (full + 1) * count };
     }
-    WindowPlace { ahead: full + 1, behind: beyond }
+    WindowPosition { ahead: full + 1, before: beyond }
 }
 
 /// The state after a request's real use is known; `None` where no token is then used. Also returns whether nothing was
@@ -176,7 +176,7 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
 }
 
 /// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: a clock that
-/// is a little behind may be in the ended window again, and must find the used tokens.
+/// is a little late may be in the ended window again, and must find the used tokens.
 pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     let count = params.count.get();
     let (start, state) = (params.windows.start_of(state.start), state.under(count));

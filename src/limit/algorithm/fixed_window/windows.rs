@@ -31,7 +31,7 @@ pub enum Unit {
 /// The number of window starts that a decision knows.
 const KNOWN: usize = 5;
 
-/// The place of the last known start.
+/// The number of the last known window.
 const LAST: i64 = 4;
 
 /// The calendar windows around a time: the window before, the window of that time and the next ones.
@@ -62,7 +62,7 @@ impl Windows {
         }
     }
 
-    /// How long a window lasts, as written behind the slash of a rate.
+    /// How long a window lasts, as written after the slash of a rate.
     pub(in crate::limit::algorithm) fn length(&self) -> &dyn fmt::Display {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => interval,
@@ -78,11 +78,11 @@ impl Windows {
                 let micros = time.as_micros();
                 back(time, micros % interval.as_micros())
             }
-            Self::Calendar(nearby) => nearby.start(nearby.place(time)),
+            Self::Calendar(nearby) => nearby.start(nearby.number(time)),
         }
     }
 
-    /// The start of the window that is `windows` places after the window that begins at `start`.
+    /// The start of the window that is `windows` windows after the window that begins at `start`.
     pub(super) fn later(&self, start: Timestamp, windows: u64) -> Timestamp {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => {
@@ -90,7 +90,7 @@ impl Windows {
             }
             Self::Calendar(nearby) => {
                 let windows = i64::try_from(windows).unwrap_or(i64::MAX);
-                nearby.start(nearby.place(start).saturating_add(windows))
+                nearby.start(nearby.number(start).saturating_add(windows))
             }
         }
     }
@@ -102,7 +102,7 @@ impl Windows {
             Self::Rolling(interval) | Self::Clock(interval) => {
                 now.micros_since(start) / interval.as_micros()
             }
-            Self::Calendar(nearby) => nearby.place(now).abs_diff(nearby.place(start)),
+            Self::Calendar(nearby) => nearby.number(now).abs_diff(nearby.number(start)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Nearby {
     }
 
     /// The number of the window of this time. The first known window has the number 0.
-    fn place(&self, time: Timestamp) -> i64 {
+    fn number(&self, time: Timestamp) -> i64 {
         let [first, second, .., before, last] = self.starts;
         let signed = |windows: u64| i64::try_from(windows).unwrap_or(i64::MAX);
         if time < first {
@@ -149,16 +149,16 @@ impl Nearby {
     }
 
     /// The start of the window of this number.
-    fn start(&self, place: i64) -> Timestamp {
+    fn start(&self, number: i64) -> Timestamp {
         let [first, second, .., before, last] = self.starts;
-        let Ok(known) = usize::try_from(place) else {
+        let Ok(known) = usize::try_from(number) else {
             let length = second.micros_since(first);
-            return back(first, place.unsigned_abs().saturating_mul(length));
+            return back(first, number.unsigned_abs().saturating_mul(length));
         };
         match self.starts.get(known) {
             Some(start) => *start,
             None => {
-                let beyond = place.abs_diff(LAST);
+                let beyond = number.abs_diff(LAST);
                 last.plus_micros(beyond.saturating_mul(last.micros_since(before)))
             }
         }
@@ -199,7 +199,7 @@ fn back(time: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(earlier).unwrap_or(Timestamp::MIN)
 }
 
-/// As written behind the slash of a rate.
+/// As written after the slash of a rate.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -210,7 +210,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// As written behind a count, such as `/d on the calendar`.
+/// As written after a count, such as `/d on the calendar`.
 impl fmt::Display for Windows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.length();

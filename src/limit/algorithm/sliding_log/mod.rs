@@ -20,7 +20,7 @@ pub(crate) const MOST: u64 = 100_000;
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub(crate) const MOST_COST: u64 = 32;
 
-/// Every list may keep this many entries beyond its count, or more.
+/// The entries beyond its count that every list may keep at least.
 const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
@@ -78,19 +78,19 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     if cost > count || cost > MOST_COST {
         return Step::of(want, untouched, None, None, kept);
     }
-    let turn = state.newest.max(state.room_at);
-    let lead = turn.micros_since(state.arrived);
-    let wait = if lead == 0 { 0 } else { turn.micros_since(now) };
+    let moment = state.newest.max(state.room_at);
+    let lead = moment.micros_since(state.arrived);
+    let wait = if lead == 0 { 0 } else { moment.micros_since(now) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
-    let taken = AnyState::SlidingLog(State { newest: turn, used, added, ..state });
+    let taken = AnyState::SlidingLog(State { newest: moment, used, added, ..state });
     Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 
-/// A place is reserved at most this many microseconds ahead: 71 minutes. The Lua twin has the same bound.
+/// The most microseconds ahead for which a place is reserved: 71 minutes. The Lua twin has the same bound.
 pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
-/// The state at `now`, or at its own clock where `now` is a little behind it. If the clock has stepped
+/// The state at `now`, or at its own clock where `now` is a little before it. If the clock has stepped
 /// back, the state is moved back too. The second value is then the moved state, which must be kept.
 fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let Some(state) = seen else { return (State::of_none(now), None) };
@@ -140,7 +140,7 @@ impl Log {
         let others = index(params.count.get().saturating_sub(cost.get()));
         let last_in_the_way = self.entries.len().checked_sub(others + 1);
         let room_at = last_in_the_way
-            .and_then(|place| self.entries.get(place))
+            .and_then(|index| self.entries.get(index))
             .map_or(Timestamp::MIN, |entry| entry.at.plus_micros(interval));
         let used = self.entries.len() - self.expired(params, base);
         let used = u32::try_from(used).unwrap_or(u32::MAX);
@@ -223,12 +223,12 @@ impl Log {
             // Growing by doubling would leave about a quarter of the memory of all lists unused.
             self.entries.reserve_exact(index(permits).max(self.entries.len() / 4 + 1));
         }
-        let place = match self.entries.back() {
+        let index = match self.entries.back() {
             Some(newest) if *newest > entry => self.entries.partition_point(|it| *it <= entry),
             _ => self.entries.len(),
         };
         for _ in 0..permits {
-            self.entries.insert(place, entry);
+            self.entries.insert(index, entry);
         }
     }
 
@@ -252,7 +252,7 @@ impl Log {
     }
 }
 
-/// The places for entries that may always stay unused, whatever the list's length.
+/// The room for entries that may always stay unused, whatever the list's length.
 const SPARE: usize = 8;
 
 fn earlier(time: Timestamp, micros: u64) -> Timestamp {

@@ -28,13 +28,13 @@ end
 if cost > count or cost > 32 then -- MOST_COST
   return -1, untouched, moved
 end
-local turn, wait = newest, 0
-if room_at > turn then
-  turn = room_at
+local moment, wait = newest, 0
+if room_at > moment then
+  moment = room_at
 end
-local lead = turn - arrived
+local lead = moment - arrived
 if lead > 0 then
-  wait = turn - now
+  wait = moment - now
   if wait > max_wait or lead >= 2^32 then -- MOST_LEAD
     return wait, untouched, moved
   end
@@ -42,8 +42,8 @@ if lead > 0 then
 end
 
 -- fresh_at
-local fresh_at = turn + interval
+local fresh_at = moment + interval
 if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
-return wait, untouched > cost and untouched - cost or 0, moved, turn, fresh_at, arrived
+return wait, untouched > cost and untouched - cost or 0, moved, moment, fresh_at, arrived

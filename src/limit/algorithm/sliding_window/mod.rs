@@ -4,7 +4,7 @@
 //! 2017 as the counting behind its rate limits.)
 //!
 //! A third counter is for requests that are held for a moment in the next window. Later requests then go
-//! behind them. A request whose moment is further ahead is refused.
+//! after them. A request whose moment is further ahead is refused.
 //!
 //! All numbers are whole. Time within a window is counted in grains, so coarse that no product reaches
 //! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
@@ -17,9 +17,9 @@ use crate::limit::time::{STALE, Timestamp};
 /// The most tokens that are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
-/// A window that is over counts for at most this many times the limit's count. It can hold more only where
+/// A window that is over counts for at most so many times the limit's count. It can hold more only where
 /// requests used more than they took.
-const MOST_BEHIND: u64 = 128;
+const MOST_EARLIER: u64 = 128;
 
 /// The figures of one sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Params {
 impl Params {
     /// Works with any two figures.
     pub fn new(count: Burst, interval: Interval) -> Self {
-        let most_units = (EXACT - 1) / (MOST_BEHIND * count.get());
+        let most_units = (EXACT - 1) / (MOST_EARLIER * count.get());
         Self { count, interval, grain: interval.as_micros().div_ceil(most_units) }
     }
 
@@ -48,8 +48,8 @@ impl Params {
         self.interval.as_micros().div_ceil(self.grain)
     }
 
-    fn behind(&self, counted: u64) -> u64 {
-        counted.min(MOST_BEHIND * self.count.get())
+    fn earlier(&self, counted: u64) -> u64 {
+        counted.min(MOST_EARLIER * self.count.get())
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     Step::of(want, untouched, Some(wait), taken, kept)
 }
 
-/// The counters as they are this many windows later, if no other request comes.
+/// The counters as they are so many windows later, if no other request comes.
 fn window_of(params: &Params, state: State, ahead: u64) -> State {
     let (previous, current, next) = match ahead {
         0 => return state,
@@ -100,7 +100,7 @@ fn window_of(params: &Params, state: State, ahead: u64) -> State {
         _ => (0, 0, 0),
     };
     let start = state.start.plus_micros(ahead.saturating_mul(params.interval.as_micros()));
-    State { start, previous: params.behind(previous), current, next }
+    State { start, previous: params.earlier(previous), current, next }
 }
 
 /// Whole tokens that a request at `now` finds, rounded down.
@@ -129,11 +129,11 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     let windows =
         [(state.previous, state.current), (state.current, state.next), (state.next, 0), (0, 0)];
     let first = u64::from(state.next > 0);
-    for (ahead, (behind, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
+    for (ahead, (earlier, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
-        let behind = params.behind(behind);
-        // From this unit on, the part of the window behind that still counts fits into the room.
-        let unit = if behind <= room { 0 } else { units - room * units / behind };
+        let earlier = params.earlier(earlier);
+        // From this unit on, the part of the earlier window that still counts fits into the room.
+        let unit = if earlier <= room { 0 } else { units - room * units / earlier };
         let into = unit * params.grain;
         if into < interval {
             return WindowMoment { ahead, at: state.start.plus_micros(ahead * interval + into) };
@@ -219,7 +219,7 @@ fn rebased(params: &Params, state: State) -> State {
     if start != state.start {
         return State { start, ..together(state) };
     }
-    State { previous: params.behind(state.previous), ..state }
+    State { previous: params.earlier(state.previous), ..state }
 }
 
 fn together(state: State) -> State {

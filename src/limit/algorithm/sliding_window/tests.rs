@@ -262,7 +262,7 @@ proptest! {
         micros in 1..=crate::limit::rate::MAX_INTERVAL,
     ) {
         let figures = params(count, micros);
-        prop_assert!(MOST_BEHIND * count * figures.units() < EXACT);
+        prop_assert!(MOST_EARLIER * count * figures.units() < EXACT);
         prop_assert!(figures.grain <= micros.div_ceil(70_000));
         prop_assert!((figures.units() - 1) * figures.grain < micros);
     }

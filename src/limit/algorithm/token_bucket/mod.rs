@@ -19,7 +19,7 @@ use crate::limit::waiting::MaxWait;
 /// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
 
-/// The mark of a rate without a mark of its own. The number does not fit into two bytes.
+/// The mark of a rate that has none. The number does not fit into two bytes.
 const UNMARKED: u64 = 1 << 16;
 
 /// The number of bits below a mark. In these bits the script counts the spare tokens.
@@ -45,7 +45,7 @@ impl Params {
         self.micros_for(self.burst.get())
     }
 
-    /// The microseconds in which the bucket gains this many tokens, rounded down. Every request calls this. Most
+    /// The microseconds in which the bucket gains these tokens, rounded down. Every request calls this. Most
     /// rates give one token at a time, and such a rate needs no division.
     pub(crate) fn micros_for(&self, gained: u64) -> u64 {
         let period = self.rate.period();
@@ -99,7 +99,7 @@ pub struct State {
 }
 
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
-/// below zero. Later requests therefore wait behind it.
+/// below zero. Later requests therefore wait longer.
 pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     step(params, false, state, want, now)
 }
@@ -206,7 +206,7 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
-/// The state at `now`, or at its own time where `now` is a little behind the state. If the clock has stepped
+/// The state at `now`, or at its own time where `now` is a little before it. If the clock has stepped
 /// back, the state is moved to `now`. The second value is then the moved state, which must be kept.
 pub(super) fn refill(
     params: &Params,
@@ -245,7 +245,7 @@ fn under(params: &Params, state: State) -> State {
 fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = elapsed / period;
-    // Returns before the multiplication: after this many periods the bucket is full, whatever the rest.
+    // Returns before the multiplication: after these periods the bucket is full, whatever the rest.
     if periods >= (missing + 1).div_ceil(tokens) {
         return (0, 0);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::number;
 use crate::plan::response::JsonPath;
 
-/// A key or a number that has this many bytes or more is not read.
+/// The fewest bytes of a key or a number that is not read.
 const LONGEST: usize = 4_096;
 
 /// Looks for the number at a path, in one document after another. The last number counts.
@@ -41,7 +41,7 @@ enum ScanState {
     Key,
     /// Within a key.
     InKey,
-    /// Behind a backslash in a key.
+    /// After a backslash in a key.
     KeyEscape,
     /// A key has ended.
     Colon,
@@ -49,7 +49,7 @@ enum ScanState {
     After,
     /// Within a text that is no key on the path.
     Text,
-    /// Behind a backslash in such a text.
+    /// After a backslash in such a text.
     Escape,
     /// Within a number on the path.
     Number,
@@ -97,8 +97,8 @@ impl Scanner {
     /// Reads the next piece of the text.
     pub(super) fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;
-        while let Some((byte, behind)) = rest.split_first() {
-            rest = behind;
+        while let Some((byte, next)) = rest.split_first() {
+            rest = next;
             while self.step(*byte) == ScanStep::Again {}
             // Bytes that cannot change the state are read at once.
             let dull = match self.state {
@@ -122,7 +122,7 @@ impl Scanner {
         let (state, step) = match self.state {
             ScanState::Text => match byte {
                 b'\\' => (ScanState::Escape, ScanStep::Taken),
-                b'"' => (self.behind(), ScanStep::Taken),
+                b'"' => (self.after_value(), ScanStep::Taken),
                 _ => return ScanStep::Taken,
             },
             ScanState::Escape => (ScanState::Text, ScanStep::Taken),
@@ -167,7 +167,7 @@ impl Scanner {
                 }
                 b'}' | b']' => {
                     self.aside = self.aside.saturating_sub(1);
-                    (self.behind(), ScanStep::Taken)
+                    (self.after_value(), ScanStep::Taken)
                 }
                 _ => return ScanStep::Taken,
             },
@@ -240,7 +240,7 @@ impl Scanner {
 
     /// Whether the present key, which has just ended, is the one that the path has at this level.
     fn is_at_wanted_key(&self) -> bool {
-        let wanted = self.level.checked_sub(1).and_then(|place| self.path.keys().get(place));
+        let wanted = self.level.checked_sub(1).and_then(|index| self.path.keys().get(index));
         let (Some(wanted), Some(quoted)) = (wanted, self.kept()) else { return false };
         if quoted.contains(&b'\\') {
             return serde_json::from_slice::<String>(quoted).is_ok_and(|key| *key == **wanted);
@@ -258,8 +258,8 @@ impl Scanner {
         self.on_path && self.level == self.path.keys().len()
     }
 
-    /// The state behind a text, an object or a list.
-    fn behind(&self) -> ScanState {
+    /// The state after a text, an object or a list.
+    fn after_value(&self) -> ScanState {
         if self.aside > 0 { ScanState::Aside } else { ScanState::After }
     }
 }

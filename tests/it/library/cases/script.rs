@@ -10,21 +10,21 @@ use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, Pure, What};
 
-/// What `src/store/redis/call/mod.rs` sends, but for the clock.
+/// What `src/store/script/call/mod.rs` sends, but for the clock.
 fn text() -> String {
     let put = |text: &str, from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text.replacen(from, to, 1)
     };
-    let mut shell = include_str!("../../../../src/store/shell.lua").to_owned();
+    let mut shell = include_str!("../../../../src/store/script/shell.lua").to_owned();
     for (line, piece) in [
-        ("-- (lists.lua)\n", include_str!("../../../../src/store/lists.lua")),
-        ("-- (ask.lua)\n", include_str!("../../../../src/store/shell/ask.lua")),
+        ("-- (lists.lua)\n", include_str!("../../../../src/store/script/lists.lua")),
+        ("-- (ask.lua)\n", include_str!("../../../../src/store/script/shell/ask.lua")),
         (
             "-- (keep_or_give_back.lua)\n",
-            include_str!("../../../../src/store/shell/keep_or_give_back.lua"),
+            include_str!("../../../../src/store/script/shell/keep_or_give_back.lua"),
         ),
-        ("-- (write.lua)\n", include_str!("../../../../src/store/shell/write.lua")),
+        ("-- (write.lua)\n", include_str!("../../../../src/store/script/shell/write.lua")),
     ] {
         shell = put(&shell, line, piece);
     }
@@ -240,7 +240,7 @@ pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> 
     let Algorithm::Redisson(params) = ask.algorithm else { panic!("only Redisson's") };
     let now = event.now.as_micros();
     let time = format!("{{ {}, {} }}", now / 1_000_000, now % 1_000_000);
-    let script = include_str!("../../../../src/store/redis/redisson/redisson.lua");
+    let script = include_str!("../../../../src/store/script/redisson/redisson.lua");
     assert_eq!(script.matches("call('TIME')").count(), 1);
     let script = script.replace("call('TIME')", &time);
     let (rate, cost) = (params.rate().unwrap(), ask.cost.get());

@@ -7,9 +7,9 @@ use super::permits;
 use crate::support::java::Java;
 use crate::support::redis::RedisServer;
 
-/// What `src/store/redis/redisson/mod.rs` sends, but for the clock, which is the last argument.
+/// What `src/store/script/redisson/mod.rs` sends, but for the clock, which is the last argument.
 fn script() -> Script {
-    let text = include_str!("../../../../src/store/redis/redisson/redisson.lua");
+    let text = include_str!("../../../../src/store/script/redisson/redisson.lua");
     let (from, to) = (
         "call('TIME')",
         "{ math.floor(ARGV[9] / 1000000), string.format('%.0f', ARGV[9] % 1000000) }",

@@ -5,12 +5,12 @@
 -- One call holds any number of requests. They are decided in their order. Each sees what the requests
 -- before it took, and takes from all of its buckets or from none. An ask is what a request wants of one bucket.
 --
--- The protocol with the caller (redis/call). Every number is whole and lies between -2^53 and 2^53.
+-- The protocol with the caller (script/call). Every number is whole and lies between -2^53 and 2^53.
 --
 --   KEYS        the buckets' names, each once
 --   ARGV[1]     the requests, as numbers in MessagePack. For each request:
 --                 the number of its asks; below zero where it wants receipts
---                 then for each ask two places from 1: its bucket in KEYS, its terms behind ARGV[1]
+--                 then for each ask two indices from 1: its bucket in KEYS, its terms after ARGV[1]
 --   ARGV[2]...  terms in MessagePack, each different one once:
 --                 1  name of the algorithm
 --                 2  cost: tokens to take; below zero: tokens to give back
@@ -32,8 +32,8 @@
 -- where its ask took.
 --   first       second         says
 --   0 and more  (none)         allowed; the first number is the tokens that remain. For `settle`: 1 where nothing
---                              was given back, because another request has a place behind this one; else 0
---   -1          tokens         rejected, and no wait will help; this many tokens remain
+--                              was given back, because another request has a later index; else 0
+--   -1          tokens         rejected, and no wait will help; so many tokens remain
 --   -2          0              the key holds a value of another type; its request took nothing
 --   -2 - wait   tokens         rejected; it would be allowed after `wait` microseconds
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
@@ -48,7 +48,7 @@
 --   receipt     of the taking that is given back; only where the cost is below zero
 -- It returns up to six values:
 --   1  wait       microseconds until the cost would be allowed; -1: never allowed. Where the cost is below zero:
---                 1 where nothing was given back, because another request has a place behind this one; else 0
+--                 1 where nothing was given back, because another request has a later index; else 0
 --   2  remaining  tokens; where the cost is allowed, after it was taken
 --   3  moved      true: the state had to follow a clock that stepped back. nil: the key lives long enough by
 --                 these figures. Else the key may have the expiry of other figures: the time at which it
@@ -70,12 +70,12 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local plan = { cmsgpack.unpack(ARGV[1]) }
 local terms, lists = {}
-for place = 2, #ARGV do
-  local ask = { cmsgpack.unpack(ARGV[place]) }
+for index = 2, #ARGV do
+  local ask = { cmsgpack.unpack(ARGV[index]) }
   if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
     lists = {}
   end
-  terms[place - 1] = ask
+  terms[index - 1] = ask
 end
 if lists then
 -- (lists.lua)
@@ -116,9 +116,9 @@ local expiries, format = {}, string.format
 local receipts
 -- For each ask of a request: the bucket's state and entry in `written` before the ask. The last ask needs none.
 local before = {}
-local place, ends = 1, #plan
-while place < ends do
-  local count, first, said_before, entries, noted = plan[place], place, said
+local index, ends = 1, #plan
+while index < ends do
+  local count, first, said_before, entries, noted = plan[index], index, said
   if count < 0 then
     receipts = receipts or {}
     count, noted = -count, receipts
@@ -129,9 +129,9 @@ while place < ends do
   -- The bytes and the expiry of the candidate that stands in for that ask.
   local tried, tried_expiry
   for n = 1, count do
-    local bucket, ask = plan[place + 1], terms[plan[place + 2]]
+    local bucket, ask = plan[index + 1], terms[plan[index + 2]]
     local way, wait, remaining, taken, expiry, receipt = ask[3], 0, 0
-    place = place + 2
+    index = index + 2
     -- (ask.lua)
     if noted then
       noted[#noted + 1] = receipt or 0
@@ -169,7 +169,7 @@ while place < ends do
       answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
     end
   end
-  place = place + 1
+  index = index + 1
   -- (keep_or_give_back.lua)
 end
 -- (write.lua)

@@ -42,17 +42,17 @@
 
 local UNSET, WRONG_TYPE, OLDER = { 1 }, { 2 }, { 3 }
 local EXACT = 9007199254740992
--- With Long.MAX_VALUE Java says that there is no limit. This is the highest rate that a client can be told.
+-- With Long.MAX_VALUE Java says that there is no limit. This is the highest rate that an answer can say.
 local MOST_RATE = 999999999999999
--- Up to this many entries are added up and compared with the value at every call.
+-- The most entries that are added up and compared with the value at every call.
 local SMALL = 50
 local PAGE = 100
 -- Members of older versions: of 3.13.3 to 3.16.3 a random float and the permits, of 3.16.4 to 3.16.8 a length of
 -- eight bytes, the id and the permits. No newer version writes members of these lengths.
 local OLDER_LENGTHS = { [8] = true, [20] = true }
--- Two keys that are set to expire together differ by less than this many milliseconds.
+-- Two keys that are set to expire together differ by fewer milliseconds than this.
 local TOGETHER = 1000
--- Among this many of the newest entries, those of waiting requests are looked for.
+-- The newest entries among which those of waiting requests are looked for.
 local NEWEST = 10
 -- The id of a waiting request's entry begins with this text. An entry that a wrong clock has dated into the
 -- future begins otherwise. The other 12 bytes suffice as an id.
@@ -97,7 +97,7 @@ local function sum(members)
   return permits
 end
 
-if verb == 'return' then
+local function give_back_entry()
   -- The limiter's type may have changed meanwhile, so both pairs of keys are tried.
   for pair = 2, 4, 2 do
     local one, other = entry(id, wanted), entry(waiting_id, wanted)
@@ -106,22 +106,139 @@ if verb == 'return' then
       redis.pcall('INCRBY', KEYS[pair], ARGV[2])
     end
   end
+end
+
+local function is_of_one_who_waits(member, score, now_ms)
+  return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
+end
+
+-- The last waiting request's moment, before which no request goes, and how far a wrong clock is ahead. Entries in the
+-- future show both. Mostly there are none. Of many, only the newest are read.
+local function read_future(permits_key, now_ms)
+  local moment, ahead = now_ms, 0
+  local newest = call('ZRANGE', permits_key, -NEWEST, -1, 'WITHSCORES')
+  for index = 1, #newest, 2 do
+    local member, score = newest[index], newest[index + 1]
+    if is_of_one_who_waits(member, score, now_ms) then
+      moment = tonumber(score)
+    else
+      ahead = math.min(math.max(0, score - now_ms), EXACT - 1)
+    end
+  end
+  return moment, ahead
+end
+
+-- Gives permits back, and returns how many. The oldest entries are given back first: the entries that stay count for
+-- longer. A waiting request keeps its entry.
+local function give_back(permits_key, most, now_ms)
+  local back = 0
+  while back < most do
+    local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
+    local member, score = oldest[1], oldest[2]
+    if not member or is_of_one_who_waits(member, score, now_ms) then
+      break
+    end
+    local permits = permits_of(member)
+    local taken_back = math.min(most - back, permits)
+    call('ZREM', permits_key, member)
+    if taken_back < permits then
+      local bytes = string.sub(member, 2, #member - 4)
+      call('ZADD', permits_key, score, entry(bytes, permits - taken_back))
+    end
+    back = back + taken_back
+  end
+  return back
+end
+
+-- The score of the entry after whose interval the missing permits are free; nil where there is none. If
+-- `each_has_one`, each entry has one permit.
+local function score_that_frees(permits_key, missing, each_has_one)
+  local from, last = 0, each_has_one and missing - 1 or nil
+  while not last do
+    -- An entry has at least one permit, so no more entries are needed than permits are missing.
+    local page = call('ZRANGE', permits_key, from, from + math.min(missing, PAGE) - 1)
+    for index, member in ipairs(page) do
+      missing = missing - permits_of(member)
+      if missing <= 0 then
+        last = from + index - 1
+        break
+      end
+    end
+    from = from + #page
+    if #page == 0 then
+      last = from - 1
+    end
+  end
+  return call('ZRANGE', permits_key, last, last, 'WITHSCORES')[2]
+end
+
+-- As Redisson does: with a keep-alive time each use renews the expiry; else value and permits expire with the hash.
+local function renew_expiry(keep, value_key, permits_key)
+  if keep > 0 then
+    for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
+      call('PEXPIRE', key, text(keep))
+    end
+    return
+  end
+  local ends = call('PTTL', KEYS[1])
+  if ends > 0 then
+    call('PEXPIRE', value_key, ends)
+    call('PEXPIRE', permits_key, ends)
+  end
+end
+
+-- The limiter's figures, or an error. Where some are lacking, those of the file stand in, and are listed too.
+local function read_figures()
+  local figures, lacking = redis.pcall('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime'), {}
+  if not figures.err and ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
+    for index, field in ipairs({ 'rate', 'interval', 'type', 'keepAliveTime' }) do
+      if not figures[index] then
+        figures[index] = ARGV[3 + index]
+        lacking[#lacking + 1] = field
+        lacking[#lacking + 1] = figures[index]
+      end
+    end
+  end
+  return figures, lacking
+end
+
+-- The permits that are left, and how many entries stay. `left` is the value as it was written, and `gone` entries have
+-- left the interval: their permits are free again.
+--
+-- Where value and entries disagree, the entries are right. To add up a large set at each call would cost
+-- more than the rest of the limiter. Therefore the value of a large set is trusted where it fits entries of
+-- one permit each. It is checked at once where it must be too high, and from time to time otherwise.
+local function count_left(permits_key, left, rate, entries, gone, ended, micros)
+  if gone > 0 then
+    -- Where more entries have left than stay, adding up the staying entries below is less work.
+    if left and gone <= entries - gone then
+      left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', text(ended)))
+    else
+      left = nil
+    end
+    entries = entries - gone
+  end
+  if entries == 0 then
+    return rate, 0
+  elseif
+    entries <= SMALL
+    or not left
+    or left + entries > rate
+    or (left + entries < rate and micros % math.ceil(entries / SMALL) == 0)
+  then
+    left = rate - sum(call('ZRANGE', permits_key, gone, -1))
+  end
+  return left, entries
+end
+
+if verb == 'return' then
+  give_back_entry()
   return { 0 }
 end
 
-local figures = redis.pcall('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
+local figures, lacking = read_figures()
 if figures.err then
   return WRONG_TYPE
-end
-local lacking = {}
-if ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
-  for place, field in ipairs({ 'rate', 'interval', 'type', 'keepAliveTime' }) do
-    if not figures[place] then
-      figures[place] = ARGV[3 + place]
-      lacking[#lacking + 1] = field
-      lacking[#lacking + 1] = figures[place]
-    end
-  end
 end
 local rate, interval = tonumber(figures[1] or nil), whole(figures[2])
 rate = whole(rate and rate > MOST_RATE and MOST_RATE or rate)
@@ -144,7 +261,6 @@ if type(written) == 'table' or type(entries) == 'table' then
   return WRONG_TYPE
 end
 local known = whole(written)
-local left = known
 
 -- Only the oldest versions let the value expire by itself: it is all that they have, and a window ends with it.
 -- A newer version writes a value that differs from the rate only beside entries.
@@ -156,35 +272,14 @@ elseif known and known ~= rate and keep == 0 then
   is_older = ends > 0 and (hash_ends < 0 or hash_ends > ends + TOGETHER)
 end
 
--- The permits of entries that have left the interval are free again.
+-- The entries that have left the interval.
 local ended = now_ms - interval
 local gone = 0
 if newest[2] then
   gone = tonumber(newest[2]) <= ended and entries or call('ZCOUNT', permits_key, '-inf', text(ended))
 end
-if gone > 0 then
-  -- Where more entries have left than stay, adding up the staying entries below is less work.
-  if left and gone <= entries - gone then
-    left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', text(ended)))
-  else
-    left = nil
-  end
-  entries = entries - gone
-end
-
--- Where value and entries disagree, the entries are right. To add up a large set at each call would cost
--- more than the rest of the limiter. Therefore the value of a large set is trusted where it fits entries of
--- one permit each. It is checked at once where it must be too high, and from time to time otherwise.
-if entries == 0 then
-  left = rate
-elseif
-  entries <= SMALL
-  or not left
-  or left + entries > rate
-  or (left + entries < rate and time[2] % math.ceil(entries / SMALL) == 0)
-then
-  left = rate - sum(call('ZRANGE', permits_key, gone, -1))
-end
+local left
+left, entries = count_left(permits_key, known, rate, entries, gone, ended, time[2])
 
 if is_older then
   return OLDER
@@ -199,46 +294,15 @@ if gone > 0 then
   call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ended))
 end
 
-local function is_of_one_who_waits(member, score)
-  return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
-end
-
--- Entries in the future show the last waiting request's turn, before which no request goes, and how far a
--- wrong clock is ahead. Mostly there are none. Of many, only the newest are read.
-local turn, ahead = now_ms, 0
+local moment, ahead = now_ms, 0
 if newest[2] and tonumber(newest[2]) > now_ms then
-  newest = call('ZRANGE', permits_key, -NEWEST, -1, 'WITHSCORES')
-  for place = 1, #newest, 2 do
-    local member, score = newest[place], newest[place + 1]
-    if is_of_one_who_waits(member, score) then
-      turn = tonumber(score)
-    else
-      ahead = math.min(math.max(0, score - now_ms), EXACT - 1)
-    end
-  end
+  moment, ahead = read_future(permits_key, now_ms)
 end
 
 local wait, waits = 0, 0
 if verb == 'settle' then
   if wanted < 0 then
-    -- The oldest entries are given back first: the entries that stay count for longer. A waiting request
-    -- keeps its entry.
-    local back = -wanted
-    while back > 0 do
-      local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
-      local member, score = oldest[1], oldest[2]
-      if not member or is_of_one_who_waits(member, score) then
-        break
-      end
-      local permits = permits_of(member)
-      local taken_back = math.min(back, permits)
-      call('ZREM', permits_key, member)
-      if taken_back < permits then
-        local bytes = string.sub(member, 2, #member - 4)
-        call('ZADD', permits_key, score, entry(bytes, permits - taken_back))
-      end
-      back, left = back - taken_back, left + taken_back
-    end
+    left = left + give_back(permits_key, -wanted, now_ms)
   elseif wanted > 0 then
     call('ZADD', permits_key, text(now_ms), entry(id, wanted))
     left = left - wanted
@@ -246,31 +310,11 @@ if verb == 'settle' then
 elseif wanted > rate then
   wait = -1
 else
-  local at = turn
+  local at = moment
   if left < wanted then
-    -- Finds the entry after whose interval enough permits are free. Where there are as many entries as
-    -- permits in use, each entry has one permit.
-    local missing, from, last = wanted - left, 0, nil
-    if left + entries == rate then
-      last = missing - 1
-    end
-    while not last do
-      -- An entry has at least one permit, so no more entries are needed than permits are missing.
-      local page = call('ZRANGE', permits_key, from, from + math.min(missing, PAGE) - 1)
-      for place, member in ipairs(page) do
-        missing = missing - permits_of(member)
-        if missing <= 0 then
-          last = from + place - 1
-          break
-        end
-      end
-      from = from + #page
-      if #page == 0 then
-        last = from - 1
-      end
-    end
-    local oldest = call('ZRANGE', permits_key, last, last, 'WITHSCORES')
-    at = math.max(at, math.ceil(tonumber(oldest[2] or now_ms) + interval))
+    -- Where there are as many entries as permits in use, each entry has one permit.
+    local score = score_that_frees(permits_key, wanted - left, left + entries == rate)
+    at = math.max(at, math.ceil(tonumber(score or now_ms) + interval))
   end
   if at > now_ms then
     wait = at * 1000 - now
@@ -298,23 +342,11 @@ if changed then
   call('SET', value_key, text(left), 'KEEPTTL')
 end
 
--- As Redisson does: with a keep-alive time each use renews the expiry; else value and permits expire with
--- the hash.
 if verb ~= 'look' or changed then
-  if keep > 0 then
-    for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
-      call('PEXPIRE', key, text(keep))
-    end
-  else
-    local ends = call('PTTL', KEYS[1])
-    if ends > 0 then
-      call('PEXPIRE', value_key, ends)
-      call('PEXPIRE', permits_key, ends)
-    end
-  end
+  renew_expiry(keep, value_key, permits_key)
 end
 -- While requests wait, permits that are left are for no later request.
-if turn > now_ms or waits == 1 then
+if moment > now_ms or waits == 1 then
   left = math.min(left, 0)
 end
 return { 0, wait, waits, left, rate, interval, kind, math.max(keep, 0), ahead }

@@ -13,7 +13,7 @@
 --                                     there are fewer than MOST
 --   end FIELD                         ends an override
 --   tell                              changes the generation alone
---   (KEEP stands behind these: how long overrides without an end stay when no process reads them)
+--   (KEEP comes after the verb: how long overrides without an end stay when no process reads them)
 --
 -- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do or no room, the generation,
 -- then the fields and values.
@@ -26,8 +26,8 @@ end
 
 local all = redis.call('HGETALL', hash)
 local found, generation, seen = {}, 0, now
-for place = 1, #all, 2 do
-  local field, value = all[place], all[place + 1]
+for index = 1, #all, 2 do
+  local field, value = all[index], all[index + 1]
   if field == 'generation' then
     generation = tonumber(value) or 0
   elseif field == 'seen' then
@@ -86,7 +86,7 @@ end
 -- The hash lives for at least a minute. A process hears of a change within a second, unless it is stopped.
 latest = math.max(latest, now + 60000000)
 redis.call('PEXPIREAT', hash, whole(math.ceil(latest / 1000)))
--- These writes stand behind the expiry: a Redis whose memory is full refuses them as the first write of a script,
+-- These writes come after the expiry: a Redis whose memory is full refuses them as the first write of a script,
 -- and must still say which overrides there are.
 if back > 0 then
   for field, value in pairs(left) do

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::call::{AskReply, Reply, Verb};
-use super::queue::{Awaited, Queue};
+use super::queue::{Awaited, Queue, ReplyResult};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask, PerAsk};
@@ -25,27 +25,18 @@ pub(in crate::store) struct SlotAsk<'r> {
 /// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
 /// a task waits for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'r> {
-    router: &'q Arc<Router>,
-    queue: &'q Queue,
+    pub(super) router: &'q Arc<Router>,
+    pub(super) queue: &'q Queue,
     /// `store.prefix`.
-    prefix: &'q str,
-    asks: &'q [SlotAsk<'r>],
-    /// `None` once it has been answered.
-    awaited: Option<Awaited>,
+    pub(super) prefix: &'q str,
+    pub(super) asks: &'q [SlotAsk<'r>],
+    /// The reply to these asks, in their order. `None` once the question is answered, and where it takes nothing.
+    pub(super) awaited: Option<Awaited>,
 }
 
-impl<'q, 'r> PendingAsk<'q, 'r> {
-    /// `awaited` is the reply to a request of these asks, in their order.
-    pub(super) fn new(
-        (router, queue, prefix): (&'q Arc<Router>, &'q Queue, &'q str),
-        asks: &'q [SlotAsk<'r>],
-        awaited: Awaited,
-    ) -> Self {
-        Self { router, queue, prefix, asks, awaited: Some(awaited) }
-    }
-
+impl PendingAsk<'_, '_> {
     /// Waits for the reply.
-    pub(super) async fn answer(mut self) -> Result<Reply, CallError> {
+    pub(super) async fn answer(mut self) -> ReplyResult {
         let Some(awaited) = &mut self.awaited else { return Err(CallError::Nonsense) };
         let reply = awaited.answer().await;
         self.awaited = None;
@@ -59,17 +50,14 @@ impl Drop for PendingAsk<'_, '_> {
         let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
             return;
         };
-        let buckets: Vec<(Ask, Vec<u8>)> = self
-            .asks
-            .iter()
-            .map(|SlotAsk { asked: RedisAsk { ask, .. }, .. }| {
-                let mut name = Vec::new();
-                let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
-                bucket.write(&ask.ask.algorithm, &mut name);
-                (Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
-            })
-            .collect();
-        let hash_slot = self.asks.first().map(|it| it.asked.place.hash_slot).unwrap_or_default();
+        let bucket = |SlotAsk { asked: RedisAsk { ask, .. }, .. }: &SlotAsk<'_>| {
+            let mut name = Vec::new();
+            let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
+            bucket.write(&ask.ask.algorithm, &mut name);
+            (Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
+        };
+        let buckets: Vec<(Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
+        let hash_slot = self.asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let (one_way, router) = (self.queue.one_way(), Arc::clone(self.router));
         // `Store::settled` waits for this task, too.
         let counted = one_way.count();
@@ -77,11 +65,9 @@ impl Drop for PendingAsk<'_, '_> {
             let _counted = counted;
             let Ok(reply) = awaited.answer().await else { return };
             let took = takers(buckets.iter().map(|(ask, _)| ask), &reply);
-            for ((ask, name), one) in
-                buckets.iter().zip(reply).zip(took).filter_map(|(it, took)| took.then_some(it))
-            {
+            for (((ask, name), one), took) in buckets.iter().zip(reply).zip(took) {
                 // The grant that was made before the question gives a slot back.
-                if matches!(ask.algorithm, Algorithm::Concurrency(_)) {
+                if !took || matches!(ask.algorithm, Algorithm::Concurrency(_)) {
                     continue;
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };

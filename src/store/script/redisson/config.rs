@@ -57,7 +57,7 @@ pub(super) fn figures(config: &LimiterConfig) -> [u64; 4] {
     [config.rate, config.interval_ms, kind, config.keep_alive_ms.unwrap_or(0)]
 }
 
-/// The number of Redisson's `RateType`: its place in that enum.
+/// The number of Redisson's `RateType`: its position in that enum.
 fn type_number(sharing: Sharing) -> u8 {
     match sharing {
         Sharing::Overall => 0,

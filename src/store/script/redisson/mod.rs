@@ -183,8 +183,8 @@ impl LimiterCalls {
         });
         if written.is_some_and(|written| written != *config) {
             let keep_alive_ms = config.keep_alive_ms.unwrap_or(0);
-            let told = || (config.rate_text(), config.type_text(), keep_alive_ms);
-            self.shared.warnings.other_figures(ask.spec, told);
+            let figures = || (config.rate_text(), config.type_text(), keep_alive_ms);
+            self.shared.warnings.other_figures(ask.spec, figures);
         }
     }
 }

@@ -31,7 +31,7 @@ use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
-use super::bucket::{BucketAsk, ReceiptUse, RedisPlace};
+use super::bucket::{BucketAsk, KeyLocation, ReceiptUse};
 use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
@@ -105,10 +105,10 @@ impl Redis {
     }
 
     /// Where the key of this question is.
-    pub(super) fn place(&self, ask: &BucketAsk<'_>) -> RedisPlace {
+    pub(super) fn locate(&self, ask: &BucketAsk<'_>) -> KeyLocation {
         let hash_slot = self.hash_slot(ask);
         let connection = self.router.connection_number(hash_slot);
-        RedisPlace { hash_slot, connection, generation: self.shared.running.generation() }
+        KeyLocation { hash_slot, connection, generation: self.shared.running.generation() }
     }
 
     fn hash_slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
@@ -133,7 +133,7 @@ impl Redis {
         verb: Verb,
         noting: ReceiptUse,
     ) -> Result<PerAsk<SlotReply>, CallError> {
-        let hash_slot = asks.first().map(|it| it.asked.place.hash_slot).unwrap_or_default();
+        let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let request = Request { asks: asks.len(), receipts: noting == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for SlotAsk { asked, holder } in asks {
@@ -144,9 +144,9 @@ impl Redis {
         });
         let answer = match verb {
             Verb::Take => {
-                PendingAsk::new((&self.router, &self.queue, &self.prefix), asks, awaited)
-                    .answer()
-                    .await
+                let Self { router, queue, prefix, .. } = self;
+                let awaited = Some(awaited);
+                PendingAsk { router, queue, prefix, asks, awaited }.answer().await
             }
             _ => awaited.answer().await,
         };
@@ -167,7 +167,7 @@ impl Redis {
     fn read(&self, ask: &SlotAsk<'_>, reply: AskReply, took: bool) -> SlotReply {
         if reply.decision.is_none() {
             self.tell_other_type(&ask.asked.ask);
-            self.router.count_error(ask.asked.place.hash_slot, &OTHER_TYPE);
+            self.router.count_error(ask.asked.location.hash_slot, &OTHER_TYPE);
         }
         match ask.holder {
             Some(slot) if took => self.leases.renew(slot),

@@ -4,7 +4,7 @@
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
 //! requests of all these tasks are in the call. No request waits for requests that may still come. Calls
 //! follow each other on the connection without waiting for answers. In a cluster the keys of one call share a
-//! hash_slot, and calls for other slots are gathered beside it.
+//! hash slot, and calls for other slots are gathered beside it.
 
 use std::mem;
 use std::pin::Pin;
@@ -20,7 +20,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::call::{Call, OTHER_TYPE, Reply, Request};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
 
-/// A request looks for a call of its hash_slot among this many calls. A longer search costs more than a shared call saves.
+/// The most calls among which a request looks for one of its hash slot. A longer search costs more than a shared call
+/// saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
@@ -100,7 +101,7 @@ impl Queue {
         self.gathered.one_way.wait().await;
     }
 
-    /// Adds this request, whose asks `ask` writes, to a call about this hash_slot. The reply comes by `deadline`,
+    /// Adds this request, whose asks `ask` writes, to a call about this hash slot. The reply comes by `deadline`,
     /// or by the deadline of the request that began the call.
     pub(super) fn begin(
         &self,
@@ -169,7 +170,7 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        // Only the newest call of the hash_slot can be joined. An older call is sent earlier, and a question must
+        // Only the newest call of the hash slot can be joined. An older call is sent earlier, and a question must
         // not overtake a settlement that was made before it.
         let newest =
             calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.hash_slot == hash_slot);
@@ -219,7 +220,7 @@ impl GatheredCall {
         }
     }
 
-    /// Sends each request of the call by itself: the hash_slot moves, and one server has some of the keys and
+    /// Sends each request of the call by itself: the hash slot moves, and one server has some of the keys and
     /// another server has the others.
     fn run_apart(self, router: &Arc<Router>) {
         for (call, waiting) in self.call.split().into_iter().zip(self.waiting) {

@@ -98,12 +98,12 @@ function log.ask(key, ask, now)
     -- `excess` of the counted entries must leave the interval before the cost fits.
     local room_at, excess = 0, used + cost - figures[1]
     if excess > 0 and excess <= used then
-      local place = format('%d', used - excess)
-      room_at = tonumber(call('ZREVRANGE', key, place, place, 'WITHSCORES')[2]) + figures[2]
+      local index = format('%d', used - excess)
+      room_at = tonumber(call('ZREVRANGE', key, index, index, 'WITHSCORES')[2]) + figures[2]
     end
     seen = { arrived, newest, math.min(room_at, 2^53 - 1), used }
   end
-  local wait, remaining, moved, turn, fresh_at, clock =
+  local wait, remaining, moved, moment, fresh_at, clock =
     decide(ask[1], figures, cost, ask[5], seen, now)
   if moved then
     -- The list goes back with the clock even if the request is refused.
@@ -113,7 +113,7 @@ function log.ask(key, ask, now)
     log.forget(key, figures, now)
     log.expire(key, seen[2] + figures[2])
   end
-  if not turn then
+  if not moment then
     if seen and not moved then
       -- The key may still have the expiry of a shorter interval.
       log.expire(key, seen[2] + figures[2])
@@ -121,7 +121,7 @@ function log.ask(key, ask, now)
     return wait, remaining
   end
   number = seen and log.number(key, clock, seen[2], seen[1], number) or 0
-  return wait, remaining, { turn, clock, number, fresh_at, seen and seen[2] + figures[2] }
+  return wait, remaining, { moment, clock, number, fresh_at, seen and seen[2] + figures[2] }
 end
 
 function log.write(key, ask, entry)
@@ -178,7 +178,7 @@ end
 lists['sliding-log'] = log
 
 -- A slot of a concurrency limit: its score is the end of its lease, its member is its holder. The holder's
--- two numbers stand behind the figures in the terms. A settlement above zero renews the lease, and below
+-- two numbers come after the figures in the terms. A settlement above zero renews the lease, and below
 -- zero gives the slot back.
 --
 -- A lease that ends too late was written before the clock was set back. Its holder may be dead, so its end is

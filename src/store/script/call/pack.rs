@@ -1,5 +1,5 @@
 //! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script. The head of
-//! `store/shell.lua` says which number stands where.
+//! `store/script/shell.lua` says which number stands where.
 
 use super::verb::{Holder, Verb};
 use crate::limit::Mode;
@@ -7,14 +7,14 @@ use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
 
 /// Packs a whole number from 0 to 65,535.
-pub(super) fn pack_place(place: usize, into: &mut Vec<u8>) {
-    match u16::try_from(place) {
-        Ok(place @ ..=0x7F) => into.extend(place.to_be_bytes().last()),
-        Ok(place) => {
+pub(super) fn pack_index(index: usize, into: &mut Vec<u8>) {
+    match u16::try_from(index) {
+        Ok(index @ ..=0x7F) => into.extend(index.to_be_bytes().last()),
+        Ok(index) => {
             into.push(0xCD);
-            into.extend_from_slice(&place.to_be_bytes());
+            into.extend_from_slice(&index.to_be_bytes());
         }
-        // No call has this many places. Nil makes the script fail.
+        // No call has so many asks. Nil makes the script fail.
         Err(_) => into.push(0xC0),
     }
 }

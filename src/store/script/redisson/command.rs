@@ -35,7 +35,7 @@ pub(crate) enum LimiterError {
 
 impl From<RedisError> for LimiterError {
     fn from(error: RedisError) -> Self {
-        // Pipelines and the scripts of older servers wrap the error in a code of their own.
+        // Pipelines and the scripts of older servers wrap the error in another code.
         match error.to_string().contains("WRONGTYPE") {
             true => Self::Foreign,
             false => Self::Redis(error.into()),
@@ -127,7 +127,7 @@ impl Limiters {
         pipe.cmd("HMGET").arg(name).arg(&fields[..]).cmd("PTTL").arg(name);
         let (fields, expires): (Vec<Option<String>>, i64) =
             Self::answer(&self.runtime, pipe.query_async(&mut self.connection))?;
-        let number = |place: usize| fields.get(place)?.as_ref()?.parse::<u64>().ok();
+        let number = |index: usize| fields.get(index)?.as_ref()?.parse::<u64>().ok();
         let (Some(rate), Some(interval_ms), Some(kind)) = (number(0), number(1), number(2)) else {
             return Err(LimiterError::Unset);
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 
-use self::pack::{pack_number, pack_place, pack_terms};
+use self::pack::{pack_index, pack_number, pack_terms};
 pub(crate) use self::verb::{Holder, Verb};
 use crate::limit::algorithm::{self, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
@@ -20,8 +20,8 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::redis::CallError;
 
-/// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has a
-/// call of its own.
+/// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has its
+/// own call.
 const MOST_ASKS: usize = 64;
 
 /// The bytes of one number in the answer.
@@ -36,14 +36,14 @@ const HELD: i64 = -1;
 pub(super) const OTHER_TYPE: CallError =
     CallError::UnusableKey("the key holds a value of another type");
 
-const SHELL: &str = include_str!("../../shell.lua");
+const SHELL: &str = include_str!("../shell.lua");
 
 /// Lines of `shell.lua`, and the texts that replace them.
 const PIECES: [(&str, &str); 4] = [
-    ("-- (lists.lua)\n", include_str!("../../lists.lua")),
-    ("-- (ask.lua)\n", include_str!("../../shell/ask.lua")),
-    ("-- (keep_or_give_back.lua)\n", include_str!("../../shell/keep_or_give_back.lua")),
-    ("-- (write.lua)\n", include_str!("../../shell/write.lua")),
+    ("-- (lists.lua)\n", include_str!("../lists.lua")),
+    ("-- (ask.lua)\n", include_str!("../shell/ask.lua")),
+    ("-- (keep_or_give_back.lua)\n", include_str!("../shell/keep_or_give_back.lua")),
+    ("-- (write.lua)\n", include_str!("../shell/write.lua")),
 ];
 
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -80,7 +80,7 @@ pub(super) struct Call {
     keys: Vec<u8>,
     /// Where each name in `keys` ends.
     ends: Vec<usize>,
-    /// For each ask of each request the places, from 0, of its bucket and of its terms.
+    /// For each ask of each request the indices, from 0, of its bucket and of its terms.
     plan: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
@@ -88,7 +88,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether a request with this many asks may still join.
+    /// Whether a request with so many asks may still join.
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
             || self.requests.iter().map(|request| request.asks).sum::<usize>() + asks <= MOST_ASKS
@@ -123,14 +123,14 @@ impl Call {
         self.plan.push((bucket, terms));
     }
 
-    /// The place of the bucket whose name was written last and begins at `begin`.
+    /// The index of the bucket whose name was written last and begins at `begin`.
     fn bucket(&mut self, begin: usize) -> usize {
         let (before, name) = self.keys.split_at(begin);
         let mut from = 0;
-        for (place, end) in self.ends.iter().enumerate() {
+        for (index, end) in self.ends.iter().enumerate() {
             if before.get(from..*end) == Some(name) {
                 self.keys.truncate(begin);
-                return place;
+                return index;
             }
             from = *end;
         }
@@ -161,7 +161,7 @@ impl Call {
     }
 
     /// For each request its number of asks, below zero where it wants receipts. Then for each ask the
-    /// places, from 1, of its bucket and of its terms.
+    /// indices, from 1, of its bucket and of its terms.
     fn packed_plan(&self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.plan.len());
         let mut plan = self.plan.iter();
@@ -170,11 +170,11 @@ impl Call {
                 let asks = i64::try_from(request.asks).unwrap_or(i64::MAX);
                 pack_number(-asks, &mut packed);
             } else {
-                pack_place(request.asks, &mut packed);
+                pack_index(request.asks, &mut packed);
             }
             for (bucket, terms) in plan.by_ref().take(request.asks) {
-                pack_place(bucket + 1, &mut packed);
-                pack_place(terms + 1, &mut packed);
+                pack_index(bucket + 1, &mut packed);
+                pack_index(terms + 1, &mut packed);
             }
         }
         packed
@@ -211,7 +211,7 @@ impl Call {
         let understood = (0..all).all(|_| read(&mut checked).is_some());
         let noted = self.requests.iter().filter(|request| request.receipts);
         let receipts = noted.map(|request| request.asks).sum::<usize>();
-        // Receipts stand behind all decisions.
+        // Receipts come after all decisions.
         let mut noted = checked.as_slice().iter();
         if !understood || noted.len() != receipts || !odd.is_empty() {
             return None;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_stand_behind_all_that_is_said() {
+    fn receipts_come_after_all_decisions() {
         let mut call = call(&[&[("a", 1)]]);
         for (asks, receipts) in [(2, true), (1, false), (1, true)] {
             call.request(Request { asks, receipts });

@@ -9,14 +9,14 @@ use super::config::LimiterConfig;
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::decision::{Decision, Outcome};
 use crate::redis::CallError;
-use crate::store::redis::call::OTHER_TYPE;
+use crate::store::script::call::OTHER_TYPE;
 
-pub(in crate::store::redis) static SCRIPT: LazyLock<Script> =
+pub(in crate::store::script) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("redisson.lua")));
 
 /// A limiter's figures, as the script reports them, and two warnings.
 #[derive(Clone, Copy)]
-pub(in crate::store::redis) struct LimiterHash {
+pub(in crate::store::script) struct LimiterHash {
     pub(super) config: LimiterConfig,
     /// How far a clock that made an entry is ahead of Redis's clock. Entries of waiting requests do not
     /// count.

@@ -1,0 +1,105 @@
+//! The events of a request that limits reject or delay. `observe::throttled` logs and counts them.
+
+use std::fmt;
+
+use super::Throttle;
+use super::request_limit::RequestLimit;
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::redisson::{self, Sharing};
+use crate::limit::decision::Outcome;
+use crate::limit::key::{Key, write_shown};
+use crate::limit::rate::Rate;
+use crate::limit::time::Timestamp;
+use crate::observe::throttled::{Shown, ThrottleEvent};
+use crate::request::key::View;
+use crate::store::{Claim, LimiterFigures};
+
+impl Throttle {
+    /// Records what limits in shadow would have done.
+    pub(super) fn record_shadows(
+        &self,
+        limits: &[RequestLimit<'_>],
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
+            let shown = match limit.outcome() {
+                Some(Outcome::Reject { retry_after }) => Shown::Shadow { retry_after },
+                Some(Outcome::Delay(delay)) => Shown::ShadowDelayed { delay },
+                Some(Outcome::Allow) | None => continue,
+            };
+            self.record(limit, request, shown, now);
+        }
+    }
+
+    /// Counts the rejections of the other limits that reject the request. The line about the request
+    /// names `by` alone.
+    pub(super) fn count_others(
+        &self,
+        limits: &[RequestLimit<'_>],
+        by: usize,
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        let others = limits.iter().enumerate().filter(|(index, _)| *index != by);
+        for (_, limit) in others.filter(|(_, limit)| limit.mode() == Mode::Enforce) {
+            if let Some(Outcome::Reject { retry_after }) = limit.outcome() {
+                let shown = LoggedKey(limit.claim.key.shown());
+                let event = event(limit, &shown, request, Shown::Rejected { retry_after });
+                self.log.record_beside(&event, now);
+            }
+        }
+    }
+
+    pub(super) fn record(
+        &self,
+        limit: &RequestLimit<'_>,
+        request: &View<'_>,
+        decision: Shown,
+        now: Timestamp,
+    ) {
+        let shown = LoggedKey(limit.claim.key.shown());
+        self.log.record(&event(limit, &shown, request, decision), now);
+    }
+}
+
+fn event<'e>(
+    limit: &'e RequestLimit<'_>,
+    shown: &'e LoggedKey<'_>,
+    request: &'e View<'_>,
+    decision: Shown,
+) -> ThrottleEvent<'e> {
+    let Claim { spec, key, .. } = &limit.claim;
+    ThrottleEvent {
+        limit: &spec.name,
+        key: key.shown().as_bytes(),
+        shown,
+        name: limit.key_name,
+        figures: figures(&limit.claim),
+        route: request.route,
+        client: request.client,
+        method: request.method.as_str(),
+        path: request.path.matching(),
+        request_id: request.id,
+        decision,
+    }
+}
+
+/// The figures that decided. Those of a Redisson limiter are what Redis reports.
+fn figures(claim: &Claim<'_>) -> Algorithm {
+    let reported = claim.figures().and_then(|LimiterFigures { capacity, interval_ms }| {
+        let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
+        redisson::Params::new(Some(rate), Sharing::default())
+    });
+    reported.map_or(claim.ask.algorithm, Algorithm::Redisson)
+}
+
+/// A key in the log's form.
+struct LoggedKey<'r>(&'r Key);
+
+impl fmt::Display for LoggedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_shown(self.0.as_str(), f)
+    }
+}
