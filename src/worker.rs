@@ -15,6 +15,7 @@
 //!
 //! `server` starts the workers; `downstream` accepts the connections of a worker.
 
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionLimit, Connections};
 use crate::downstream::{Listener, Port};
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
@@ -228,20 +230,15 @@ fn activate(
     process: &Process,
     metrics: &Arc<WorkerMetrics>,
 ) -> Active {
-    let kept = |index: usize| {
-        let spec = &published.plan.upstreams[index];
-        before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
-    };
-    let upstreams = published
-        .upstreams
-        .iter()
-        .enumerate()
-        .map(|(index, state)| {
-            kept(index).unwrap_or_else(|| {
-                Rc::new(Upstream::new(published.plan.upstreams[index].clone(), state.clone()))
-            })
-        })
-        .collect();
+    let before = before.iter().flat_map(|before| before.upstreams.iter());
+    let mut kept: HashMap<Name, Rc<Upstream>> =
+        before.map(|upstream| (upstream.spec().name.clone(), upstream.clone())).collect();
+    let all = published.plan.upstreams.iter().zip(&published.upstreams);
+    let upstreams = all.map(|(spec, state)| {
+        let kept = kept.remove(&spec.name).filter(|upstream| upstream.spec() == spec);
+        kept.unwrap_or_else(|| Rc::new(Upstream::new(spec.clone(), state.clone())))
+    });
+    let upstreams = upstreams.collect();
     // Requests count references in the `Rc` of this `Active`, and not in the `Arc` of the shared plan.
     let (error_log, spans) = (process.error_log.clone(), process.spans.clone());
     Active::new(published.plan.clone(), upstreams, error_log, spans, metrics.clone())

@@ -1,5 +1,6 @@
 //! Puts a configuration in force that was read again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -108,9 +109,11 @@ impl Supervisor {
 
 /// The state of each upstream. An upstream that stays in the plan keeps what is known of its servers.
 pub(super) fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
-    let known = |name: &Name| before?.upstreams.iter().find(|state| state.name() == name);
+    let before = before.iter().flat_map(|before| &before.upstreams);
+    let known: HashMap<&Name, &UpstreamState> =
+        before.map(|state| (state.name(), &**state)).collect();
     plan.upstreams
         .iter()
-        .map(|spec| Arc::new(UpstreamState::new(spec, known(&spec.name).map(|state| &**state))))
+        .map(|spec| Arc::new(UpstreamState::new(spec, known.get(&spec.name).copied())))
         .collect()
 }

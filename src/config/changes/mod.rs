@@ -206,9 +206,9 @@ impl Changes {
             self.content("server.tls.certificates", old.identities != new.identities);
             self.content("server.tls.client_ca", authorities(old) != authorities(new));
         }
+        let had: HashMap<_, _> = old.upstreams.iter().map(|it| (&it.name, &it.tls)).collect();
         for new in &new.upstreams {
-            let old = old.upstreams.iter().find(|old| old.name == new.name);
-            let differs = old.is_some_and(|old| old.tls != new.tls);
+            let differs = had.get(&new.name).is_some_and(|old| **old != new.tls);
             self.content(&format!("upstreams.{} tls", new.name), differs);
         }
         let is_told = self.restart.iter().any(|it| it.field.starts_with("store."));

@@ -4,6 +4,7 @@
 //!
 //! The process asks each server once, however many workers it has.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Trial, UpstreamState};
+use crate::limit::name::Name;
 use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connect::Connector;
@@ -36,7 +38,7 @@ const MOST_TRIALS: usize = 64;
 
 /// The checks and the trials that run. They end when this is dropped.
 pub(crate) struct HealthChecks {
-    upstreams: Vec<CheckedUpstream>,
+    upstreams: HashMap<Name, CheckedUpstream>,
     trials: Arc<Semaphore>,
 }
 
@@ -50,7 +52,7 @@ struct CheckedUpstream {
 
 impl Default for HealthChecks {
     fn default() -> Self {
-        Self { upstreams: Vec::new(), trials: Arc::new(Semaphore::new(MOST_TRIALS)) }
+        Self { upstreams: HashMap::new(), trials: Arc::new(Semaphore::new(MOST_TRIALS)) }
     }
 }
 
@@ -63,16 +65,15 @@ impl HealthChecks {
     ) {
         let mut before = std::mem::take(&mut self.upstreams);
         for (spec, state) in upstreams {
-            let kept = before.iter().position(|old| old.spec == *spec);
-            let checked = kept.map(|index| before.swap_remove(index));
-            self.upstreams
-                .push(checked.unwrap_or_else(|| CheckedUpstream::start(spec, state, &self.trials)));
+            let kept = before.remove(&spec.name).filter(|old| old.spec == *spec);
+            let checked = kept.unwrap_or_else(|| CheckedUpstream::start(spec, state, &self.trials));
+            self.upstreams.insert(spec.name.clone(), checked);
         }
     }
 
     /// Connects to the servers that refused connections and whose pause is over. To be called about once a second.
     pub(crate) fn try_again(&mut self) {
-        for upstream in &mut self.upstreams {
+        for upstream in self.upstreams.values_mut() {
             while upstream.running.try_join_next().is_some() {}
             let state = upstream.state.clone();
             for (index, trial) in state.due(CONNECT_LIMIT * 2, None) {
