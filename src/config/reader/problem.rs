@@ -98,8 +98,7 @@ impl Problems {
     pub(crate) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
         list.iter_mut().for_each(Problem::escape);
-        let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
-        let starts = std::iter::once(0).chain(breaks).collect();
+        let starts = line_starts(text);
         // The renderer shows other control characters as signs, but passes these on to the terminal. The
         // sign has as many bytes, so all places stay right.
         let text = text.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{b7}");
@@ -131,18 +130,21 @@ impl Problems {
     }
 
     /// Each problem in several lines, with the file's text and the place underlined. An empty line
-    /// separates two problems. `colour` says whether the text has escape codes for colours.
+    /// separates two problems. `colour` says whether the text has escape codes for colours. Behind a hundred problems
+    /// the others have one line each.
     pub fn render(&self, colour: Colour) -> String {
+        const MOST: usize = 100;
         let renderer = match colour {
             Colour::Never => Renderer::plain(),
             Colour::Always => Renderer::styled(),
         };
-        let each = self.list.iter().map(|problem| {
+        let each = self.list.iter().take(MOST).map(|problem| {
             let mut text = renderer.render(&[self.group(problem)]);
             text.push('\n');
             text
         });
-        each.collect::<Vec<_>>().join("\n")
+        let others: String = self.lines().skip(MOST).map(|line| line + "\n").collect();
+        each.chain(Some(others).filter(|it| !it.is_empty())).collect::<Vec<_>>().join("\n")
     }
 
     /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and columns
@@ -190,7 +192,7 @@ impl Problems {
             Severity::Warning => Level::WARNING,
         };
         let mut group = Group::with_title(level.primary_title(&problem.title));
-        if let Some(span) = problem.span.as_ref().filter(|_| problem.secret) {
+        if let Some(span) = problem.span.as_ref().filter(|it| problem.secret || self.is_long(it)) {
             let (row, column) = self.place(span);
             let origin = Origin::path(&self.file).line(row).char_column(column);
             group = group.element(origin).element(Level::NOTE.message(&problem.expected));
@@ -233,6 +235,13 @@ impl Problems {
         (row, self.starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
     }
 
+    /// Whether the line where `span` starts is longer than anybody reads. It is not shown.
+    fn is_long(&self, span: &Span) -> bool {
+        const LONGEST: usize = 10_000;
+        let (row, start) = self.line(span.start);
+        self.starts.get(row).copied().unwrap_or(self.text.len()) - start > LONGEST
+    }
+
     /// The part of `span` on its first line. Of a value with many lines, only the first line is underlined.
     fn visible(&self, span: &Span) -> Span {
         let (start, end) = (self.boundary(span.start), self.boundary(span.end));
@@ -255,6 +264,12 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// Where each line of a text starts.
+pub(super) fn line_starts(text: &str) -> Vec<usize> {
+    let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
+    std::iter::once(0).chain(breaks).collect()
+}
 
 /// Whether a text has escape codes for colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
