@@ -126,7 +126,7 @@ pub struct Published {
     pub upstreams: Vec<Arc<UpstreamState>>,
 }
 
-/// What the process tells a worker while the worker runs.
+/// The orders of the process to a running worker.
 #[derive(Clone, Debug)]
 pub struct Orders {
     /// The plan to put in force.
@@ -157,8 +157,8 @@ pub(crate) fn start(
     })
 }
 
-/// Runs a worker in the current runtime, which must be a local one, until the worker is told to end. [`start`]
-/// calls this in a thread of its own.
+/// Runs a worker in the current runtime, which must be a local one, until an order ends it. [`start`]
+/// calls this in a new thread.
 ///
 /// # Errors
 /// If a listener cannot be used.

@@ -1,4 +1,4 @@
-//! HTTP/2 with a client. A connection carries many requests at once. Each request is a future of its own,
+//! HTTP/2 with a client. A connection carries many requests at once. Each request is its own future,
 //! and the connection's task polls all of them.
 
 use std::cell::RefCell;
@@ -199,11 +199,11 @@ impl<S: HttpService<Incoming>> Http2Serving<S> {
     fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
         let waiting = mem::take(&mut self.spawner.0.borrow_mut().waiting);
         self.streams.extend(waiting);
-        let mut ended = false;
+        let mut has_ended = false;
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.streams).poll_next(cx) {
-            ended = true;
+            has_ended = true;
         }
-        ended
+        has_ended
     }
 
     /// Resets the streams whose client has read nothing for too long. Returns whether there were any.
@@ -248,7 +248,7 @@ where
 
     fn look(&mut self, now: Instant) -> Option<Overdue> {
         let phase = &self.client.phase;
-        // While the socket is full, a stream may just not have had its turn. The connection's own time runs.
+        // While the socket is full, a stream may just not have been served. The connection's own time runs.
         if phase.is_write_waiting() {
             return None;
         }

@@ -76,8 +76,8 @@ async fn serve(
     let times = proxy.times();
     let due = || accepted.checked_add(times.get().header);
     let (phase, socket) = (Phase::new(times.clone()), Socket::new(stream));
-    // Only a client that took too long is noted. A client that left, or that a drain cut off, was not slow.
-    let note_late = |peer: PeerAddress| {
+    // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
+    let count_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.get().header {
             count_slow(&proxy, Overdue::Head, peer);
         }
@@ -88,7 +88,7 @@ async fn serve(
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
             Some(Opening::Refused(reason)) => return refuse(&proxy, reason.to_owned(), peer),
-            Some(Opening::Left) | None => return note_late(peer),
+            Some(Opening::Left) | None => return count_late(peer),
         }
     }
     if !is_welcome(peer, &mut permit, &proxy.active().plan.server) {
@@ -105,7 +105,7 @@ async fn serve(
                     // The client may have sent more already. To close now could destroy the TLS alert.
                     return Box::pin(stream::linger(socket, LINGER)).await;
                 }
-                Handshake::Left => return note_late(peer),
+                Handshake::Left => return count_late(peer),
             }
         }
     };

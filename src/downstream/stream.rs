@@ -1,4 +1,4 @@
-//! The bytes of a client's connection. Reads and writes are noted in its [`ClientConnection`].
+//! The bytes of a client's connection. Reads and writes change the state of its [`ClientConnection`].
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +23,7 @@ use crate::wire::write::poll_write_pieces;
 /// The longest linger of an HTTP/2 connection.
 pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
-/// The most bytes that are read in a row before other connections have their turn.
+/// The most bytes that are read in a row before other connections are served.
 const MOST_IN_A_ROW: usize = 256 * 1024;
 
 /// The same for a connection whose last bytes were neither requests nor data. 20 such connections then make others
@@ -249,7 +249,7 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         let transport = &mut self.transport;
         let mut writing = poll_fn(|cx| poll_write_pieces(transport, cx, slices));
-        // A client that sends all the time uses tokio's budget up in each turn, before anything is written. Its
+        // A client that sends all the time uses tokio's budget up each time the task runs, before anything is written. Its
         // answer would never be written, and no timeout would end the connection.
         let written = match has_budget_remaining() {
             true => Pin::new(&mut writing).poll(cx),

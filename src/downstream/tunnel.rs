@@ -24,8 +24,8 @@ pub(super) enum TunnelEnd {
 }
 
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
-/// from the client or gone to the client for `tunnel_timeout`. Once one side has ended, this is `body_timeout`: mostly the
-/// other side has gone too, and does not say so. News may have changed these times.
+/// from the client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead:
+/// mostly the other side has gone too, and does not say so. News may have changed these times.
 pub(super) async fn join(
     client: ClientStream,
     switched: Switched,

@@ -72,7 +72,7 @@ pub(crate) struct RequestReading<'p, 't> {
     pub(crate) client: Client,
     /// Whether the peer names another client, and is no trusted proxy.
     pub(crate) has_ignored_claim: bool,
-    /// The place of the request's route in the plan. A request without a route meets the limits of `[server]` before
+    /// The index of the request's route in the plan. A request without a route meets the limits of `[server]` before
     /// this is its answer.
     pub(crate) found: Result<usize, NoRoute>,
     /// The route, or that of requests without a route.
@@ -114,7 +114,7 @@ pub(crate) enum BadHead {
     TooLarge {
         /// The client's address.
         client: IpAddr,
-        /// The place of the route in the plan.
+        /// The index of the route in the plan.
         route: usize,
     },
 }
@@ -159,11 +159,11 @@ pub(crate) fn read<'p, 't>(
     strip_unforwarded(authority, version, headers, seen, &client, &plan.server);
     let found = plan.table.find(&path, method, host.as_str(), headers);
     let route = found.as_ref().map_or(&plan.no_route, |route| &plan.routes[*route]);
-    if let Ok(place) = found
+    if let Ok(index) = found
         && let Some(most) = most_bytes(plan, route)
         && whole_length(headers).is_some_and(|length| length > most)
     {
-        let why = BadHead::TooLarge { client: client.address, route: place };
+        let why = BadHead::TooLarge { client: client.address, route: index };
         return Err(Unreadable { host: Some(host), why });
     }
     Ok(RequestReading { plan, host, path, query, client, has_ignored_claim, found, route })

@@ -4,7 +4,7 @@ use http::{Method, Uri};
 
 use super::route::is_pattern;
 
-/// Reads a method and a path or URL. Without a method, GET. What stands behind a `#` is left out.
+/// Reads a method and a path or URL. Without a method, GET. What stands after a `#` is left out.
 ///
 /// # Errors
 /// Says what is wrong with the text.
@@ -22,7 +22,7 @@ pub(crate) fn request_line(text: &str) -> Result<(Method, Uri), String> {
              itself: %2A for *"
         ));
     }
-    // A browser does not send the text behind a #.
+    // A browser does not send the text after a #.
     let target = target.split('#').next().unwrap_or_default();
     Ok((method, target.parse().map_err(|error| format!("{error}"))?))
 }

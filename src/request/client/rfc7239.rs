@@ -22,7 +22,7 @@ pub(super) fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<
 /// Splits at the last comma outside of a quoted string.
 ///
 /// The search goes from the right, where the proxy's own quotes are balanced. From the left, an unclosed
-/// quote of a stranger would swallow the proxy's text behind it.
+/// quote of a stranger would swallow the proxy's text after it.
 fn split_last(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let mut quoted = false;
     let mut rest = line;
@@ -80,15 +80,15 @@ fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
         return None;
     }
     let value = text.get(equals + 1..)?;
-    let (value, behind) = match value.strip_prefix(b"\"") {
+    let (value, rest_of_pair) = match value.strip_prefix(b"\"") {
         Some(string) => quoted(string)?,
         None => {
             let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
-            let (value, behind) = value.split_at_checked(end)?;
-            (value.trim_ascii_end().to_vec(), behind)
+            let (value, rest_of_pair) = value.split_at_checked(end)?;
+            (value.trim_ascii_end().to_vec(), rest_of_pair)
         }
     };
-    let after = match behind.trim_ascii_start().split_first() {
+    let after = match rest_of_pair.trim_ascii_start().split_first() {
         None => None,
         Some((b';', after)) => Some(after),
         Some(_) => return None,

@@ -132,9 +132,9 @@ impl KeySpec {
             return key.clone();
         }
         let mut builder = KeyBuilder::default();
-        for (source, (place, value)) in self.sources.iter().zip(key.parts()) {
-            let source = source.alternatives().get(place).unwrap_or(source);
-            builder.alternative(place);
+        for (source, (index, value)) in self.sources.iter().zip(key.parts()) {
+            let source = source.alternatives().get(index).unwrap_or(source);
+            builder.alternative(index);
             match value {
                 Some(value) if source.is_secret() => builder.push(&hash_text(&value)),
                 Some(value) => builder.push(&value),
@@ -177,7 +177,7 @@ fn ipv4_text(address: Ipv4Addr) -> ShortText {
     ShortText::from_slice(&text[..length - 1])
 }
 
-/// For each octet its text with a dot behind it, and the length of this text.
+/// For each octet its text with a dot after it, and the length of this text.
 static OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 2); 256];
     let (mut octet, mut value) = (0_u8, 0);

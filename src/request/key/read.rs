@@ -58,8 +58,8 @@ impl KeySource {
                 return only(cert, builder);
             }
             Self::FirstOf(sources) => {
-                for (place, source) in sources.iter().enumerate() {
-                    builder.alternative(place);
+                for (index, source) in sources.iter().enumerate() {
+                    builder.alternative(index);
                     match source.push(request, ipv6_prefix, builder) {
                         Found::Nowhere => {}
                         found => return found,
@@ -134,22 +134,22 @@ fn cookie_value(value: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Quoted text without its backslashes. A backslash with three octal digits is a byte. Any other backslash
-/// stands for the character behind it.
+/// stands for the character after it.
 fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     if !inner.contains(&b'\\') {
         return Cow::Borrowed(inner);
     }
     let (mut text, mut rest) = (Vec::with_capacity(inner.len()), inner);
-    while let [byte, behind @ ..] = rest {
-        rest = behind;
+    while let [byte, after @ ..] = rest {
+        rest = after;
         match (byte, rest) {
-            (b'\\', [high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', behind @ ..]) => {
+            (b'\\', [high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', after @ ..]) => {
                 text.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
-                rest = behind;
+                rest = after;
             }
-            (b'\\', [escaped, behind @ ..]) => {
+            (b'\\', [escaped, after @ ..]) => {
                 text.push(*escaped);
-                rest = behind;
+                rest = after;
             }
             _ => text.push(*byte),
         }

@@ -166,7 +166,7 @@ impl FromStr for KeySource {
         if text.contains('|') {
             let sources = text.split('|').map(|source| source.trim().parse());
             let sources = sources.collect::<Result<Vec<Self>, _>>()?;
-            let twice = (1..sources.len()).any(|place| sources[..place].contains(&sources[place]));
+            let twice = (1..sources.len()).any(|index| sources[..index].contains(&sources[index]));
             return match twice || sources.len() > MOST_ALTERNATIVES {
                 true => Err(KeySourceError::Alternatives(text.to_owned())),
                 false => Ok(Self::FirstOf(sources.into())),

@@ -86,20 +86,20 @@ impl<'p> NormalPath<'p> {
         &self.matching
     }
 
-    /// The segment at this place of the matching form, as it goes upstream. Must not be used for the empty
+    /// The segment with this index in the matching form, as it goes upstream. Must not be used for the empty
     /// segment after a trailing slash.
-    pub(super) fn upstream_segment(&self, place: usize) -> Option<&str> {
-        self.upstream.split('/').filter(|segment| is_named(segment)).nth(place)
+    pub(super) fn upstream_segment(&self, index: usize) -> Option<&str> {
+        self.upstream.split('/').filter(|segment| is_named(segment)).nth(index)
     }
 
-    /// The path for the upstream from this place of the matching form on. It includes doubled slashes right
-    /// before this place.
-    pub(super) fn upstream_rest(&self, place: usize) -> Option<&str> {
+    /// The path for the upstream from the segment with this index in the matching form on. It includes doubled slashes right
+    /// before this segment.
+    pub(super) fn upstream_rest(&self, index: usize) -> Option<&str> {
         let mut rest = self.upstream.strip_prefix('/')?;
-        let mut passed = 0;
-        while passed < place {
+        let mut segments = 0;
+        while segments < index {
             let (segment, after) = rest.split_once('/')?;
-            passed += usize::from(is_named(segment));
+            segments += usize::from(is_named(segment));
             rest = after;
         }
         Some(rest)
@@ -197,8 +197,8 @@ fn leave_segment(form: &mut String) {
 }
 
 fn is_dots_with_parameters(segment: &str) -> bool {
-    let behind = segment.strip_prefix("..").or_else(|| segment.strip_prefix('.'));
-    behind.is_some_and(|behind| behind.starts_with(';') || behind.starts_with("%3B"))
+    let after = segment.strip_prefix("..").or_else(|| segment.strip_prefix('.'));
+    after.is_some_and(|after| after.starts_with(';') || after.starts_with("%3B"))
 }
 
 fn matching_form(upstream: &str) -> String {
@@ -229,8 +229,8 @@ pub(super) fn loose(form: &str) -> Cow<'_, str> {
         return Cow::Borrowed(form);
     }
     let mut loose = String::with_capacity(form.len());
-    for (place, segment) in form.split('/').enumerate() {
-        if place > 0 {
+    for (index, segment) in form.split('/').enumerate() {
+        if index > 0 {
             loose.push('/');
         }
         for chunk in decode(segment).utf8_chunks() {

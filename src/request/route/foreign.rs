@@ -87,7 +87,7 @@ fn without_anchors(path: &str) -> Option<(String, bool)> {
     })
 }
 
-/// nginx's modifiers in front of a path, and the space behind them.
+/// nginx's modifiers in front of a path, and the space after them.
 const MODIFIERS: [&str; 4] = ["= ", "~ ", "~* ", "^~ "];
 
 /// The path for each word of its first `(one|other)`. Without such words, the path itself.
@@ -192,13 +192,13 @@ fn is_mixed(text: &str) -> bool {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let class = match first {
-            '[' => rest.split_once(']').map(|(_, behind)| behind),
+            '[' => rest.split_once(']').map(|(_, after)| after),
             '\\' => rest.strip_prefix("\\d").or_else(|| rest.strip_prefix("\\w")),
             '(' | ')' | '+' | '?' | '{' | '}' | ',' | '.' | '_' | '-' => rest.get(1..),
             _ => rest.strip_prefix(|c: char| c.is_ascii_alphanumeric()),
         };
-        let Some(behind) = class else { return false };
-        rest = behind;
+        let Some(after) = class else { return false };
+        rest = after;
     }
     !text.contains(".+")
 }

@@ -26,12 +26,12 @@ impl<'p> PathParams<'p> {
     pub(crate) fn value(&self, name: &str) -> Option<&'p str> {
         let (pattern, path) = self.matched?;
         let segments = pattern.segments();
-        let place = segments.iter().position(|segment| segment.name() == Some(name))?;
+        let index = segments.iter().position(|segment| segment.name() == Some(name))?;
         let path = path.strip_prefix('/')?;
-        match segments.get(place)? {
+        match segments.get(index)? {
             // A loose path has lost the slash before an empty rest.
-            Segment::Rest(_) => path.splitn(place + 1, '/').nth(place).or(Some("")),
-            _ => path.split('/').nth(place),
+            Segment::Rest(_) => path.splitn(index + 1, '/').nth(index).or(Some("")),
+            _ => path.split('/').nth(index),
         }
     }
 }

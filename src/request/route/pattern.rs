@@ -168,9 +168,9 @@ impl FromStr for Pattern {
             return Err(PatternError::TooLong);
         }
         let names: Vec<_> = segments.iter().filter_map(Segment::name).collect();
-        let is_repeated = |place: &usize| names[..*place].contains(&names[*place]);
-        if let Some(place) = (0..names.len()).find(is_repeated) {
-            return Err(PatternError::Repeated(names[place].to_owned()));
+        let is_repeated = |index: &usize| names[..*index].contains(&names[*index]);
+        if let Some(index) = (0..names.len()).find(is_repeated) {
+            return Err(PatternError::Repeated(names[index].to_owned()));
         }
         Ok(Self { text: text.to_owned(), segments, is_loose: false })
     }

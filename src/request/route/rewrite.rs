@@ -9,7 +9,7 @@ pub struct Rewrite {
     parts: Vec<RewritePart>,
 }
 
-/// A segment. For a parameter this is the place in the pattern from which its value comes.
+/// A segment. For a parameter this is the index of the segment from which its value comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RewritePart {
     Literal(String),
@@ -43,8 +43,8 @@ impl Rewrite {
             rewritten.push('/');
             rewritten.push_str(match part {
                 RewritePart::Literal(text) => text,
-                RewritePart::Param(place) => path.upstream_segment(*place).unwrap_or_default(),
-                RewritePart::Rest(place) => path.upstream_rest(*place).unwrap_or_default(),
+                RewritePart::Param(index) => path.upstream_segment(*index).unwrap_or_default(),
+                RewritePart::Rest(index) => path.upstream_rest(*index).unwrap_or_default(),
             });
         }
         rewritten
@@ -56,8 +56,8 @@ fn part(segment: Segment, pattern: &Pattern) -> Result<RewritePart, String> {
     let pattern = pattern.as_str();
     match (segment, found) {
         (Segment::Literal(text), _) => Ok(RewritePart::Literal(text)),
-        (Segment::Param(_), Some((place, Segment::Param(_)))) => Ok(RewritePart::Param(place)),
-        (Segment::Rest(_), Some((place, Segment::Rest(_)))) => Ok(RewritePart::Rest(place)),
+        (Segment::Param(_), Some((index, Segment::Param(_)))) => Ok(RewritePart::Param(index)),
+        (Segment::Rest(_), Some((index, Segment::Rest(_)))) => Ok(RewritePart::Rest(index)),
         (Segment::Param(name), Some(_)) => {
             Err(format!("`{name}` stands for several segments: write `{{*{name}}}`"))
         }

@@ -5,7 +5,7 @@
 //! routes only make larger hash maps. Each node is visited at most once, even where the walk turns back.
 //!
 //! With many routes most of the table is not in the processor's cache, and each cache line costs time. A
-//! node is therefore one cache line. A path with one route without conditions needs no other line.
+//! node is therefore one cache line. A path with one route without conditions needs no other cache line.
 
 mod methods;
 
@@ -46,9 +46,9 @@ pub enum NoRoute {
 /// A route that can never match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shadowed {
-    /// The route's place in the list from which the table was built.
+    /// The route's index in the list from which the table was built.
     pub(crate) route: usize,
-    /// The place of the route that is tried earlier and takes all of these requests.
+    /// The index of the route that is tried earlier and takes all of these requests.
     pub(crate) by: usize,
 }
 
@@ -75,7 +75,7 @@ struct Node {
     rest: Routes,
 }
 
-/// A place in one of the table's lists. 32 bits are enough: four billion routes fit into no memory.
+/// An index in one of the table's lists. 32 bits are enough: four billion routes fit into no memory.
 type ListIndex = u32;
 
 /// The routes of one path.
@@ -83,60 +83,60 @@ type ListIndex = u32;
 enum Routes {
     #[default]
     None,
-    /// One route without conditions, by its place in [`Table::routes`].
+    /// One route without conditions, by its index in [`Table::routes`].
     One(ListIndex),
-    /// All other routes, by the leaf's place in [`Table::leaves`].
+    /// All other routes, by the leaf's index in [`Table::leaves`].
     Leaf(ListIndex),
 }
 
 /// The routes of one path by their host: a thousand hosts are searched as quickly as ten. The lists have
-/// places in [`Table::routes`], in the order of the ranks.
+/// indices in [`Table::routes`], in the order of the ranks.
 #[derive(Debug, Default)]
 struct Leaf {
-    any: Places,
+    any: RouteIndices,
     /// Most routes name no host.
     hosts: Option<Box<Hosts>>,
 }
 
 #[derive(Debug, Default)]
 struct Hosts {
-    exact: HashMap<ConfigText, Places>,
-    below: HashMap<ConfigText, Places>,
+    exact: HashMap<ConfigText, RouteIndices>,
+    below: HashMap<ConfigText, RouteIndices>,
 }
 
 /// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
 type ConfigText = SmallVec<[u8; 24]>;
 
-/// Places in [`Table::routes`].
-type Places = SmallVec<[ListIndex; 4]>;
+/// Indices in [`Table::routes`].
+type RouteIndices = SmallVec<[ListIndex; 4]>;
 
 impl Table {
-    /// The table of these routes. Its answers name a route by the place in this list.
+    /// The table of these routes. Its answers name a route by its index in this list.
     pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
         let entry = |(pattern, conditions)| RouteEntry { pattern, conditions, rank: 0 };
         let routes: Vec<_> = routes.into_iter().map(entry).collect();
         let mut order: Vec<_> = (0..routes.len()).collect();
-        order.sort_by_key(|place| routes[*place].conditions.rank(*place));
+        order.sort_by_key(|route| routes[*route].conditions.rank(*route));
         let is_loose = routes.iter().any(|route| route.pattern.is_loose());
         let mut table = Self { nodes: vec![Node::default()], routes, is_loose, ..Self::default() };
-        for (rank, place) in order.into_iter().enumerate() {
-            table.routes[place].rank = rank;
-            table.insert(place);
+        for (rank, route) in order.into_iter().enumerate() {
+            table.routes[route].rank = rank;
+            table.insert(route);
         }
         table
     }
 
-    /// The path pattern of the route at this place. Panics where the list has no such place.
+    /// The path pattern of the route with this index. Panics where the list has no such index.
     pub(crate) fn pattern(&self, route: usize) -> &Pattern {
         &self.routes[route].pattern
     }
 
-    /// The conditions of the route at this place. Panics where the list has no such place.
+    /// The conditions of the route with this index. Panics where the list has no such index.
     pub(crate) fn conditions(&self, route: usize) -> &Conditions {
         &self.routes[route].conditions
     }
 
-    /// The place of the most specific route whose pattern and conditions the request meets. `host` must be in its
+    /// The index of the most specific route whose pattern and conditions the request meets. `host` must be in its
     /// normal form.
     ///
     /// # Errors
@@ -163,8 +163,8 @@ impl Table {
         }
     }
 
-    /// The places of all routes that match path and host, in the order in which they are tried. `explain` shows
-    /// with these places why a route was found.
+    /// The indices of all routes that match path and host, in the order in which they are tried. `explain` shows
+    /// with them why a route was found.
     pub(crate) fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> = self.walk(path, host, &mut |route, _| {
@@ -181,7 +181,7 @@ impl Table {
     pub(crate) fn shadowed(&self) -> Vec<Shadowed> {
         let mut shadowed = Vec::new();
         for (number, leaf) in self.leaves.iter().enumerate() {
-            let beside = Routes::Leaf(place(number));
+            let beside = Routes::Leaf(list_index(number));
             shadowed.extend(leaf.all().filter_map(|route| self.shadow_of(route, beside)));
         }
         shadowed.sort_unstable();
@@ -204,13 +204,13 @@ impl Table {
         found.break_value()
     }
 
-    /// Adds a route behind the routes of the same path that are already in the table.
+    /// Adds a route after the routes of the same path that are already in the table.
     fn insert(&mut self, route: usize) {
         let Self { nodes, leaves, routes, hasher, .. } = self;
         let RouteEntry { pattern, conditions, .. } = &routes[route];
         let mut here = 0;
         for segment in pattern.segments() {
-            let next = place(nodes.len());
+            let next = list_index(nodes.len());
             let child = match segment {
                 Segment::Literal(text) => {
                     // Taken out of the node, since the closures below read `nodes`.
@@ -242,7 +242,7 @@ impl Table {
         let leaf = match *end {
             Routes::Leaf(leaf) => index(leaf),
             Routes::None if *conditions == Conditions::default() => {
-                *end = Routes::One(place(route));
+                *end = Routes::One(list_index(route));
                 return;
             }
             Routes::None | Routes::One(_) => {
@@ -250,12 +250,12 @@ impl Table {
                 if let Routes::One(first) = *end {
                     leaf.any.push(first);
                 }
-                *end = Routes::Leaf(place(leaves.len()));
+                *end = Routes::Leaf(list_index(leaves.len()));
                 leaves.push(leaf);
                 leaves.len() - 1
             }
         };
-        leaves[leaf].insert(place(route), conditions.host.as_ref());
+        leaves[leaf].insert(list_index(route), conditions.host.as_ref());
     }
 
     /// Calls `visit` for each route whose path and host match, the most specific first. The second argument
@@ -324,11 +324,11 @@ impl Table {
         let Some(hosts) = &leaf.hosts else { return leaf.any.iter().try_for_each(visit) };
         let mut lists: SmallVec<[&[ListIndex]; 6]> = SmallVec::new();
         lists.push(&leaf.any);
-        lists.extend(hosts.exact.get(host.as_bytes()).map(Places::as_slice));
+        lists.extend(hosts.exact.get(host.as_bytes()).map(RouteIndices::as_slice));
         if !hosts.below.is_empty() {
             let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
             let below = ends.filter_map(|end| hosts.below.get(end.as_bytes()));
-            lists.extend(below.map(Places::as_slice));
+            lists.extend(below.map(RouteIndices::as_slice));
         }
         let rank = |route: &ListIndex| self.routes[index(*route)].rank;
         while let Some(list) =
@@ -365,8 +365,8 @@ fn place(index: usize) -> ListIndex {
     ListIndex::try_from(index).unwrap_or(ListIndex::MAX)
 }
 
-fn index(place: ListIndex) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn index(list_index: ListIndex) -> usize {
+    usize::try_from(list_index).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::request::route::PathParams;
 /// Reads a route from `METHOD,METHOD host path header=value`, with `-` for any value.
 fn route(text: &str) -> (Pattern, Conditions) {
     let words: Vec<_> = text.split(' ').collect();
-    let given = |place: usize| words.get(place).copied().filter(|word| *word != "-");
+    let given = |index: usize| words.get(index).copied().filter(|word| *word != "-");
     let methods = given(0).into_iter().flat_map(|methods| methods.split(','));
     let headers = given(3).into_iter().flat_map(|headers| headers.split(','));
     let header = |text: &str| {
@@ -251,8 +251,8 @@ proptest! {
             pattern.segments().iter().map(kind).collect()
         };
         let best = (0..parsed.len())
-            .filter(|place| meets(&parsed[*place]))
-            .min_by_key(|place| (kinds(&parsed[*place].0), parsed[*place].1.rank(*place)));
+            .filter(|index| meets(&parsed[*index]))
+            .min_by_key(|index| (kinds(&parsed[*index].0), parsed[*index].1.rank(*index)));
         let table = Table::new(parsed.clone());
         let found = find(&table, &format!("{method} {host} {path} {header}"));
         prop_assert_eq!(found.clone().ok(), best);
