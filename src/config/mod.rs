@@ -1,5 +1,5 @@
 //! Makes a [`Plan`] from `proxy.toml`, for `cli` and `reload`. All problems of the file are reported at
-//! once, each with its place, the expected value and the nearest name.
+//! once, each with its position, the expected value and the nearest name.
 //!
 //! `reader` reads the file's tree with positions. `section` makes a part of the plan from each section of
 //! `proxy.toml`, and `assembly` puts the parts together. Each setting is declared once, in its section.
@@ -168,7 +168,9 @@ pub fn parse(
         let problem = reader::first_syntax_error(text, &syntax);
         return Err(Problems::new(file_name, text, vec![problem]));
     }
-    overrides.apply(tree.get_mut(), env).map_err(|problem| one(file_name, problem))?;
+    if let Some(problem) = overrides.apply(tree.get_mut(), env) {
+        return Err(one(file_name, problem));
+    }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = reader::Context::new(text, folder, env);
     let plan = assembly::plan(&cx, tree.get_ref(), overrides.listen.is_some());
@@ -195,7 +197,7 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
 /// The text of a file.
 fn text_of<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Problems> {
     std::str::from_utf8(bytes).map_err(|error| {
-        // The replacement character stands at the same place as the first wrong byte.
+        // The replacement character stands where the first wrong byte is.
         let text = String::from_utf8_lossy(bytes);
         let start = error.valid_up_to();
         let span = start..start + char::REPLACEMENT_CHARACTER.len_utf8();

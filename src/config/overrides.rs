@@ -21,20 +21,18 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Puts the settings of the command line into the file. `env` returns the value of an environment variable.
-    ///
-    /// # Errors
-    /// A setting that is wrong, or that replaces nothing in this file.
+    /// Puts the settings of the command line into the file. `env` returns the value of an environment variable. Returns
+    /// the problem of a setting that is wrong, or that replaces nothing in this file.
     pub(super) fn apply<'o>(
         &'o self,
         file: &mut DeTable<'o>,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<(), Problem> {
+    ) -> Option<Problem> {
         if let Some(listen) = &self.listen {
             if let Err(wrong) = listen_address(listen) {
                 let expected = wrong.instead(LISTEN_ADDRESS, true);
                 let title = format!("`--listen` cannot be \"{listen}\": {expected}");
-                return Err(Problem::general(title));
+                return Some(Problem::general(title));
             }
             if !file.contains_key("server") {
                 put(file, "server", DeValue::Table(DeTable::new()), 0..0);
@@ -49,14 +47,14 @@ impl Overrides {
                 let count = if upstreams.is_empty() { "no upstream" } else { "several upstreams" };
                 let title = format!("`--upstream` cannot replace anything: the file has {count}");
                 let help = "it is for files with exactly one upstream";
-                return Err(Problem::general(title).help(help));
+                return Some(Problem::general(title).help(help));
             };
             if let Err(wrong) = server_address(url) {
                 let expected = wrong.instead(URL, true);
                 // The text in front of `@` may be a password.
                 let found = if url.contains('@') { "this text" } else { &format!("\"{url}\"") };
                 let title = format!("`--upstream` cannot be {found}: {expected}");
-                return Err(Problem::general(title));
+                return Some(Problem::general(title));
             }
             let span = upstream.get("servers").map_or(span.clone(), Spanned::span);
             put(upstream, "servers", list_of_one(url), span);
@@ -69,7 +67,7 @@ impl Overrides {
                 put(limit, "mode", DeValue::String("shadow".into()), span);
             }
         }
-        Ok(())
+        None
     }
 }
 

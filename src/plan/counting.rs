@@ -218,11 +218,11 @@ mod tests {
             (&berlin, "1/3d", None, None, "expected `d`, `w`, `month`"),
         ] {
             let wanted = WantedFigures { rate: rate.to_owned(), burst, queue };
-            let told = match kind.figures(&wanted) {
+            let text = match kind.figures(&wanted) {
                 Ok(figures) => figures.to_string(),
                 Err(error) => error.to_string(),
             };
-            assert!(told.starts_with(expected), "{rate}: {told}");
+            assert!(text.starts_with(expected), "{rate}: {text}");
         }
     }
 }

@@ -32,19 +32,19 @@ pub struct LimitSpec {
     pub overrides: KeyOverrides<OverrideSpec>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
-    /// The longest time for which a request is held instead of refused. [`MaxWait::ENDLESS`] where the
+    /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] where the
     /// figures themselves bound this time.
     pub wait: MaxWait,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
-    /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with a name
-    /// of its own and without overrides. It has the same key and the same cost as this limit.
+    /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with its own
+    /// name and without overrides. It has the same key and the same cost as this limit.
     pub candidate: Option<Arc<Self>>,
     /// The statuses of responses that count. Tokens of other responses are given back. `None` is all.
     pub count_when: Option<Box<Statuses>>,
     /// The requests to which the limit does not apply.
     pub exempt: Exempt,
-    /// Whether the limit's refusal counts. A limit that is off is in no route.
+    /// Whether the limit rejects. A limit that is off is in no route.
     pub mode: Mode,
     /// Who shares the limit's buckets.
     pub scope: Scope,
@@ -125,7 +125,7 @@ pub enum CostSpec {
     },
     /// The use that the response names. The request is settled when the response has ended.
     Response {
-        /// The place of the number in the response.
+        /// Where the number stands in the response.
         source: Box<UsedSource>,
         /// The tokens that the request takes before its response is known.
         estimate: Cost,

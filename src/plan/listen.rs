@@ -49,7 +49,7 @@ pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
         let [wide, narrow] = [wide, narrow].map(|address| address.ip().to_canonical());
         wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
     };
-    // The same address of two links is two addresses, and the part behind `%` says which.
+    // The same address of two links is two addresses, and the part after `%` says which.
     let same = one == other || {
         let [one, other] = [one, other].map(|address| address.ip().to_canonical());
         one == other && one.is_ipv4()

@@ -58,13 +58,13 @@ use crate::request::route::Table;
 pub struct Plan {
     /// Listening, timeouts, sizes, trust.
     pub server: ServerSpec,
-    /// The upstreams. A route names its upstream by the place in this list.
+    /// The upstreams. A route names its upstream by the index in this list.
     pub upstreams: Vec<UpstreamSpec>,
-    /// The limits in use. A route names its limits by their places in this list.
+    /// The limits in use. A route names its limits by their indexes in this list.
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
-    /// The routes, at the places that `table` answers.
+    /// The routes, at the indexes that `table` answers.
     pub routes: Vec<RouteSpec>,
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these
     /// limits too.
@@ -77,7 +77,7 @@ pub struct Plan {
     pub(crate) read_headers: Vec<HeaderName>,
     /// Where buckets live.
     pub store: StoreSpec,
-    /// The answer to a throttled client where a limit has none of its own.
+    /// The answer to a throttled client where a limit has none.
     pub(crate) reject: Arc<AnswerSpec>,
     /// What is logged, and how.
     pub(crate) log: LogSpec,
@@ -95,9 +95,9 @@ impl Plan {
         route.limits.iter().filter_map(|place| self.limits.get(usize::try_from(*place).ok()?))
     }
 
-    /// The upstream at this place, which an [`Action::Forward`] names.
-    pub(crate) fn upstream(&self, place: u32) -> Option<&UpstreamSpec> {
-        self.upstreams.get(usize::try_from(place).ok()?)
+    /// The upstream at this index, which an [`Action::Forward`] names.
+    pub(crate) fn upstream(&self, index: u32) -> Option<&UpstreamSpec> {
+        self.upstreams.get(usize::try_from(index).ok()?)
     }
 }
 
@@ -164,7 +164,7 @@ pub struct AnswerSpec {
     pub(crate) body: AnswerBody,
     /// The header fields about the limit.
     pub(crate) headers: AnswerHeaders,
-    /// How much later than necessary clients are told to come back.
+    /// How much later than necessary clients may come back.
     pub(crate) jitter: RetryJitter,
 }
 
@@ -300,8 +300,8 @@ fn write_list(
     items: &[impl fmt::Display],
     between: &str,
 ) -> fmt::Result {
-    for (place, item) in items.iter().enumerate() {
-        write!(f, "{}{item}", if place == 0 { "" } else { between })?;
+    for (index, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if index == 0 { "" } else { between })?;
     }
     Ok(())
 }

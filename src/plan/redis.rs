@@ -96,7 +96,7 @@ impl FromStr for RedisUrl {
 }
 
 /// `//[USER:PASSWORD@]HOST[:PORT][/DB]`, with the hosts of sentinels `…/MASTER[/DB]`, and with those of a cluster
-/// nothing behind them: a cluster has no other database than 0.
+/// nothing after them: a cluster has no other database than 0.
 fn network(kind: &str, rest: &str) -> Option<RedisLocation> {
     let is_odd = |c: char| matches!(c, '?' | '#') || c.is_control() || c.is_whitespace();
     let rest = rest.strip_prefix("//").filter(|rest| !rest.contains(is_odd))?;
@@ -144,7 +144,7 @@ fn servers(
     let mut found = None;
     let mut servers = Vec::new();
     for host in hosts.split(',') {
-        // An address with colons of its own stands in brackets.
+        // An address that has colons stands in brackets.
         let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
         let port = if has_port { String::new() } else { format!(":{default_port}") };
         let info = format!("redis://{login}{host}{port}").into_connection_info().ok()?;
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// What stood behind `?` or `#` was dropped, and the rest of a password was taken for a host.
+    /// What stood after `?` or `#` was dropped, and the rest of a password was taken for a host.
     #[test]
     fn other_texts() {
         for text in [

@@ -21,7 +21,7 @@ pub struct RouteSpec {
     pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The places of the route's limits in [`super::Plan::limits`]: those of `[server]`, then its own. Limits
+    /// The indexes of the route's limits in [`super::Plan::limits`]: those of `[server]`, then its own. Limits
     /// that are off are left out.
     pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
@@ -46,7 +46,7 @@ pub(crate) struct RouteOptions {
 pub enum Action {
     /// The proxy forwards the requests.
     Forward {
-        /// The upstream's place in [`super::Plan::upstreams`].
+        /// The upstream's index in [`super::Plan::upstreams`].
         upstream: u32,
         /// The path for the upstream, where the route names another path.
         rewrite: Option<Box<Rewrite>>,

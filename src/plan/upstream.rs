@@ -84,9 +84,9 @@ pub(crate) struct HealthSpec {
     pub(crate) interval: Duration,
     /// The most time for one check.
     pub(crate) timeout: Duration,
-    /// This many failed checks in a row set a server aside; at least 1.
+    /// How many failed checks in a row set a server aside; at least 1.
     pub(crate) unhealthy_after: u32,
-    /// This many passed checks in a row bring it back; at least 1.
+    /// How many passed checks in a row bring it back; at least 1.
     pub(crate) healthy_after: u32,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct HealthSpec {
 pub(crate) struct ServerAddress {
     /// The URL as written, for logs and labels.
     pub(crate) url: String,
-    /// The server's place.
+    /// Where the server is.
     pub(crate) endpoint: Endpoint,
     /// The protocol that the server speaks.
     pub(crate) scheme: Scheme,

@@ -79,7 +79,7 @@ impl Changes {
         self.table(&format!("{name}."), old.get(name).entries(), new.get(name).entries());
     }
 
-    /// Compares tables that have names of their own.
+    /// Compares tables that the operator has named.
     fn named<'t>(&mut self, kind: &str, old: Items<'t, Tree>, new: Items<'t, Tree>) {
         for (name, pair) in pairs(old, new) {
             let title = format!("{kind}{name}");
@@ -211,8 +211,8 @@ impl Changes {
             let differs = had.get(&new.name).is_some_and(|old| **old != new.tls);
             self.content(&format!("upstreams.{} tls", new.name), differs);
         }
-        let is_told = self.restart.iter().any(|it| it.field.starts_with("store."));
-        if !is_told && old.store.location != new.store.location {
+        let is_reported = self.restart.iter().any(|it| it.field.starts_with("store."));
+        if !is_reported && old.store.location != new.store.location {
             self.push("store.tls", true, None);
         }
     }
@@ -233,7 +233,7 @@ fn buckets(old: &LimitSpec, new: &LimitSpec, is_redis: bool) -> Option<&'static 
     let [was, is] = [old, new].map(|it| it.figures.at(Timestamp::MIN).map(|it| it.name()));
     let has_other = was.is_some() && is.is_some() && (was, &old.limiter) != (is, &new.limiter);
     let counts_ip = || new.key.sources.iter().any(|it| it.alternatives().contains(&KeySource::Ip));
-    // In memory a bucket has the same place with both scopes.
+    // In memory both scopes have the same bucket.
     if has_other || is_redis && old.scope != new.scope {
         return Some("begins anew");
     }
@@ -250,10 +250,10 @@ fn buckets(old: &LimitSpec, new: &LimitSpec, is_redis: bool) -> Option<&'static 
 
 /// The key of an override. A value that may be a client's secret is masked.
 fn override_key(sources: &[KeySource], values: &[Tree]) -> String {
-    let value = |(place, value): (usize, &Tree)| match value {
+    let value = |(index, value): (usize, &Tree)| match value {
         Tree::Value(value) if value.plain == "*" => "*".to_owned(),
         Tree::Value(value)
-            if !value.is_foreign && sources.get(place).is_some_and(|it| !it.is_secret()) =>
+            if !value.is_foreign && sources.get(index).is_some_and(|it| !it.is_secret()) =>
         {
             value.plain.clone()
         }

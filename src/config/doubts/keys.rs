@@ -20,7 +20,7 @@ const ADDRESSES: [&str; 6] = [
 ];
 
 impl Whole<'_> {
-    /// Alternatives of a key that stand behind an alternative which every request has.
+    /// Alternatives of a key that stand after one that every request has.
     pub(super) fn hidden_alternatives(&self) {
         // A client at a Unix socket may have no address.
         let by_socket = self.server.listen.iter().any(|listen| listen.tcp().is_none());

@@ -63,7 +63,7 @@ impl Whole<'_> {
         }
     }
 
-    /// The limits without an error of their own.
+    /// The limits that have no error.
     fn drafts(&self) -> impl Iterator<Item = &LimitDraft> {
         self.limits.iter().filter_map(|limit| limit.value.as_ref())
     }

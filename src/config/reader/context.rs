@@ -23,7 +23,7 @@ impl<'c> Context<'c> {
         Self { source, folder, env, problems: RefCell::new(Vec::new()) }
     }
 
-    /// Notes an error at a place: what was found there, and what was expected.
+    /// Notes an error at a position: what was found there, and what was expected.
     pub(crate) fn error(
         &self,
         span: &Span,
@@ -33,7 +33,7 @@ impl<'c> Context<'c> {
         self.note(Problem::error(span.clone(), title, expected))
     }
 
-    /// Notes a warning at a place.
+    /// Notes a warning at a position.
     pub(crate) fn warning(
         &self,
         span: &Span,
@@ -46,7 +46,7 @@ impl<'c> Context<'c> {
     pub(crate) fn note(&self, problem: Problem) -> NotedProblem<'_> {
         let mut problems = self.problems.borrow_mut();
         problems.push(problem);
-        NotedProblem { problems: &self.problems, place: problems.len() - 1 }
+        NotedProblem { problems: &self.problems, index: problems.len() - 1 }
     }
 
     /// The number of the line where `span` begins, from 1.
@@ -78,11 +78,11 @@ impl<'c> Context<'c> {
 /// A problem that was noted. More can be said about it.
 pub(crate) struct NotedProblem<'c> {
     problems: &'c RefCell<Vec<Problem>>,
-    place: usize,
+    index: usize,
 }
 
 impl NotedProblem<'_> {
-    /// Adds another place that explains the problem.
+    /// Adds another position that explains the problem.
     pub(crate) fn related(self, span: &Span, label: impl Into<String>) -> Self {
         self.change(|problem| problem.related = Some((span.clone(), label.into())))
     }
@@ -98,7 +98,7 @@ impl NotedProblem<'_> {
     }
 
     fn change(self, change: impl FnOnce(&mut Problem)) -> Self {
-        if let Some(problem) = self.problems.borrow_mut().get_mut(self.place) {
+        if let Some(problem) = self.problems.borrow_mut().get_mut(self.index) {
             change(problem);
         }
         self

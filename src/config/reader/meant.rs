@@ -17,36 +17,36 @@ pub(super) fn size(text: &str) -> Option<String> {
     value::size(&near).map(|_| near)
 }
 
-/// The text in the units of the file. `told` writes a number that has no unit yet.
-fn meant(text: &str, units: &[Unit], told: impl Fn(u64) -> String) -> Option<String> {
+/// The text in the units of the file. `write` writes a number that has no unit yet.
+fn meant(text: &str, units: &[Unit], write: impl Fn(u64) -> String) -> Option<String> {
     let plain: String = text.to_lowercase().split_whitespace().collect();
-    let (number, unit, behind) = first_part(&plain, units)?;
-    if behind.is_empty() && !unit.0.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+    let (number, unit, after) = first_part(&plain, units)?;
+    if after.is_empty() && !unit.0.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(format!("{number}{}", unit.0));
     }
     let (mut sum, mut rest) = (0_u64, plain.as_str());
     while !rest.is_empty() {
-        let (number, unit, behind) = first_part(rest, units)?;
+        let (number, unit, after) = first_part(rest, units)?;
         // In `1h 30` nobody knows the second unit.
         if number.len() == rest.len() && rest.len() < plain.len() {
             return None;
         }
         sum = sum.checked_add(times(number, unit.1)?)?;
-        rest = behind;
+        rest = after;
     }
-    Some(told(sum))
+    Some(write(sum))
 }
 
-/// The number in front, its unit, and what stands behind them.
+/// The number in front, its unit, and what stands after them.
 fn first_part<'t, 'u>(text: &'t str, units: &'u [Unit]) -> Option<(&'t str, &'u Unit, &'t str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
-    let (name, behind) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
+    let (name, after) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
     let unit = value::unit_named(units, name)?;
-    (!number.is_empty()).then_some((number, unit, behind))
+    (!number.is_empty()).then_some((number, unit, after))
 }
 
-/// A number with digits behind a point, times `factor`. `None` where that is no whole number.
+/// A number with digits after a point, times `factor`. `None` where that is no whole number.
 fn times(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let scale = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;

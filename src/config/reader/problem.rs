@@ -23,11 +23,11 @@ pub(crate) struct Problem {
     pub(crate) severity: Severity,
     /// What was found.
     title: String,
-    /// The place in the file. `None` where the problem has no place in the file.
+    /// The position in the file. `None` where the problem has none.
     span: Option<Span>,
     /// What was expected there.
     expected: String,
-    /// Another place that explains the problem, with a label.
+    /// Another position that explains the problem, with a label.
     pub(super) related: Option<(Span, String)>,
     /// What to do.
     pub(super) help: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// An error at a place: what was found there, and what was expected.
+    /// An error at a position: what was found there, and what was expected.
     pub(crate) fn error(span: Span, title: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -49,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// An error without a place in the file.
+    /// An error without a position in the file.
     pub(crate) fn general(title: impl Into<String>) -> Self {
         Self { span: None, ..Self::error(0..0, title, "") }
     }
@@ -60,7 +60,7 @@ impl Problem {
         self
     }
 
-    /// Names another place that explains the problem.
+    /// Names another position that explains the problem.
     pub(super) fn related(mut self, span: &Span, label: impl Into<String>) -> Self {
         self.related = Some((span.clone(), label.into()));
         self
@@ -84,7 +84,7 @@ impl Problem {
     }
 }
 
-/// All problems of one file, in the order of the file. Can be empty. Problems without a place come first.
+/// All problems of one file, in the order of the file. Can be empty. Problems without a position come first.
 #[derive(Clone, Debug)]
 pub struct Problems {
     file: String,
@@ -100,12 +100,12 @@ impl Problems {
         list.iter_mut().for_each(Problem::escape);
         let starts = line_starts(text);
         // The renderer shows other control characters as signs, but passes these on to the terminal. The
-        // sign has as many bytes, so all places stay right.
+        // sign has as many bytes, so all positions stay right.
         let text = text.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{b7}");
         Self { file: file.to_owned(), text, starts, list }
     }
 
-    /// Adds warnings that have no place in the file.
+    /// Adds warnings that have no position in the file.
     pub(crate) fn warn(&mut self, titles: impl IntoIterator<Item = String>) {
         for title in titles {
             let mut warning = Problem::general(title).into_warning();
@@ -129,7 +129,7 @@ impl Problems {
         self.list.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// Each problem in several lines, with the file's text and the place underlined. An empty line
+    /// Each problem in several lines, with the file's text and the position underlined. An empty line
     /// separates two problems. `colour` says whether the text has escape codes for colours. Behind a hundred problems
     /// the others have one line each.
     pub fn render(&self, colour: Colour) -> String {
@@ -153,7 +153,7 @@ impl Problems {
         self.list.iter().map(|problem| {
             let mut line = String::new();
             if let Some(span) = &problem.span {
-                let (row, column) = self.place(span);
+                let (row, column) = self.position(span);
                 line = format!("{}:{row}:{column}: ", self.file);
             }
             if problem.severity == Severity::Warning {
@@ -173,13 +173,13 @@ impl Problems {
     }
 
     /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
-    /// place.
+    /// position.
     pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
-        let place = problem.span.as_ref().map(|span| self.place(span));
+        let position = problem.span.as_ref().map(|span| self.position(span));
         serde_json::json!({
             "file": self.file,
-            "line": place.map(|(line, _)| line),
-            "column": place.map(|(_, column)| column),
+            "line": position.map(|(line, _)| line),
+            "column": position.map(|(_, column)| column),
             "found": problem.title,
             "expected": Some(&problem.expected).filter(|text| !text.is_empty()),
             "help": problem.help,
@@ -193,13 +193,13 @@ impl Problems {
         };
         let mut group = Group::with_title(level.primary_title(&problem.title));
         if let Some(span) = problem.span.as_ref().filter(|it| problem.secret || self.is_long(it)) {
-            let (row, column) = self.place(span);
+            let (row, column) = self.position(span);
             let origin = Origin::path(&self.file).line(row).char_column(column);
             group = group.element(origin).element(Level::NOTE.message(&problem.expected));
         } else if let Some(span) = &problem.span {
             let span = self.visible(span);
             let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
-            // The renderer reads all text that it gets. It gets only the lines from one place to the other.
+            // The renderer reads all text that it gets. It gets only the lines from one position to the other.
             let other = related.as_ref().map_or(&span, |(span, _)| span);
             let (row, start) = self.line(span.start.min(other.start));
             let (last, _) = self.line(span.start.max(other.start));
@@ -222,7 +222,7 @@ impl Problems {
     }
 
     /// The line and the column at which `span` starts. Both count from 1, columns in characters.
-    fn place(&self, span: &Span) -> (usize, usize) {
+    fn position(&self, span: &Span) -> (usize, usize) {
         let offset = self.boundary(span.start);
         let (row, start) = self.line(offset);
         let before = self.text.get(start..offset).unwrap_or_default();

@@ -118,8 +118,8 @@ impl<'c> Section<'c> {
         if !self.fields.iter().any(|field| field.name == name) {
             return None;
         }
-        let place = self.entries.iter().position(|entry| entry.name == name)?;
-        Some(self.entries.swap_remove(place))
+        let index = self.entries.iter().position(|entry| entry.name == name)?;
+        Some(self.entries.swap_remove(index))
     }
 
     /// The value of a field, if the file has the field. The field stays in the table: other code takes it.
@@ -161,7 +161,7 @@ impl<'c> Section<'c> {
         let field = self.fields.iter().find(|field| field.name == name && self.defaults)?;
         let Fallback::Value(text) = field.default else { return None };
         let default = DeValue::parse(text).ok()?;
-        // The default has no place in the file.
+        // The default has no position in the file.
         let mut item = Item::new(self.cx, field.name, &default);
         item.span = 0..0;
         read(&item)

@@ -8,11 +8,11 @@ const TITLE: &str = "this is not TOML";
 
 /// The first error. A later error may be a consequence of the first.
 pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
-    let place = |error: &Error| error.span().unwrap_or(text.len()..text.len());
-    let Some(error) = errors.iter().min_by_key(|error| place(error).start) else {
+    let position = |error: &Error| error.span().unwrap_or(text.len()..text.len());
+    let Some(error) = errors.iter().min_by_key(|error| position(error).start) else {
         return Problem::general(TITLE);
     };
-    let span = place(error);
+    let span = position(error);
     if let Some(open) = open_bracket(text, span.start) {
         // The parser reads on after the open bracket, and reports the error on a later line.
         let closing =
@@ -30,7 +30,7 @@ pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
     Problem::error(span, TITLE, error.message())
 }
 
-/// The last bracket of a value that is still open at the place `at`. `None` where the bracket and `at` are
+/// The last bracket of a value that is still open at `at`. `None` where the bracket and `at` are
 /// on one line.
 fn open_bracket(text: &str, at: usize) -> Option<usize> {
     let mut open = Vec::new();
@@ -57,9 +57,9 @@ fn open_bracket(text: &str, at: usize) -> Option<usize> {
         }
     }
     let place = open.pop()?;
-    let behind = text.get(place..at)?;
+    let rest = text.get(place..at)?;
     // Within one line, the parser's own error has the right place.
-    behind.contains('\n').then_some(place)
+    rest.contains('\n').then_some(place)
 }
 
 /// A line with a heading, or with a key and its value.
@@ -162,7 +162,7 @@ mod tests {
             ("a word", "[limits.a]\nkey = [ip]\n", "2:8", "in quotes: \"ip\""),
             ("a word alone", "mode = shadow\n", "1:8", "in quotes: \"shadow\""),
             (
-                "one bracket behind two",
+                "one bracket after two",
                 "[[routes]]\npath = \"/a\"\n[routes] # b\n",
                 "3:1",
                 "`[routes]` stands beside `[[routes]]`: expected `[[routes]]` here too",
@@ -174,7 +174,7 @@ mod tests {
                 "`[tests]` stands beside `[[tests]]`: expected `[[tests]]` here too",
             ),
             (
-                "two brackets behind one",
+                "two brackets after one",
                 "[limits.a]\n[[limits.a]]\n",
                 "2:1",
                 "expected `[limits.a]` here too",

@@ -24,7 +24,7 @@ const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 /// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DurationError {
-    /// It is not a whole number with a unit behind it.
+    /// It is not a whole number and its unit.
     Syntax,
     /// It is longer than 3650 days.
     TooLong,
@@ -112,7 +112,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
     Err(Wrong::Because(format!("{expected}; did you mean \"{network}\"?")))
 }
 
-/// The digits of a text, and the unit behind them as a factor.
+/// The digits of a text, and the unit after them as a factor.
 fn number_and_unit<'t>(text: &'t str, units: &[Unit]) -> Option<(&'t str, u64)> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let (_, factor, _) = units.iter().find(|(name, ..)| *name == unit)?;

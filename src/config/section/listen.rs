@@ -73,7 +73,7 @@ pub(super) fn refuse_taken(
         false => format!("{address} and {other} of {setting} overlap"),
     };
     let noted = item.cx.error(span, title, "expected another port");
-    // The default address, and the command line's address, have no place in the file.
+    // The default address, and the command line's address, have no position in the file.
     if !place.is_empty() {
         noted.related(place, "here");
     }

@@ -2,7 +2,7 @@
 //! puts the parts together.
 //!
 //! `SETTINGS` in each file declares the settings: name, kind, default, meaning. A plain setting needs only
-//! its place in the plan. The code for other settings stands below the list.
+//! its field in the plan. The code for other settings stands below the list.
 
 pub(super) mod admin;
 pub(super) mod answer;

@@ -19,7 +19,7 @@ type Spec = TestCase;
 
 pub(crate) static TEST: Shape = Shape::new("[[tests]]", || fields(SETTINGS));
 
-/// This many requests are surely a typing error.
+/// More requests are surely a typing error.
 const MOST: u64 = 1_000_000;
 
 #[rustfmt::skip]
@@ -28,7 +28,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
     field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
     setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
-    setting(at!(times), Kind::Whole(1, MOST), Value("1"), "this many requests"),
+    setting(at!(times), Kind::Whole(1, MOST), Value("1"), "how many requests"),
     setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
     setting(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
     setting(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
@@ -41,9 +41,9 @@ pub(crate) static EXPECT: Shape = Shape::new("expect", || fields(OF_EXPECT));
 
 #[rustfmt::skip]
 static OF_EXPECT: Settings<()> = &[
-    field("allowed", Kind::Whole(0, MOST), Words("any"), "this many pass at once"),
-    field("rejected", Kind::Whole(0, MOST), Words("any"), "this many are rejected"),
-    field("delayed", Kind::Whole(0, MOST), Words("any"), "this many pass after a wait"),
+    field("allowed", Kind::Whole(0, MOST), Words("any"), "how many pass at once"),
+    field("rejected", Kind::Whole(0, MOST), Words("any"), "how many are rejected"),
+    field("delayed", Kind::Whole(0, MOST), Words("any"), "how many pass after a wait"),
     field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
     field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
     field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),

@@ -115,7 +115,7 @@ fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Tls
 /// The machine's authorities. They are read once for all upstreams, and only if an upstream needs them.
 pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
 
-/// Reads `tls` towards servers. `secure` are the servers that are reached by TLS, each with its place in the
+/// Reads `tls` towards servers. `secure` are the servers that are reached by TLS, each with its position in the
 /// file. Where there are none, a warning says that `tls` changes nothing, and `unused` says why. Returns `None`
 /// where `tls` is wrong or not needed.
 pub(super) fn towards(

@@ -87,7 +87,7 @@ pub(super) fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> 
     values.into_iter().collect()
 }
 
-/// The values of a list, with their places. A value that is the `same` as one before is an error, and is
+/// The values of a list, with their positions. A value that is the `same` as an earlier one is an error, and is
 /// left out.
 pub(super) fn once<T>(
     items: &[Item<'_>],
@@ -112,7 +112,7 @@ pub(super) fn once<T>(
     values
 }
 
-/// The same for values that are written in one way, without their places.
+/// The same for values that are written in one way, without their positions.
 pub(super) fn once_each<T: PartialEq + ToString>(
     items: &[Item<'_>],
     read: impl Fn(&Item<'_>) -> Option<T>,
@@ -121,7 +121,7 @@ pub(super) fn once_each<T: PartialEq + ToString>(
     values.into_iter().map(|(value, _)| value).collect()
 }
 
-/// The path of a Unix socket, behind `unix:`. Two more slashes may stand in front, as in a `file:` URL.
+/// The path of a Unix socket, which stands after `unix:`. Two more slashes may stand in front, as in a `file:` URL.
 pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')

@@ -63,14 +63,14 @@ impl FileText {
     /// variable.
     pub(super) fn tree(&self, env: &dyn Fn(&str) -> Option<String>) -> Tree {
         let Ok(mut file) = DeTable::parse(&self.text) else { return Tree::None };
-        if self.overrides.apply(file.get_mut(), env).is_err() {
+        if self.overrides.apply(file.get_mut(), env).is_some() {
             return Tree::None;
         }
         let file = file.get_ref();
         let reject = file.get("reject").and_then(|reject| reject.get_ref().as_table());
         let walk = Walk { env, reject };
-        let place = SettingContext { mask: Mask::Open, restart: false, algorithm: "" };
-        walk.table(&ROOT, Some(file), place)
+        let context = SettingContext { mask: Mask::Open, restart: false, algorithm: "" };
+        walk.table(&ROOT, Some(file), context)
     }
 }
 
@@ -178,20 +178,20 @@ impl Walk<'_> {
         &self,
         shape: &'static Shape,
         table: Option<&DeTable<'_>>,
-        place: SettingContext<'_>,
+        context: SettingContext<'_>,
     ) -> Tree {
         let written = |name: &str| table.and_then(|table| Some(table.get(name)?.get_ref()));
         let algorithm = match written("algorithm").and_then(DeValue::as_str) {
             Some(algorithm) if ptr::eq(shape, &LIMIT) => algorithm,
-            _ => place.algorithm,
+            _ => context.algorithm,
         };
         let of_limit = [&LIMIT, &OVERRIDE, &CANDIDATE].iter().any(|it| ptr::eq(shape, *it));
         let applies = |field: &&Field| {
             !of_limit || has_field(algorithm, field.name, written(field.name).is_some())
         };
         let entry = |field: &'static Field| {
-            let mask = if matches!(place.mask, Mask::Open) { field.mask } else { place.mask };
-            let restart = place.restart || field.restart;
+            let mask = if matches!(context.mask, Mask::Open) { field.mask } else { context.mask };
+            let restart = context.restart || field.restart;
             let value =
                 self.field(shape, field, table, SettingContext { mask, restart, algorithm });
             let is_written = written(field.name).is_some();
@@ -206,17 +206,17 @@ impl Walk<'_> {
         shape: &'static Shape,
         field: &'static Field,
         table: Option<&DeTable<'_>>,
-        place: SettingContext<'_>,
+        context: SettingContext<'_>,
     ) -> Tree {
         // What a limit's own `reject` leaves out is as in the file's.
         let reject = self.reject.filter(|_| ptr::eq(shape, &REJECT));
         let written = table.and_then(|table| table.get(field.name));
         match (written.or_else(|| reject?.get(field.name)), field.default, &field.kind) {
-            (Some(value), _, kind) => self.value(kind, value.get_ref(), place),
+            (Some(value), _, kind) => self.value(kind, value.get_ref(), context),
             (None, Fallback::Value(value), kind) => DeValue::parse(value)
-                .map_or(Tree::None, |value| self.value(kind, value.get_ref(), place)),
-            (None, Fallback::Table, Kind::Table(shape)) => self.table(shape, None, place),
-            (None, Fallback::Count(_), _) => self.count(table, place.mask).unwrap_or(Tree::None),
+                .map_or(Tree::None, |value| self.value(kind, value.get_ref(), context)),
+            (None, Fallback::Table, Kind::Table(shape)) => self.table(shape, None, context),
+            (None, Fallback::Count(_), _) => self.count(table, context.mask).unwrap_or(Tree::None),
             (None, _, Kind::Named(_)) => Tree::Table(Vec::new()),
             (None, _, Kind::List(Kind::Table(_))) => Tree::List(Vec::new()),
             (None, ..) => Tree::None,
@@ -236,24 +236,24 @@ impl Walk<'_> {
         (count > 0).then_some(Tree::Value(value))
     }
 
-    fn value(&self, kind: &Kind, value: &DeValue<'_>, place: SettingContext<'_>) -> Tree {
+    fn value(&self, kind: &Kind, value: &DeValue<'_>, context: SettingContext<'_>) -> Tree {
         let list = find(kind, &|kind| matches!(kind, Kind::List(_)));
         match value {
             DeValue::Array(items) => {
                 let kind = if let Some(Kind::List(kind)) = list { kind } else { &Kind::Text };
-                Tree::List(items.iter().map(|it| self.value(kind, it.get_ref(), place)).collect())
+                Tree::List(items.iter().map(|it| self.value(kind, it.get_ref(), context)).collect())
             }
             DeValue::Table(table) => match find(kind, &is_of_tables) {
-                Some(Kind::Table(shape)) => self.table(shape, Some(table), place),
+                Some(Kind::Table(shape)) => self.table(shape, Some(table), context),
                 Some(Kind::Named(shape)) => named(table, |value| match value {
-                    DeValue::Table(table) => self.table(shape, Some(table), place),
+                    DeValue::Table(table) => self.table(shape, Some(table), context),
                     _ => Tree::None,
                 }),
-                _ => named(table, |value| self.value(&Kind::Text, value, place)),
+                _ => named(table, |value| self.value(&Kind::Text, value, context)),
             },
             // One value stands for a list of one.
-            value if list.is_some() => Tree::List(vec![self.value(&Kind::Text, value, place)]),
-            DeValue::String(text) => self.text(kind, text, place.mask),
+            value if list.is_some() => Tree::List(vec![self.value(&Kind::Text, value, context)]),
+            DeValue::String(text) => self.text(kind, text, context.mask),
             DeValue::Integer(number) => {
                 scalar(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or_default())
             }

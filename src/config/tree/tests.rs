@@ -117,11 +117,11 @@ fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
 fn a_variable_is_masked_wherever_it_stands() {
     for field in fields_of_tables(&ROOT) {
         let walk = Walk { env: &env, reject: None };
-        let place = SettingContext { mask: field.mask, restart: false, algorithm: "" };
+        let context = SettingContext { mask: field.mask, restart: false, algorithm: "" };
         let secret = DeValue::parse("\"x${SECRET}y\"").unwrap();
         let list = DeValue::parse("[{ a = \"${SECRET}\" }, [\"${SECRET}\"]]").unwrap();
         for value in [secret, list] {
-            let shown = walk.value(&field.kind, value.get_ref(), place).json().to_string();
+            let shown = walk.value(&field.kind, value.get_ref(), context).json().to_string();
             assert!(!shown.contains("environment"), "{}: {shown}", field.name);
         }
     }

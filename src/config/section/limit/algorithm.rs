@@ -72,7 +72,7 @@ pub(super) struct Counting {
     pub(super) family: Family,
     /// Whether the limit names its algorithm.
     pub(super) is_named: bool,
-    /// For a fixed window: when windows begin, and the place in the file that names a time zone.
+    /// For a fixed window: when windows begin, and the position where a time zone is named.
     pub(super) windows: (WindowStart, Option<Span>),
     /// For slots: how long a slot stays taken after its proxy died.
     pub(super) lease: Duration,

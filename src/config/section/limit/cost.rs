@@ -137,7 +137,7 @@ pub(super) struct CostBounds<'b> {
     pub(super) own: Option<u64>,
     /// The most that the algorithm takes for one request. Only a sliding log has this bound.
     pub(super) of_one_request: Option<u64>,
-    /// The bursts of the limit's overrides and of its candidate, with their places.
+    /// The bursts of the limit's overrides and of its candidate, with their positions.
     pub(super) overrides: &'b [(Option<u64>, Span)],
 }
 

@@ -1,5 +1,5 @@
 //! `[limits.NAME]`: the settings, and the limit that they make. A setting that takes more than a line of
-//! code has a file of its own.
+//! code has its own file.
 
 pub(crate) mod algorithm;
 pub(crate) mod cost;
@@ -131,19 +131,19 @@ pub(crate) struct Inherited<'i> {
     pub(crate) store: Option<&'i StoreLocation>,
 }
 
-/// A limit, with places in the file that later checks need.
+/// A limit, with the positions that later checks need.
 pub(crate) struct LimitDraft {
     pub(crate) spec: LimitSpec,
     /// Whether the limit is in the plan: its `mode` is not `off`.
     pub(crate) on: bool,
-    /// The parts of the limit's key with their places.
+    /// The parts of the limit's key with their positions.
     pub(crate) sources: Vec<(KeySource, Span)>,
-    /// The key parts of each override, with the place of its key.
+    /// The key parts of each override, with the position of its key.
     pub(crate) override_spans: Vec<(Vec<Part>, Span)>,
 }
 
 impl LimitDraft {
-    /// All sources of the key, with the places of the parts that name them.
+    /// All sources of the key, with the positions of the parts that name them.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
         self.sources
             .iter()
@@ -183,7 +183,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
     }
     let mode = section.plain::<ModeWord>("mode");
-    // The places of these two, for what a Redisson limiter cannot have.
+    // The positions of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // Another value replaces a wrong one, because the plan is not used then.
     let mut spec = LimitSpec {
@@ -225,7 +225,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }
 
-/// The parts of a key with their places. `None` where a part is wrong. A Redisson limiter is one bucket for all
+/// The parts of a key with their positions. `None` where a part is wrong. A Redisson limiter is one bucket for all
 /// requests unless its key says more.
 fn sources(section: &mut Section<'_>, is_redisson: bool) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {

@@ -33,7 +33,7 @@ static OF_OVERRIDE: Settings<()> = &[
     field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
-/// One override with its place.
+/// One override with its position.
 pub(super) struct Override {
     pub(super) parts: Vec<Part>,
     pub(super) spec: OverrideSpec,
@@ -113,7 +113,7 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
         let number = text.strip_suffix(value).unwrap_or_default();
         if *of == KeySource::Ip
             && value != "*"
-            && let IpNet::V6(v6) = network(value).map_err(|wrong| behind(number, wrong))?
+            && let IpNet::V6(v6) = network(value).map_err(|wrong| after(number, wrong))?
             && v6.prefix_len() > ipv6_prefix
         {
             let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
@@ -126,7 +126,7 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
 }
 
 /// Why a value is no network, where the number of an alternative may stand in front of the value.
-fn behind(number: &str, wrong: Wrong) -> Wrong {
+fn after(number: &str, wrong: Wrong) -> Wrong {
     match wrong {
         Wrong::Expected if !number.is_empty() => {
             Wrong::Other(format!("expected {NETWORK}, behind `{number}`"))

@@ -50,7 +50,7 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Ma
     wait
 }
 
-/// `candidate`: its figures and its place.
+/// `candidate`: its figures and its position.
 pub(super) fn candidate(
     section: &mut Section<'_>,
     counting: Option<&Counting>,

@@ -15,7 +15,7 @@ pub(super) enum AlignWord {
 
 words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 
-/// When windows begin, by `align` and `timezone`, and the place that names a time zone other
+/// When windows begin, by `align` and `timezone`, and the position that names a time zone other
 /// than UTC.
 pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Span>)> {
     match (section.exact("align", one_word), section.take("timezone")) {

@@ -82,16 +82,16 @@ impl<'k> Known<'k> {
     }
 }
 
-/// A route, with places in the file that later checks need.
+/// A route, with the positions that later checks need.
 pub(crate) struct RouteDraft {
-    /// The place of the value of `path`.
+    /// The position of the value of `path`.
     pub(crate) path_span: Span,
     pub(crate) pattern: Option<Pattern>,
     pub(crate) conditions: Conditions,
-    /// The value of `name` with its place, if the route has a `name`.
+    /// The value of `name` with its position, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
     pub(crate) action: Option<Action>,
-    /// The route's limits: the index in the file's limits, and the place where the route names the limit.
+    /// The route's limits: the index in the file's limits, and the position where the route names the limit.
     pub(crate) limits: Vec<(usize, Span)>,
     /// Whether `limits` are all that the route was meant to have.
     pub(crate) has_all_limits: bool,
@@ -101,16 +101,16 @@ pub(crate) struct RouteDraft {
 }
 
 impl RouteDraft {
-    /// The finished route, with the pattern and conditions that its requests match. `places` has the index
+    /// The finished route, with the pattern and conditions that its requests match. `indexes` has the index
     /// in the plan for each limit of the file. `everywhere` are the limits that every request meets.
     pub(crate) fn finish(
         self,
         name: Arc<str>,
-        places: &[Option<usize>],
+        indexes: &[Option<usize>],
         everywhere: &[u32],
     ) -> Option<((Pattern, Conditions), RouteSpec)> {
         let mut limits = SmallVec::from_slice(everywhere);
-        limits.extend(in_plan(&self.limits, places).filter(|limit| !everywhere.contains(limit)));
+        limits.extend(in_plan(&self.limits, indexes).filter(|limit| !everywhere.contains(limit)));
         let options = (self.options != RouteOptions::default()).then(|| Box::new(self.options));
         let route = RouteSpec { name, action: self.action?, limits, options };
         Some(((self.pattern?, self.conditions), route))
@@ -120,9 +120,9 @@ impl RouteDraft {
 /// The indexes in the plan of these limits of the file. Limits that are off are left out.
 pub(crate) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
-    places: &'l [Option<usize>],
+    indexes: &'l [Option<usize>],
 ) -> impl Iterator<Item = u32> + 'l {
-    let limits = limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
+    let limits = limits.iter().filter_map(|(limit, _)| indexes.get(*limit).copied()?);
     limits.filter_map(|place| u32::try_from(place).ok())
 }
 

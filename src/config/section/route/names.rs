@@ -49,15 +49,15 @@ impl RouteDraft {
 }
 
 fn same_name(cx: &Context<'_>, name: &str, route: &RouteDraft, other: &RouteDraft) {
-    fn place(route: &RouteDraft) -> &Span {
+    fn position(route: &RouteDraft) -> &Span {
         route.name.as_ref().map_or(&route.path_span, |(_, span)| span)
     }
     let expected = match route.name {
         Some(_) => "expected another name",
         None => "expected a `name` beside it",
     };
-    cx.error(place(route), format!("two routes are called \"{name}\""), expected)
-        .related(place(other), "the other one");
+    cx.error(position(route), format!("two routes are called \"{name}\""), expected)
+        .related(position(other), "the other one");
 }
 
 /// For each route, the shortest name that no other route without a `name` has. The longest one where all of them

@@ -55,7 +55,7 @@ pub(crate) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
     }
 }
 
-/// The scheme is not one of the four. `rest` is what stands behind it.
+/// The scheme is not one of the four. `rest` is what stands after it.
 fn other_scheme(name: &str, rest: &str) -> Wrong {
     let near = match name.to_ascii_lowercase().as_str() {
         "http" | "ws" => "http",
@@ -98,7 +98,7 @@ pub(in crate::config::section) fn host_and_port(
     }
 }
 
-/// The host, and what stands behind it. `None` where the host is wrong.
+/// The host, and what stands after it. `None` where the host is wrong.
 fn split(authority: &str) -> Option<(&str, &str)> {
     const LONGEST: usize = 253;
     Some(if let Some(inner) = authority.strip_prefix('[') {

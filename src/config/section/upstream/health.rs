@@ -21,9 +21,9 @@ static OF_HEALTH: Settings<Spec> = &[
     setting(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
     setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     setting(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
-        "this many failed checks in a row set a server aside"),
+        "how many failed checks in a row set a server aside"),
     setting(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
-        "this many passed checks in a row bring it back"),
+        "how many passed checks in a row bring it back"),
 ];
 
 /// `health`. `None` where the path is wrong or missing.
