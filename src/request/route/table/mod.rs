@@ -361,7 +361,7 @@ impl Leaf {
     }
 }
 
-fn place(index: usize) -> ListIndex {
+fn list_index(index: usize) -> ListIndex {
     ListIndex::try_from(index).unwrap_or(ListIndex::MAX)
 }
 
