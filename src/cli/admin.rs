@@ -1,4 +1,4 @@
-//! Asks the admin endpoint of a running proxy. Each request has a connection of its own.
+//! Asks the admin endpoint of a running proxy. Each request has its own connection.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::{Failure, load};
 use crate::config;
 use crate::plan::AdminSpec;
+use crate::replay::report::length;
 
 /// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +30,7 @@ const LONGEST: usize = 16 * 1024 * 1024;
 /// The environment variable with the token, where the file does not name it.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 
-/// Which admin endpoint is asked.
+/// Which admin endpoint answers.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AdminOptions {
     /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen. Its token is the
@@ -54,19 +55,15 @@ impl AdminOptions {
 
 /// The host and port of a URL.
 fn authority(url: &str) -> Result<String, Failure> {
-    let rest = url.strip_prefix("http://").unwrap_or(url);
-    let authority = rest.split('/').next().unwrap_or_default();
-    if rest.contains('@') {
-        // The text in front of it may be a password.
+    if url.contains('@') {
+        // The text before it may be a password.
         return Err(Failure::usage("expected a URL without a user and a password"));
     }
-    if authority.is_empty() || rest.contains("://") || rest.contains(['?', '#']) {
-        return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090")));
-    }
-    match authority.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
-        _ => Ok(format!("{authority}:80")),
-    }
+    let wrong = || Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090"));
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    let uri: Uri = format!("http://{rest}").parse().map_err(|_| wrong())?;
+    let host = uri.host().filter(|_| !rest.contains("://") && !rest.contains(['?', '#']));
+    Ok(format!("{}:{}", host.ok_or_else(wrong)?, uri.port_u16().unwrap_or(80)))
 }
 
 /// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
@@ -167,15 +164,12 @@ impl AdminClient {
         path: &str,
         time_limit: Duration,
     ) -> Result<Value, Failure> {
-        let asking = timeout(time_limit, self.exchange(&Method::GET, path, None)).await;
-        self.read_json(asking.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())))
+        self.read_json(self.answer(&Method::GET, path, None, time_limit).await)
     }
 
-    fn read_json(&self, answer: io::Result<Option<Response<Bytes>>>) -> Result<Value, Failure> {
+    fn read_json(&self, answer: Result<Response<Bytes>, String>) -> Result<Value, Failure> {
         let at = &self.authority;
-        let answer =
-            answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
-        let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
+        let answer = answer.map_err(|why| Failure::run(format!("{at} {why}")))?;
         let value = serde_json::from_slice::<Value>(answer.body()).unwrap_or(Value::Null);
         let status = answer.status();
         if status.is_success() {
@@ -192,18 +186,40 @@ impl AdminClient {
         })
     }
 
-    /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is
-    /// not HTTP. `time_limit` bounds the whole exchange.
+    /// Sends a request with a JSON body, or without a body, and reads the answer. `time_limit` bounds the whole
+    /// exchange.
+    ///
+    /// # Errors
+    /// The text says what the endpoint does instead, as in `does not answer: Connection refused`.
     pub(super) fn ask(
         &self,
         method: &Method,
         path: &str,
         body: Option<&str>,
         time_limit: Duration,
-    ) -> io::Result<Option<Response<Bytes>>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let asking = async { timeout(time_limit, self.exchange(method, path, body)).await };
-        runtime.block_on(asking).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+    ) -> Result<Response<Bytes>, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot be asked: {error}"))?;
+        runtime.block_on(self.answer(method, path, body, time_limit))
+    }
+
+    async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&str>,
+        time_limit: Duration,
+    ) -> Result<Response<Bytes>, String> {
+        let exchange = timeout(time_limit, self.exchange(method, path, body)).await;
+        exchange.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(|error| {
+            let of_hyper = error.get_ref().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+            match of_hyper {
+                Some(cause) if cause.is_parse() || cause.is_incomplete_message() => {
+                    "did not answer in HTTP".to_owned()
+                }
+                _ => format!("does not answer: {error}"),
+            }
+        })
     }
 
     async fn exchange(
@@ -211,7 +227,7 @@ impl AdminClient {
         method: &Method,
         path: &str,
         body: Option<&str>,
-    ) -> io::Result<Option<Response<Bytes>>> {
+    ) -> io::Result<Response<Bytes>> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
@@ -226,15 +242,32 @@ impl AdminClient {
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(io::Error::other)?;
         tokio::spawn(connection);
-        let answer = match sender.send_request(request).await {
-            Ok(answer) => answer,
-            Err(error) if error.is_parse() || error.is_incomplete_message() => return Ok(None),
-            Err(error) => return Err(io::Error::other(error)),
-        };
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, LONGEST).collect().await.map_err(io::Error::other)?;
-        Ok(Some(Response::from_parts(head, body.to_bytes())))
+        Ok(Response::from_parts(head, body.to_bytes()))
     }
+}
+
+/// A list in an answer. A missing one is empty.
+pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A value of an answer as a person reads it. A missing value is a dash.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
+        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
+}
+
+/// Milliseconds of an answer as a person reads them.
+pub(super) fn time(value: &Value) -> String {
+    value.as_u64().map_or_else(|| text(value), length)
 }
 
 #[cfg(test)]
@@ -268,12 +301,12 @@ mod tests {
             ("https://admin.internal", None),
             ("http://", None),
         ] {
-            let (authority, told) = match authority(url) {
+            let (authority, message) = match authority(url) {
                 Ok(authority) => (Some(authority), None),
                 Err(failure) => (None, failure.message),
             };
             assert_eq!(authority.as_deref(), found, "{url}");
-            assert!(!told.unwrap_or_default().contains("secret"), "{url}");
+            assert!(!message.unwrap_or_default().contains("secret"), "{url}");
         }
     }
 }

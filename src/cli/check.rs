@@ -1,6 +1,5 @@
 //! `tidegate check`.
 
-use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, load, print};
 use crate::config::{Problems, Severity};
-use crate::replay::cases::{self, CaseResult};
+use crate::replay::cases::{self, CaseCounts, CaseResult};
 use crate::replay::report::printable;
 
 /// Check the file and run its `[[tests]]`: print `ok`, or everything that is wrong.
@@ -27,31 +26,28 @@ pub(super) struct Check {
 
 pub(super) fn check(check: &Check) -> CommandResult {
     let file: &Path = check.path.as_deref().unwrap_or(&check.file.config);
-    let loaded = match (load(file), check.json) {
-        (Ok(loaded), _) => loaded,
-        (Err(problems), true) => {
-            print(as_json(&problems, &[]))?;
-            return Err(Failure { code: WRONG, message: None });
-        }
-        (Err(problems), false) => return Err(problems.into()),
-    };
-    let results = cases::run(&loaded.plan);
-    let failed = results.iter().filter(|result| !result.differences.is_empty()).count();
+    let loaded = load(file);
     if check.json {
-        print(as_json(&loaded.warnings, &results))?;
-    } else {
-        if !loaded.warnings.is_empty() {
-            complain(loaded.warnings.render(colour()));
-        }
-        for result in &results {
-            print(CaseReport { file, result })?;
-        }
+        let (problems, results) = match &loaded {
+            Ok(loaded) => (&loaded.warnings, cases::run(&loaded.plan)),
+            Err(problems) => (problems, Vec::new()),
+        };
+        let report = as_json(problems, &results);
+        print(&report)?;
+        let wrong = Failure { code: WRONG, message: None };
+        return if report["ok"] == true { Ok(()) } else { Err(wrong) };
     }
-    match failed {
-        0 if check.json => Ok(()),
+    let loaded = loaded?;
+    if !loaded.warnings.is_empty() {
+        complain(loaded.warnings.render(colour()));
+    }
+    let results = cases::run(&loaded.plan);
+    for result in &results {
+        print(case_lines(file, result).join("\n    "))?;
+    }
+    match results.iter().filter(|result| !result.differences.is_empty()).count() {
         0 => print("ok"),
-        _ if check.json => Err(Failure { code: WRONG, message: None }),
-        _ => {
+        failed => {
             let tests = if results.len() == 1 { "test" } else { "tests" };
             Err(Failure::usage(format!("{failed} of {} {tests} failed", results.len())))
         }
@@ -63,82 +59,49 @@ fn as_json(problems: &Problems, results: &[CaseResult<'_>]) -> Value {
         let these = problems.iter().filter(|problem| problem.severity == severity);
         these.map(|problem| problems.to_json(problem)).collect()
     };
-    let tests: Vec<Value> = results.iter().map(case_as_json).collect();
-    let failed = results.iter().any(|result| !result.differences.is_empty());
+    let tests = results.iter().map(|CaseResult { case, came, differences }| {
+        json!({
+            "name": case.name,
+            "line": case.line,
+            "ok": differences.is_empty(),
+            "differences": differences,
+            "not_tried": came.left_out.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            "came": came,
+        })
+    });
     json!({
-        "ok": !problems.has_errors() && !failed,
+        "ok": !problems.has_errors() && results.iter().all(|result| result.differences.is_empty()),
         "errors": of(Severity::Error),
         "warnings": of(Severity::Warning),
-        "tests": tests,
-    })
-}
-
-fn case_as_json(result: &CaseResult<'_>) -> Value {
-    let CaseResult { case, came, differences } = result;
-    let differences: Vec<_> = differences
-        .iter()
-        .map(|it| json!({ "field": it.field, "expected": it.expected, "came": it.came }))
-        .collect();
-    json!({
-        "name": case.name,
-        "line": case.line,
-        "ok": differences.is_empty(),
-        "differences": differences,
-        "not_tried": came.left_out.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-        "came": {
-            "allowed": came.allowed,
-            "rejected": came.rejected,
-            "delayed": came.delayed,
-            "limit": came.limit,
-            "route": came.route,
-            "retry_after": came.retry_after,
-        },
+        "tests": tests.collect::<Vec<_>>(),
     })
 }
 
 /// The report of one test. For a test that fails it shows what came instead.
-struct CaseReport<'r> {
-    file: &'r Path,
-    result: &'r CaseResult<'r>,
-}
-
-impl Display for CaseReport<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CaseResult { case, came, differences } = self.result;
-        let name = printable(&case.name);
-        let left_out = |f: &mut fmt::Formatter<'_>| {
-            if let Some(status) = came.no_route.filter(|_| case.expect.route.is_none()) {
-                let what = match status {
-                    StatusCode::METHOD_NOT_ALLOWED => "method",
-                    _ => "requests",
-                };
-                let status = status.as_u16();
-                write!(f, "\n    no route takes its {what}: the answer is {status}")?;
-            }
-            came.left_out.iter().try_for_each(|(name, fact)| {
-                write!(f, "\n    {name} was not tried, because a test does not have {fact}")
-            })
-        };
-        if differences.is_empty() {
-            write!(f, "test {name} ... ok")?;
-            return left_out(f);
-        }
-        write!(f, "test {name} ... FAILED ({}:{})", self.file.display(), case.line)?;
-        for difference in differences {
-            write!(f, "\n    {difference}")?;
-        }
-        let (allowed, rejected, delayed) = (came.allowed, came.rejected, came.delayed);
-        write!(
-            f,
-            "\n    what came: allowed = {allowed}, rejected = {rejected}, delayed = {delayed}"
-        )?;
-        if let Some(limit) = &came.limit {
-            write!(f, ", limit = \"{limit}\"")?;
-        }
-        write!(f, ", route = \"{}\"", came.route)?;
-        if let Some(seconds) = came.retry_after {
-            write!(f, ", retry_after = \"{seconds}s\"")?;
-        }
-        left_out(f)
+fn case_lines(file: &Path, result: &CaseResult<'_>) -> Vec<String> {
+    let CaseResult { case, came, differences } = result;
+    let name = printable(&case.name);
+    let mut lines = vec![match differences.is_empty() {
+        true => format!("test {name} ... ok"),
+        false => format!("test {name} ... FAILED ({}:{})", file.display(), case.line),
+    }];
+    if !differences.is_empty() {
+        lines.extend(differences.iter().map(ToString::to_string));
+        let CaseCounts { allowed, rejected, delayed, route, .. } = came;
+        let limit = came.limit.map(|limit| format!(", limit = \"{limit}\"")).unwrap_or_default();
+        let retry = came.retry_after.map(|it| format!(", retry_after = \"{it}s\""));
+        lines.push(format!(
+            "what came: allowed = {allowed}, rejected = {rejected}, delayed = {delayed}{limit}, route = \"{route}\"{}",
+            retry.unwrap_or_default()
+        ));
     }
+    if let Some(status) = came.no_route.filter(|_| case.expect.route.is_none()) {
+        let what = if status == StatusCode::METHOD_NOT_ALLOWED { "method" } else { "requests" };
+        let status = status.as_u16();
+        lines.push(format!("no route takes its {what}: the answer is {status}"));
+    }
+    for (name, fact) in &came.left_out {
+        lines.push(format!("{name} was not tried, because a test does not have {fact}"));
+    }
+    lines
 }

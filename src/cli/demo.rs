@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::OptionFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -65,15 +66,9 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let text = sample_config(proxy, page, api.local_addr().map_err(failed)?);
     write_new(&file, &text)?;
     print(introduction(demo, proxy, page, &file))?;
-    let quiet = demo.quiet;
+    let visitor = (!demo.quiet).then(|| visit(proxy));
     let beside = async move {
-        let Ok(api) = tokio::net::TcpListener::from_std(api) else { return };
-        match quiet {
-            true => serve_api(api).await,
-            false => {
-                tokio::join!(serve_api(api), visit(proxy));
-            }
-        }
+        tokio::join!(serve_api(api), OptionFuture::from(visitor));
     };
     serve(&file, &Overrides::default(), beside)
 }
@@ -160,7 +155,8 @@ Stop it with Ctrl-C.
 }
 
 /// The sample API. Its answer has the request's method and target.
-async fn serve_api(listener: tokio::net::TcpListener) {
+async fn serve_api(listener: TcpListener) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     while let Ok((stream, _)) = listener.accept().await {
         let service = service_fn(|request: Request<Incoming>| async move {
             let text = format!("the sample API got {} {}\n", request.method(), request.uri());
@@ -175,7 +171,7 @@ async fn visit(proxy: SocketAddr) {
     let pages = ["/", "/hello", "/orders/17", "/orders?page=2"];
     for page in pages.iter().cycle() {
         sleep(PAUSE).await;
-        // The result is not needed: the proxy's log tells it.
+        // The result is not needed: the proxy's log has it.
         let _ = ask(proxy, page).await;
     }
 }

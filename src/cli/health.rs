@@ -66,8 +66,7 @@ fn check_store(client: &AdminClient) -> CommandResult {
 
 fn ask(client: &AdminClient, path: &str) -> Result<Response<Bytes>, Failure> {
     let answer = client.ask(&Method::GET, path, None, PATIENCE);
-    let answer = answer.map_err(|error| failed(client, &error.to_string()))?;
-    answer.ok_or_else(|| failed(client, "it did not answer in HTTP"))
+    answer.map_err(|why| failed(client, &format!("it {why}")))
 }
 
 fn failed(client: &AdminClient, why: &str) -> Failure {

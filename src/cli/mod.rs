@@ -13,7 +13,6 @@ mod redisson;
 mod reference;
 mod replay;
 mod run;
-mod span;
 mod suggest;
 mod top;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 
 use super::{CommandResult, Failure, load, print};
@@ -54,14 +54,15 @@ struct Set {
     #[command(flatten)]
     limiter: Limiter,
     /// Permits in an interval, as in 100/s or 1000/10m
-    rate: String,
+    #[arg(value_parser = limiter_rate)]
+    rate: Rate,
     /// `overall`: all clients share one budget; `per-client`: each client has its own
     #[arg(long = "type", value_name = "TYPE", default_value = "overall",
-        value_parser = ["overall", "per-client"])]
-    sharing: String,
+        value_parser = PossibleValuesParser::new(["overall", "per-client"]).map(sharing))]
+    sharing: Sharing,
     /// How long its keys stay after each use, as in 1h; by default they stay for ever
-    #[arg(long, value_name = "DURATION")]
-    keep_alive: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = milliseconds)]
+    keep_alive: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -69,7 +70,8 @@ struct Expire {
     #[command(flatten)]
     limiter: Limiter,
     /// The time from now, as in 1h
-    after: String,
+    #[arg(value_parser = milliseconds)]
+    after: u64,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -102,9 +104,9 @@ pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
             print(if new { "set" } else { "kept" })
         }
         RedissonCommand::Expire(expire) => {
-            let after = milliseconds(&expire.after)?;
-            expire.limiter.ask(|redis, name| redis.expire(name, after))?;
-            print(format_args!("expires in {}", expire.after))
+            expire.limiter.ask(|redis, name| redis.expire(name, expire.after))?;
+            let after = config::duration_text(Duration::from_millis(expire.after));
+            print(format_args!("expires in {after}"))
         }
     }
 }
@@ -151,37 +153,38 @@ impl Limiter {
 
 impl Set {
     fn figures(&self) -> Result<LimiterConfig, Failure> {
-        let text = &self.rate;
-        let no_limiters = || {
-            Failure::usage(format!(
-                "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count \
-                 at most 1000000000"
-            ))
-        };
-        // Checked before the rate is parsed. The parser's error would name a near rate that is too large as
-        // well.
-        let count = text.split_once('/').and_then(|(count, _)| count.parse().ok());
-        if count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
-            return Err(no_limiters());
-        }
-        let rate: Rate = text
-            .parse()
-            .map_err(|error| Failure::usage(format!("`{text}` is no rate: {error}")))?;
-        let sharing = match self.sharing.as_str() {
-            "per-client" => Sharing::PerClient,
-            _ => Sharing::Overall,
-        };
-        if Params::new(Some(rate), sharing).is_none() {
-            return Err(no_limiters());
-        }
-        let keep_alive_ms = self.keep_alive.as_deref().map(milliseconds).transpose()?;
-        let interval_ms = rate.interval() / 1_000;
-        if keep_alive_ms.is_some_and(|keep| keep < interval_ms) {
+        let interval_ms = self.rate.interval() / 1_000;
+        if self.keep_alive.is_some_and(|keep| keep < interval_ms) {
             return Err(Failure::usage("--keep-alive must be at least the rate's interval"));
         }
-        let config = LimiterConfig::new(rate.count(), interval_ms, sharing);
-        Ok(LimiterConfig { keep_alive_ms, ..config })
+        let config = LimiterConfig::new(self.rate.count(), interval_ms, self.sharing);
+        Ok(LimiterConfig { keep_alive_ms: self.keep_alive, ..config })
     }
+}
+
+/// A rate that a limiter can have.
+fn limiter_rate(text: &str) -> Result<Rate, String> {
+    // A count that is too large is found before the rate is parsed: the parser's error would name a near rate, which is
+    // too large as well.
+    let count = text.split_once('/').and_then(|(count, _)| count.parse().ok());
+    let rate = match count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
+        true => None,
+        false => {
+            Some(text.parse::<Rate>().map_err(|error| format!("`{text}` is no rate: {error}"))?)
+        }
+    };
+    let rate = rate.filter(|rate| Params::new(Some(*rate), Sharing::Overall).is_some());
+    rate.ok_or_else(|| {
+        format!(
+            "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count at most \
+             1000000000"
+        )
+    })
+}
+
+/// How the clients of a limiter share its rate.
+fn sharing(name: String) -> Sharing {
+    if name == "per-client" { Sharing::PerClient } else { Sharing::Overall }
 }
 
 /// The location that a URL names. By TLS, the machine's authorities are trusted.
@@ -195,16 +198,14 @@ fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
     Ok(Box::new(location))
 }
 
-fn milliseconds(text: &str) -> Result<u64, Failure> {
+fn milliseconds(text: &str) -> Result<u64, String> {
     let duration = config::duration(text);
     if duration == Err(DurationError::TooLong) {
-        let most = DurationError::AT_MOST;
-        return Err(Failure::usage(format!("`{text}` is too long: expected {most}")));
+        return Err(format!("`{text}` is too long: expected {}", DurationError::AT_MOST));
     }
-    let duration = duration.ok().filter(|duration| !duration.is_zero());
-    duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).ok_or_else(|| {
-        Failure::usage(format!("`{text}` is no time as in \"250ms\", \"10s\" or \"1h\""))
-    })
+    let millis = duration.ok().and_then(|duration| u64::try_from(duration.as_millis()).ok());
+    let millis = millis.filter(|millis| *millis > 0);
+    millis.ok_or_else(|| format!("`{text}` is no time as in \"250ms\", \"10s\" or \"1h\""))
 }
 
 const OLDER: &str = "a Redisson before 3.17: no newer one and no proxy can use it meanwhile";

@@ -8,47 +8,8 @@ use clap_mangen::Man;
 
 use super::{CommandResult, Failure, print};
 
-/// The sections of the manual page behind the commands.
-const BEHIND: &str = r#".SH "EXIT STATUS"
-.TP
-0
-Success.
-.TP
-1
-The command failed while it ran. Output that cannot be written, for example to a full disk, is a failure too.
-.TP
-2
-The command line or the configuration is wrong.
-.TP
-3
-More was rejected than \fBreplay \-\-fail\-above\fR allows.
-.SH SIGNALS
-.TP
-SIGTERM, SIGINT
-Finish what is under way, and end.
-.TP
-SIGHUP
-Read the configuration and the certificates again.
-.TP
-SIGUSR2
-Start the binary that stands at the program's path now, and hand the sockets over to it.
-.SH ENVIRONMENT
-.TP
-RUST_LOG
-Which lines are logged, in place of \fBlog.level\fR.
-.TP
-TIDEGATE_ADMIN_TOKEN
-The token of the admin endpoint, for the commands that ask a running proxy.
-.TP
-NO_COLOR
-Print without colours, if it is not empty.
-.PP
-\fB${NAME}\fR in proxy.toml is replaced by this variable of the environment.
-.SH FILES
-.TP
-proxy.toml
-The configuration. \fBtidegate schema\fR describes its fields. A change is in force within a second.
-"#;
+/// The sections of the manual page after the commands.
+const END: &str = include_str!("manual.roff");
 
 /// Print completions for a shell.
 #[derive(Args, Clone, Debug)]
@@ -80,7 +41,7 @@ fn write_page(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     man.render_description_section(page)?;
     man.render_options_section(page)?;
     write_commands(command, page)?;
-    page.write_all(BEHIND.as_bytes())
+    page.write_all(END.as_bytes())
 }
 
 fn write_commands(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
@@ -93,7 +54,7 @@ fn write_commands(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         if command.get_arguments().next().is_some() {
             man.render_options_section(&mut section)?;
         }
-        // The headings are written for a page of its own.
+        // The headings are those of a whole page.
         for line in String::from_utf8_lossy(&section).lines() {
             writeln!(page, "{}", if line.starts_with(".SH ") { ".PP" } else { line })?;
         }

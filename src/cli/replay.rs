@@ -7,16 +7,14 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::progress::ProgressBar;
+use super::progress::ProgressLine;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
-use crate::replay::log::sorted::{FaultyLine, SortedLogs};
-use crate::replay::log::{Format, LineFault, LogInput, LogRecord};
+use crate::replay::log::{FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
 use crate::replay::report::text::TerminalReport;
-use crate::replay::report::{LineCounts, Report, html, json, number, printable};
-use crate::replay::tally::ReplayTally;
+use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable};
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
@@ -42,8 +40,8 @@ pub(super) struct ReplayArgs {
     /// An older file to compare with: the report shows both results, and the clients that are newly hit
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// The value of a header, a cookie, `host` or `cert` that is not in the log. With `ip`, each client has a value
-    /// of its own. With `none`, no request has a value. Any other text is the value of all requests. May be
+    /// The value of a header, a cookie, `host` or `cert` that is not in the log. With `ip`, each client has its own
+    /// value. With `none`, no request has a value. Any other text is the value of all requests. May be
     /// repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
@@ -90,33 +88,33 @@ impl LogArgs {
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
-        let mut bar = ProgressBar::new();
+        let mut progress = ProgressLine::new();
         let mut lines = LineCounts::default();
         while let Some(next) = logs.next_request().map_err(Failure::run)? {
             match next {
                 Ok(record) => take(&record),
                 Err(FaultyLine { fault: LineFault::NoRequest(_), .. }) => lines.no_request += 1,
-                Err(FaultyLine { file, number, fault: LineFault::Broken(why) }) => {
+                Err(faulty) => {
                     lines.broken += 1;
-                    if lines.examples.len() < EXAMPLES {
-                        lines.examples.push((file, number, why.to_owned()));
+                    if lines.broken_examples.len() < EXAMPLES {
+                        lines.broken_examples.push(faulty);
                     }
                 }
             }
             lines.read += 1;
-            bar.show(lines.read, || logs.progress());
+            progress.show(lines.read, logs.reached);
         }
-        lines.order = logs.order();
-        bar.end();
+        lines.order = logs.order;
+        progress.end();
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
         }
-        let LineCounts { read, broken, ref examples, .. } = lines;
-        Err(Failure::run(match examples.first() {
+        let LineCounts { read, broken, ref broken_examples, .. } = lines;
+        Err(Failure::run(match broken_examples.first() {
             _ if read == 0 => "the log has no lines".to_owned(),
-            Some((file, line, why)) => format!(
+            Some(FaultyLine { file, line, fault }) => format!(
                 "none of {read} lines is a request, and {broken} cannot be read. Does the log need another --format? \
-                 {}:{line}: {why}",
+                 {}:{line}: {fault}",
                 printable(file)
             ),
             None => format!("none of {read} lines shows an HTTP request"),
@@ -174,24 +172,25 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
             .map_err(|error| Failure::run(format!("cannot write {}: {error}", path.display())))?;
     }
     match args.json {
-        true => print(json::json(&report))?,
+        true => print(serde_json::to_string(&report).map_err(Failure::run)?)?,
         false => print(TerminalReport(&report).to_string().trim_end())?,
     }
     match args.fail_above {
-        Some(Share(most)) if report.now.may_exceed(most) => {
-            Err(Failure { code: ABOVE, message: Some(above(report.now.tally, most)) })
+        Some(Share(most)) if report.result.may_exceed(most) => {
+            Err(Failure { code: ABOVE, message: Some(above(&report.result, most)) })
         }
         _ => Ok(()),
     }
 }
 
 /// Why a replay fails by `--fail-above`.
-fn above(tally: &ReplayTally<'_>, most: f64) -> String {
-    let of = |count| format!("{} of {} requests", number(count), number(tally.all.requests));
-    let rejected = of(tally.all.rejected);
-    let undecided = match tally.undecided {
+fn above(result: &FileReport<'_>, most: f64) -> String {
+    let (rejected, requests) = (number(result.counts.rejected), number(result.counts.requests));
+    let undecided = match result.undecided {
         0 => String::new(),
         count => format!(", and {} might be: a limit was left out for them", number(count)),
     };
-    format!("error: {rejected} would be rejected{undecided}; --fail-above allows {most} %")
+    format!(
+        "error: {rejected} of {requests} requests would be rejected{undecided}; --fail-above allows {most} %"
+    )
 }

@@ -45,10 +45,10 @@ pub(super) struct SuggestArgs {
 
 pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let sources = |key: &String| key.split(',').map(|source| source.trim().to_owned()).collect();
-    let keys = args.keys.iter().map(sources).collect();
+    let keys: Vec<_> = args.keys.iter().map(sources).collect();
     let file = args.config.clone().or_else(usual_file);
     let text = file.as_deref().map(checked_text).transpose()?;
-    let wanted = WantedLimits::new(&args.routes, keys, args.touch.0, text.as_deref());
+    let wanted = WantedLimits::new(&args.routes, &keys, args.touch.0, text.as_deref());
     let wanted = wanted.map_err(Failure::usage)?;
     let plan = wanted.plan(&config::process_environment).map_err(Failure::usage)?;
     let mut suggest = Suggest::new(&plan, &args.assumptions);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::header::HOST;
 use http::{HeaderValue, StatusCode};
-use smallvec::SmallVec;
+use serde::Serialize;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::judge::{BadRequest, Judge, Untold};
+use super::judge::Judge;
 use super::log::{ClientOrigin, LogRecord, Logged, LoggedHeaders};
 use crate::limit::decision::{Verdict, whole_seconds};
 use crate::limit::time::Timestamp;
@@ -29,38 +29,41 @@ const HOST_OF_NONE: &str = "localhost";
 pub(crate) struct CaseResult<'p> {
     pub(crate) case: &'p TestCase,
     /// What came of its requests.
-    pub(crate) came: CaseCounts,
+    pub(crate) came: CaseCounts<'p>,
     /// The expectations that are not met. Empty where the test passes.
     pub(crate) differences: Vec<Mismatch>,
 }
 
 /// What came of a test's requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CaseCounts {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CaseCounts<'p> {
     /// Requests that pass at once.
     pub(crate) allowed: u64,
     /// Requests that are rejected.
     pub(crate) rejected: u64,
     /// Requests that pass after a wait.
     pub(crate) delayed: u64,
-    /// How many requests get an error in place of a decision, and what is wrong with the first of them.
-    pub(crate) bad: Option<(BadRequest, u64)>,
+    /// The number of requests that get an error in place of a decision, and the part of the first one that is wrong.
+    #[serde(skip)]
+    pub(crate) bad: Option<(&'static str, u64)>,
     /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
     /// request.
-    pub(crate) limit: Option<String>,
+    pub(crate) limit: Option<&'p str>,
     /// The requests' route.
-    pub(crate) route: String,
+    pub(crate) route: &'p str,
     /// The status of the answer to a request that no route takes.
+    #[serde(skip)]
     pub(crate) no_route: Option<StatusCode>,
     /// The `retry-after` of the first rejected request, in seconds. `None` where none is rejected, or where it
     /// could never pass.
     pub(crate) retry_after: Option<u64>,
     /// Limits that cannot be tried, each with what is missing.
-    pub(crate) left_out: Vec<(String, String)>,
+    #[serde(skip)]
+    pub(crate) left_out: Vec<(&'p str, String)>,
 }
 
 /// An expectation that is not met.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Mismatch {
     /// The field of `expect`.
     pub(crate) field: &'static str,
@@ -99,19 +102,18 @@ pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
 }
 
 /// Sends a test's requests. The first one comes at `start`.
-fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts {
+fn send<'p>(judge: &mut Judge<'p>, case: &TestCase, start: Timestamp) -> CaseCounts<'p> {
     let mut counts = CaseCounts::default();
     let mut held_by = None;
     for number in 0..case.times {
         let record = record(case, start.plus_micros(offset(case, number)));
-        let mut left_out: SmallVec<[Untold; 1]> = SmallVec::new();
-        let judged = judge.judge(&record, record.time, |untold| left_out.push(untold));
+        let judged = judge.judge(&record);
         let plan = judge.plan;
         let route = judged.route.map_or(&plan.no_route, |route| &plan.routes[route]);
-        counts.route = route.name.to_string();
+        counts.route = &route.name;
         counts.no_route = judged.no_route;
         if number == 0 {
-            let described = left_out.iter().map(|untold| judge.described(*untold));
+            let described = judged.missing.iter().map(|missing| judge.described(*missing));
             counts.left_out = described.map(|(_, name, fact)| (name, fact.to_string())).collect();
         }
         let answer = match judged.answer {
@@ -121,7 +123,7 @@ fn send(judge: &mut Judge<'_>, case: &TestCase, start: Timestamp) -> CaseCounts 
                 continue;
             }
         };
-        let limit = || answer.decisive().map(|spec| spec.name.to_string());
+        let limit = || answer.decisive().map(|spec| spec.name.as_str());
         match answer.verdict {
             Verdict::Pass { wait } if wait.is_zero() => counts.allowed += 1,
             Verdict::Pass { .. } => {
@@ -176,7 +178,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
     }
 }
 
-fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {
+fn differences(expect: &Expectation, came: &CaseCounts<'_>) -> Vec<Mismatch> {
     let mut differences = Vec::new();
     let mut compare = |field, expected: Option<String>, came: Option<String>| {
         if let Some(expected) = expected
@@ -190,8 +192,9 @@ fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {
     compare("allowed", expect.allowed.and_then(count), count(came.allowed));
     compare("rejected", expect.rejected.and_then(count), count(came.rejected));
     compare("delayed", expect.delayed.and_then(count), count(came.delayed));
-    compare("limit", expect.limit.as_deref().map(str::to_owned), came.limit.clone());
-    compare("route", expect.route.as_deref().map(str::to_owned), Some(came.route.clone()));
+    let text = |text: &str| text.to_owned();
+    compare("limit", expect.limit.as_deref().map(text), came.limit.map(text));
+    compare("route", expect.route.as_deref().map(text), Some(text(came.route)));
     let seconds = |seconds: u64| format!("{seconds}s");
     compare("retry_after", expect.retry_after.map(seconds), came.retry_after.map(seconds));
     // A test of the route or the limit alone says nothing about what reaches the limits.
@@ -202,7 +205,7 @@ fn differences(expect: &Expectation, came: &CaseCounts) -> Vec<Mismatch> {
         differences.push(Mismatch {
             field: "requests",
             expected: "requests that reach the limits".to_owned(),
-            came: format!("{count} with a wrong {}", bad.as_str()),
+            came: format!("{count} with a wrong {}", bad),
         });
     }
     differences

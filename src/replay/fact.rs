@@ -1,11 +1,12 @@
-//! The facts about a request that limits and routes read, and what is assumed where a log does not tell them.
-//! `judge` asks for each request which facts its log tells.
+//! The facts about a request that limits and routes read, and what is assumed where a log does not have them.
+//! `judge` asks for each request which facts its log has.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::HeaderName;
 use http::header::COOKIE;
+use serde::{Serialize, Serializer};
 
 use super::log::{LogRecord, Logged};
 use crate::limit::algorithm::Algorithm;
@@ -39,10 +40,10 @@ pub(crate) enum Fact {
     LimiterFigures,
 }
 
-/// What is assumed of a fact that the log does not tell.
+/// What is assumed of a fact that the log does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assumed {
-    /// Each client has a value of its own: its address.
+    /// Each client has its own value: its address.
     Client,
     /// No request has it.
     Absent,
@@ -93,7 +94,7 @@ impl Fact {
         host.into_iter().chain(headers)
     }
 
-    /// `None` where every log tells the source.
+    /// `None` where every log has the source.
     fn of_source(source: &KeySource) -> Option<Self> {
         match source {
             KeySource::Ip => Some(Self::Client),
@@ -116,14 +117,14 @@ impl Fact {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate)
     }
 
-    /// Whether the log tells the fact of this request.
-    pub(super) fn is_told(&self, record: &LogRecord<'_>) -> bool {
+    /// Whether the log has the fact of this request.
+    pub(super) fn is_known(&self, record: &LogRecord<'_>) -> bool {
         match self {
             Self::Client => record.client.is_some(),
-            Self::Host => record.host != Logged::Untold,
-            Self::Query => record.query != Logged::Untold,
-            Self::Header(name) => record.headers.get(name) != Logged::Untold,
-            Self::Cookie(_) => record.headers.get(&COOKIE) != Logged::Untold,
+            Self::Host => record.host != Logged::Unknown,
+            Self::Query => record.query != Logged::Unknown,
+            Self::Header(name) => record.headers.get(name) != Logged::Unknown,
+            Self::Cookie(_) => record.headers.get(&COOKIE) != Logged::Unknown,
             Self::Status => record.status.is_some(),
             Self::Bytes => record.bytes.is_some(),
             Self::Duration => record.duration.is_some(),
@@ -147,6 +148,12 @@ impl fmt::Display for Fact {
             Self::Use => f.write_str("the use that the answer names"),
             Self::LimiterFigures => f.write_str("the limiter's figures, which are in Redis"),
         }
+    }
+}
+
+impl Serialize for Fact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

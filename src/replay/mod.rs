@@ -2,7 +2,7 @@
 //!
 //! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two
 //! files that are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts.
-//! `fact` knows what a log may not tell. `report` makes the answer of the counts, and writes it. `cases`
+//! `fact` knows what a log may leave out. `report` makes the answer of the counts, and writes it. `cases`
 //! tries the `[[tests]]` of a file in the same way, and `suggest` finds limits for a log.
 
 pub(crate) mod cases;
@@ -15,10 +15,9 @@ pub(crate) mod tally;
 pub(crate) mod timeline;
 
 use self::fact::Assumption;
-use self::judge::{Judge, Untold};
+use self::judge::Judge;
 use self::log::LogRecord;
 use self::tally::ReplayTally;
-use crate::limit::Mode;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
@@ -32,7 +31,7 @@ pub(crate) struct Replay<'p> {
 
 /// One of the files whose limits are replayed.
 pub(crate) struct Side<'p> {
-    /// The file's limits, with buckets of their own.
+    /// The file's limits, and their buckets.
     pub(crate) judge: Judge<'p>,
     /// What the limits decided, as counts.
     pub(crate) tally: ReplayTally<'p>,
@@ -55,15 +54,7 @@ impl<'p> Replay<'p> {
         let now = record.time;
         self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         for Side { judge, tally } in &mut self.sides {
-            let (mut is_whole, plan) = (true, judge.plan);
-            let judged = judge.judge(record, now, |untold| {
-                is_whole &= match untold {
-                    Untold::Limit(limit, _) => plan.limits[limit].mode != Mode::Enforce,
-                    Untold::Route(..) => false,
-                };
-                tally.untold(untold);
-            });
-            tally.count(&judged, is_whole, now);
+            tally.count(&judge.judge(record), now);
         }
     }
 }

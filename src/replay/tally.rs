@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::judge::{BadRequest, JudgedRequest, Untold};
+use super::judge::{JudgedRequest, MissingFact};
 use super::timeline::{Slice, Timeline};
+use crate::limit::Mode;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -28,21 +29,22 @@ pub(crate) struct ReplayTally<'p> {
     plan: &'p Plan,
     /// All requests.
     pub(crate) all: Slice,
-    /// Requests that get an error in place of a decision.
-    pub(crate) bad: BTreeMap<BadRequest, u64>,
+    /// Requests that get an error in place of a decision, by the part of them that is wrong.
+    pub(crate) bad: BTreeMap<&'static str, u64>,
     /// All requests over the log's time.
     pub(crate) timeline: Timeline,
     /// The clients by address.
     pub(crate) clients: HitTable<IpAddr>,
-    /// Each limit, and right behind it its candidate.
+    /// Each limit, and right after it its candidate.
     pub(crate) limits: Vec<LimitTally<'p>>,
-    /// The requests of each route, by the route's place in the plan. The last entry is of those without a route.
+    /// The requests of each route, by the route's index in the plan. The last entry is of those without a route.
     pub(crate) routes: Vec<Slice>,
-    /// Requests that are not rejected, but might be: the log tells too little.
+    /// Requests that are not rejected, but might be: the log has too little.
     pub(crate) undecided: u64,
     /// For each limit that was left out, and each route that may have been missed: the number of requests.
-    pub(crate) untold: BTreeMap<Untold, u64>,
-    places: HashMap<Name, usize>,
+    pub(crate) missing: BTreeMap<MissingFact, u64>,
+    /// The indices of the limits by their names.
+    indices: HashMap<Name, usize>,
 }
 
 /// The counts of one limit, or of one candidate.
@@ -62,7 +64,7 @@ pub(crate) struct LimitTally<'p> {
 pub(crate) struct HitTable<K> {
     /// Those that are counted one by one.
     pub(crate) table: HashMap<K, HitCount>,
-    /// The requests of those for which the full table has no place.
+    /// The requests of those that came when the table was full.
     pub(crate) untracked: Slice,
 }
 
@@ -96,11 +98,7 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
         match self.table.get_mut(key) {
             Some(count) => count.add(counted, now),
             None if is_full => self.untracked.add(counted),
-            None => {
-                let mut count = HitCount::default();
-                count.add(counted, now);
-                self.table.insert(key.clone(), count);
-            }
+            None => self.table.entry(key.clone()).or_default().add(counted, now),
         }
     }
 
@@ -124,8 +122,7 @@ impl<'p> ReplayTally<'p> {
             .flat_map(|spec| std::iter::once(spec).chain(&spec.candidate))
             .map(LimitTally::new)
             .collect();
-        let places = limits.iter().enumerate();
-        let places = places.map(|(place, limit)| (limit.spec.name.clone(), place)).collect();
+        let indices = limits.iter().map(|limit| limit.spec.name.clone()).zip(0..).collect();
         Self {
             plan,
             all: Slice::default(),
@@ -135,20 +132,15 @@ impl<'p> ReplayTally<'p> {
             limits,
             routes: vec![Slice::default(); plan.routes.len() + 1],
             undecided: 0,
-            untold: BTreeMap::new(),
-            places,
+            missing: BTreeMap::new(),
+            indices,
         }
     }
 
-    /// Counts a request for which the log tells too little.
-    pub(crate) fn untold(&mut self, untold: Untold) {
-        *self.untold.entry(untold).or_default() += 1;
-    }
-
-    /// Counts a request. `is_whole` says whether the log told all that its limits read.
-    pub(crate) fn count(&mut self, judged: &JudgedRequest<'p>, is_whole: bool, now: Timestamp) {
+    /// Counts a request.
+    pub(crate) fn count(&mut self, judged: &JudgedRequest<'p>, now: Timestamp) {
         let mut counted = Slice { requests: 1, ..Slice::default() };
-        self.timeline.begin(now);
+        self.timeline.start.get_or_insert(now);
         match &judged.answer {
             Err(bad) => *self.bad.entry(*bad).or_default() += 1,
             Ok(answer) => {
@@ -158,15 +150,24 @@ impl<'p> ReplayTally<'p> {
                     Verdict::Pass { .. } => {}
                 }
                 for limit in answer.limits() {
-                    if let Some(place) = self.places.get(&limit.spec.name) {
-                        let tally = &mut self.limits[*place];
-                        tally.timeline.begin(self.timeline.start.unwrap_or(now));
+                    if let Some(index) = self.indices.get(&limit.spec.name) {
+                        let tally = &mut self.limits[*index];
+                        tally.timeline.start = self.timeline.start;
                         tally.count(&limit, counted.rejected == 0, now);
                     }
                 }
             }
         }
-        self.undecided += u64::from(!is_whole && counted.rejected == 0);
+        let enforces = |missing: &MissingFact| match missing {
+            MissingFact::Limit(limit, _) => self.plan.limits[*limit].mode == Mode::Enforce,
+            MissingFact::Route(_) => true,
+        };
+        if counted.rejected == 0 && judged.missing.iter().any(enforces) {
+            self.undecided += 1;
+        }
+        for missing in &judged.missing {
+            *self.missing.entry(*missing).or_default() += 1;
+        }
         self.all.add(&counted);
         self.timeline.add(now, &counted);
         self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);

@@ -1,5 +1,7 @@
 //! Counts requests over the time of a log, in a bounded number of slices.
 
+use serde::Serialize;
+
 use crate::limit::time::Timestamp;
 
 /// The most slices. Beyond them, several slices become one.
@@ -13,7 +15,7 @@ const LENGTHS: [u64; 13] =
 const SECOND: u64 = 1_000_000;
 
 /// What happened in one slice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Slice {
     pub(crate) requests: u64,
     /// Requests that are held.
@@ -46,27 +48,28 @@ impl Slice {
         self.delayed += other.delayed;
         self.rejected += other.rejected;
     }
+
+    /// What happened in all of these slices.
+    pub(crate) fn sum(slices: &[Self]) -> Self {
+        slices.iter().fold(Self::default(), |mut sum, slice| {
+            sum.add(slice);
+            sum
+        })
+    }
 }
 
 impl Timeline {
     /// Adds to the slice of the time `at`. Times before the first one count as the first one.
     pub(crate) fn add(&mut self, at: Timestamp, counted: &Slice) {
         let since = at.micros_since(*self.start.get_or_insert(at));
-        let mut place = since / self.width;
-        while place >= MOST_SLICES as u64 {
+        while since / self.width >= MOST_SLICES as u64 {
             self.widen();
-            place = since / self.width;
         }
-        let place = usize::try_from(place).unwrap_or(MOST_SLICES);
-        if self.slices.len() <= place {
-            self.slices.resize(place + 1, Slice::default());
+        let index = usize::try_from(since / self.width).unwrap_or(MOST_SLICES);
+        if self.slices.len() <= index {
+            self.slices.resize(index + 1, Slice::default());
         }
-        self.slices[place].add(counted);
-    }
-
-    /// The first slice begins at this time, unless something was counted already.
-    pub(crate) fn begin(&mut self, at: Timestamp) {
-        self.start.get_or_insert(at);
+        self.slices[index].add(counted);
     }
 
     /// The same counts in slices that are as long as those of `other`, and as many. Both begin at one time,
@@ -85,13 +88,7 @@ impl Timeline {
         let longer = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|it| *it > self.width);
         let longer = longer.unwrap_or(self.width * 2);
         let together = usize::try_from(longer / self.width).unwrap_or(1).max(1);
-        let sums = self.slices.chunks(together).map(|slices| {
-            slices.iter().fold(Slice::default(), |mut sum, slice| {
-                sum.add(slice);
-                sum
-            })
-        });
-        self.slices = sums.collect();
+        self.slices = self.slices.chunks(together).map(Slice::sum).collect();
         self.width = longer;
     }
 }
@@ -113,17 +110,13 @@ mod tests {
                 let counted = Slice { requests: 1, delayed: 0, rejected: gap % 2 };
                 timeline.add(Timestamp::from_micros(now).unwrap(), &counted);
             }
-            let all = timeline.slices.iter().fold(Slice::default(), |mut sum, slice| {
-                sum.add(slice);
-                sum
-            });
+            let all = Slice::sum(&timeline.slices);
             prop_assert_eq!(all.requests, gaps.len() as u64);
             prop_assert_eq!(all.rejected, gaps.iter().filter(|gap| *gap % 2 == 1).count() as u64);
             prop_assert!(timeline.slices.len() <= MOST_SLICES);
             let length = timeline.width * timeline.slices.len() as u64;
             prop_assert!(length > now - timeline.start.unwrap().as_micros());
-            let mut other = Timeline::default();
-            other.begin(timeline.start.unwrap());
+            let mut other = Timeline { start: timeline.start, ..Timeline::default() };
             other.add(Timestamp::from_micros(now).unwrap(), &Slice { rejected: 1, ..Slice::default() });
             let other = other.sliced_like(&timeline);
             prop_assert_eq!((other.width, other.slices.len()), (timeline.width, timeline.slices.len()));

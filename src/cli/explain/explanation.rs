@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// Paragraphs of lines, with a title in front of each, and the same as facts.
-#[derive(Default)]
+/// Paragraphs of lines, with a title before each, and the same as facts.
 pub(super) struct Explanation {
     paragraphs: Vec<(&'static str, Vec<String>)>,
-    facts: Map<String, Value>,
+    /// A fact that does not apply is null.
+    facts: Value,
     /// The facts of each limit. Each limit has one paragraph too.
-    limits: Vec<Map<String, Value>>,
+    limits: Vec<Value>,
     /// Why the request is answered with 400, by the first limit that refuses it.
     refused: Option<String>,
 }
@@ -19,6 +19,21 @@ pub(super) struct Explanation {
 pub(super) const LIMIT: &str = "limit";
 
 impl Explanation {
+    pub(super) fn new(method: &str) -> Self {
+        let facts = json!({
+            "method": method,
+            "path": null,
+            "host": null,
+            "client": null,
+            "route": null,
+            "params": null,
+            "upstream": null,
+            "status": null,
+            "allow": null,
+        });
+        Self { paragraphs: Vec::new(), facts, limits: Vec::new(), refused: None }
+    }
+
     /// Begins a paragraph.
     pub(super) fn line(&mut self, title: &'static str, value: impl fmt::Display) {
         self.paragraphs.push((title, vec![value.to_string()]));
@@ -31,67 +46,60 @@ impl Explanation {
         }
     }
 
-    /// Notes a fact about the request.
+    /// Sets a fact about the request.
     pub(super) fn fact(&mut self, name: &str, value: impl Into<Value>) {
-        self.facts.insert(name.to_owned(), value.into());
+        self.facts[name] = value.into();
     }
 
-    /// Begins the facts of a limit.
-    pub(super) fn limit(&mut self, name: &str) {
-        self.limits.push(Map::from_iter([("name".to_owned(), name.into())]));
+    /// Adds a limit with these facts.
+    pub(super) fn limit(&mut self, facts: Value) {
+        self.limits.push(facts);
     }
 
-    /// Notes a fact about the last limit.
+    /// Sets a fact about the last limit.
     pub(super) fn limit_fact(&mut self, name: &str, value: impl Into<Value>) {
         if let Some(limit) = self.limits.last_mut() {
-            limit.insert(name.to_owned(), value.into());
+            limit[name] = value.into();
         }
     }
 
-    /// Notes that a limit refuses the request with 400: then no limit counts it. The first refusal is the answer.
+    /// A limit refuses the request with 400: then no limit counts it. The first refusal is the answer.
     pub(super) fn refuse(&mut self, why: &str) {
         self.limit_fact("refuses", why);
         self.refused.get_or_insert_with(|| why.to_owned());
     }
 
-    /// To be called behind the last limit.
+    /// To be called after the last limit.
     pub(super) fn finish_limits(&mut self) {
         let Some(why) = self.refused.take() else { return };
         for limit in &mut self.limits {
-            limit.insert("applies".to_owned(), false.into());
+            limit["applies"] = false.into();
         }
-        self.facts.remove("allow");
+        self.fact("allow", Value::Null);
         self.fact("status", 400);
         self.line("answer", format_args!("400: {why}"));
     }
 
-    /// The facts, and the sentences beside them. A fact that does not apply is null.
-    pub(super) fn to_json(&self) -> Value {
-        let mut object: Map<String, Value> =
-            ["method", "path", "host", "client", "route", "params", "upstream", "status", "allow"]
-                .map(|name| (name.to_owned(), Value::Null))
-                .into_iter()
-                .collect();
-        object.extend(self.facts.clone());
+    /// The facts, and the sentences beside them.
+    pub(super) fn into_json(self) -> Value {
+        let Self { paragraphs, mut facts, limits, .. } = self;
         let (of_limits, others): (Vec<_>, Vec<_>) =
-            self.paragraphs.iter().partition(|(title, _)| *title == LIMIT);
-        let limits = self.limits.iter().zip(of_limits).map(|(facts, (_, lines))| {
-            let mut limit = facts.clone();
-            limit.insert("explanation".to_owned(), json!(lines));
-            Value::Object(limit)
+            paragraphs.into_iter().partition(|(title, _)| *title == LIMIT);
+        let limits = limits.into_iter().zip(of_limits).map(|(mut limit, (_, lines))| {
+            limit["explanation"] = lines.into();
+            limit
         });
-        object.insert("limits".to_owned(), limits.collect());
-        let told = others.into_iter().map(|(title, lines)| ((*title).to_owned(), json!(lines)));
-        object.insert("explanation".to_owned(), Value::Object(told.collect()));
-        Value::Object(object)
+        facts["limits"] = limits.collect();
+        let others = others.into_iter().map(|(title, lines)| (title.to_owned(), lines.into()));
+        facts["explanation"] = Value::Object(others.collect::<Map<_, _>>());
+        facts
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (title, lines) in &self.paragraphs {
-            for (place, line) in lines.iter().enumerate() {
-                let title = if place == 0 { title } else { "" };
+            for (title, line) in [*title].into_iter().chain(std::iter::repeat("")).zip(lines) {
                 writeln!(f, "{title:<9} {line}")?;
             }
         }

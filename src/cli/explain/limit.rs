@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::json;
 
 use super::explanation::{Explanation, LIMIT};
 use crate::limit::algorithm::Algorithm;
-use crate::limit::key::{Key, write_shown};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
+use crate::replay::report::shown;
 use crate::request::key::View;
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
@@ -45,14 +45,14 @@ pub(super) fn describe_limit(
     describe_figures(figures, now, text);
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
-    text.limit_fact("key", as_logged(key.shown()));
+    text.limit_fact("key", shown(key.shown()));
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if is_override { ", an override for this key" } else { "" };
-    let told = match figures {
+    let counts = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
     };
-    text.line(LIMIT, format_args!("{name}{shadow}: {told}{source}"));
+    text.line(LIMIT, format_args!("{name}{shadow}: {counts}{source}"));
     if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
         if cost.get() > algorithm.capacity() {
             text.more(format_args!("costs {cost}, which never passes"));
@@ -79,19 +79,25 @@ pub(super) fn describe_limit(
     }
 }
 
-/// Notes what the limit is for every request.
+/// Adds the limit with what it is for every request.
 fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
-    text.limit(spec.name.as_str());
-    text.limit_fact("applies", false);
-    text.limit_fact("mode", if spec.mode == Mode::Enforce { "enforce" } else { "shadow" });
-    text.limit_fact("scope", if spec.scope == Scope::Cluster { "cluster" } else { "node" });
-    let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
-    text.limit_fact("key_parts", sources);
-    text.limit_fact("key", Value::Null);
+    text.limit(json!({
+        "name": spec.name.as_str(),
+        "applies": false,
+        "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
+        "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
+        "key_parts": sources(spec),
+        "key": null,
+    }));
     describe_figures(&spec.figures, now, text);
 }
 
-/// Notes the figures that hold for the request.
+/// What the limit counts by.
+fn sources(spec: &LimitSpec) -> Vec<String> {
+    spec.key.sources.iter().map(ToString::to_string).collect()
+}
+
+/// Sets the figures that hold for the request.
 fn describe_figures(figures: &Figures, now: Timestamp, text: &mut Explanation) {
     let algorithm = figures.at(now);
     text.limit_fact("algorithm", algorithm.map(|it| it.name()));
@@ -147,22 +153,14 @@ fn describe_bucket(
     }
 }
 
-/// The key's text as the log has it.
-fn as_logged(key: &Key) -> String {
-    let mut text = String::new();
-    // A `String` takes every text.
-    let _ = write_shown(key.as_str(), &mut text);
-    text
-}
-
 fn describe_key(spec: &LimitSpec, key: &BucketKey, text: &mut Explanation) {
-    let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
+    let sources = sources(spec);
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }
     let hashed = if key.shown() == key.plain() { "" } else { " (hashed)" };
-    let logged = as_logged(key.shown());
-    text.more(format_args!("counted by {}: {logged}{hashed}", sources.join(" and ")));
+    let (logged, sources) = (shown(key.shown()), sources.join(" and "));
+    text.more(format_args!("counted by {sources}: {logged}{hashed}"));
     let mut parts = spec.key.sources.iter().zip(key.plain().values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
         text.more(format_args!("without {source} it shares that bucket with all such requests"));

@@ -55,20 +55,14 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
     })?;
     let headers = headers(&explain.headers, &uri)?;
-    let asked = ExplainedRequest {
-        method,
-        uri,
-        headers,
-        peer: canonical_address(explain.ip),
-        now: Clock::new().now(),
-    };
-    let mut text = Explanation::default();
-    text.fact("method", asked.method.as_str());
-    if let Err(unreadable) = describe(&plan, &asked, &mut text) {
-        describe_unreadable(&plan, &asked.method, &unreadable, &mut text);
+    let (peer, now) = (canonical_address(explain.ip), Clock::new().now());
+    let request = ExplainedRequest { method, uri, headers, peer, now };
+    let mut text = Explanation::new(request.method.as_str());
+    if let Err(unreadable) = describe(&plan, &request, &mut text) {
+        describe_unreadable(&plan, &request.method, &unreadable, &mut text);
     }
     match explain.json {
-        true => print(text.to_json()),
+        true => print(text.into_json()),
         false => print(text.to_string().trim_end()),
     }
 }
@@ -105,10 +99,10 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
 /// Where the request is refused before its limits are asked.
 fn describe(
     plan: &Plan,
-    asked: &ExplainedRequest,
+    request: &ExplainedRequest,
     text: &mut Explanation,
 ) -> Result<(), Unreadable> {
-    let ExplainedRequest { method, uri, headers, peer, now } = asked;
+    let ExplainedRequest { method, uri, headers, peer, now } = request;
     let mut sent = headers.clone();
     let reading = reading::read(
         plan,
@@ -131,7 +125,7 @@ fn describe(
     if path.matching() != path.upstream() {
         text.more(format_args!("matched and counted as {}", path.matching()));
     }
-    text.line("client", describe_client(plan, client, asked));
+    text.line("client", describe_client(plan, client, request));
     text.fact("client", client.address.to_string());
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
@@ -139,13 +133,13 @@ fn describe(
     let view = reading.view(method, &sent);
     let candidates = plan.table.candidates(path, host.as_str());
     match found {
-        Ok(place) => {
+        Ok(found) => {
             describe_route(plan, route, path, text);
-            why(plan, *place, &view.params, &candidates, text);
+            why(plan, *found, &view.params, &candidates, text);
             let find = |table: &Table, path: &NormalPath<'_>| {
                 table.find(path, method, host.as_str(), &sent).ok()
             };
-            describe_spellings(plan, path, *place, find, text);
+            describe_spellings(plan, path, *found, find, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");
             }
@@ -172,24 +166,22 @@ fn describe_unreadable(
     }
     let status = why.status();
     text.fact("status", status);
-    match why {
-        BadHead::NeverServed(allowed) => {
-            text.line("answer", format_args!("{status}: {method} is never passed on"));
-            let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
-            text.more(format_args!("allow: {}", allowed.join(", ")));
-            text.fact("allow", allowed);
-        }
-        BadHead::TooLarge { client, route } => {
-            text.line("answer", format_args!("{status}: {why}"));
-            text.fact("client", client.to_string());
-            text.fact("route", &*plan.routes[*route].name);
-        }
-        why => text.line("answer", format_args!("{status}: {why}")),
+    if let BadHead::NeverServed(allowed) = why {
+        text.line("answer", format_args!("{status}: {method} is never passed on"));
+        let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+        text.more(format_args!("allow: {}", allowed.join(", ")));
+        text.fact("allow", allowed);
+    } else {
+        text.line("answer", format_args!("{status}: {why}"));
+    }
+    if let BadHead::TooLarge { client, route } = why {
+        text.fact("client", client.to_string());
+        text.fact("route", &*plan.routes[*route].name);
     }
 }
 
-fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {
-    let ExplainedRequest { headers, peer, .. } = asked;
+fn describe_client(plan: &Plan, client: &Client, request: &ExplainedRequest) -> String {
+    let ExplainedRequest { headers, peer, .. } = request;
     let header = plan.server.trust.header.name();
     let address = client.address;
     match (client.peer_trusted, headers.contains_key(&header)) {

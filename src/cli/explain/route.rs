@@ -16,7 +16,7 @@ pub(super) fn describe_none(
     others: &[usize],
     text: &mut Explanation,
 ) {
-    let names = others.iter().map(|place| plan.routes[*place].name.to_string());
+    let names = others.iter().map(|route| plan.routes[*route].name.to_string());
     let names = names.collect::<Vec<_>>().join(", ");
     // The limits of `[server]` come first, also without a route.
     let if_allowed =
@@ -64,14 +64,11 @@ pub(super) fn describe_route(
             let servers = upstream.servers.iter();
             let servers: Vec<_> = servers.map(|server| &*server.address.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
-            let sent = match rewrite {
-                Some(rewrite) => {
-                    let sent = rewrite.apply(path);
-                    text.more(format_args!("gets {sent}"));
-                    sent
-                }
-                None => path.upstream().to_owned(),
-            };
+            let rewritten = rewrite.as_ref().map(|rewrite| rewrite.apply(path));
+            if let Some(path) = &rewritten {
+                text.more(format_args!("gets {path}"));
+            }
+            let sent = rewritten.unwrap_or_else(|| path.upstream().to_owned());
             let name = upstream.name.as_str();
             text.fact("upstream", json!({ "name": name, "servers": servers, "path": sent }));
         }
@@ -98,18 +95,16 @@ pub(super) fn why(
     for condition in conditions(plan.table.conditions(found)) {
         text.more(format_args!("{condition} too"));
     }
-    let place = candidates.iter().position(|place| *place == found).unwrap_or_default();
-    for (rank, other) in candidates.iter().enumerate() {
+    let mut is_before = true;
+    for other in candidates {
         let name = &plan.routes[*other].name;
-        match rank.cmp(&place) {
-            std::cmp::Ordering::Less => {
-                let conditions = conditions(plan.table.conditions(*other)).join(" and ");
-                text.more(format_args!("{name} is tried before, and wants {conditions}"));
-            }
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Greater => {
-                text.more(format_args!("{name} has such a path too, and is less specific"));
-            }
+        if *other == found {
+            is_before = false;
+        } else if is_before {
+            let conditions = conditions(plan.table.conditions(*other)).join(" and ");
+            text.more(format_args!("{name} is tried before, and wants {conditions}"));
+        } else {
+            text.more(format_args!("{name} has such a path too, and is less specific"));
         }
     }
 }

@@ -11,8 +11,7 @@ use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::admin::{AdminClient, AdminOptions};
-use super::span::time;
+use super::admin::{AdminClient, AdminOptions, list, text, time};
 use super::{CommandResult, Failure, print};
 use crate::limit::key::KeyBuilder;
 use crate::request::key::{KeySource, is_hash};
@@ -160,12 +159,12 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 true => reset.named.listed_override(&client)?,
                 false => None,
             };
-            let behind = if reset.overridden { "/override" } else { "" };
+            let end = if reset.overridden { "/override" } else { "" };
             let (path, doubt) = match listed {
                 Some(path) => (path, String::new()),
                 None => {
                     let (limit, _) = reset.named.limit(&client)?;
-                    (reset.named.path(&limit, behind)?, reset.named.doubt(&limit))
+                    (reset.named.path(&limit, end)?, reset.named.doubt(&limit))
                 }
             };
             client.json(&Method::DELETE, &path, None)?;
@@ -210,16 +209,16 @@ impl NamedKey {
                 ));
             }
             value.parse::<IpAddr>().ok().filter(|_| *of != KeySource::Ip)?;
-            let place = part.alternatives().iter().position(|it| *it == KeySource::Ip)?;
-            let of_ip = format!("{}={value}", place + 1);
+            let index = part.alternatives().iter().position(|it| *it == KeySource::Ip)?;
+            let of_ip = format!("{}={value}", index + 1);
             Some(format!("\nnote: `{value}` was taken as a value of `{of}`; of `ip` it is `{of_ip}`"))
         });
         notes.next().unwrap_or_default()
     }
 
-    /// The path of the key's bucket, with `behind` at its end. The number of values is checked, because an
-    /// empty key names a bucket too.
-    fn path(&self, limit: &Value, behind: &str) -> Result<String, Failure> {
+    /// The path of the key's bucket, with `end` after it. The number of values is checked, because an empty key
+    /// names a bucket too.
+    fn path(&self, limit: &Value, end: &str) -> Result<String, Failure> {
         let parts = parts(limit);
         if parts.len() != self.key.len() {
             let name = &self.limit;
@@ -232,7 +231,7 @@ impl NamedKey {
         let values = values.map(|(part, value)| key_text(part, value));
         let key = values.collect::<Result<Vec<_>, _>>()?.join("|");
         let (limit, key) = (segment(&self.limit), segment(&key));
-        Ok(format!("/api/limits/{limit}/keys/{key}{behind}?plain"))
+        Ok(format!("/api/limits/{limit}/keys/{key}{end}?plain"))
     }
 }
 
@@ -252,8 +251,8 @@ fn key_text(part: &Value, value: &str) -> Result<String, Failure> {
         let source: KeySource = text(part).parse().map_err(|_| {
             Failure::usage(format!("the proxy counts by `{}`, which is unknown here", text(part)))
         })?;
-        let (place, value, _) = of_alternative(value, &source).map_err(Failure::usage)?;
-        key.alternative(place);
+        let (alternative, value, _) = of_alternative(value, &source).map_err(Failure::usage)?;
+        key.alternative(alternative);
         key.push(value.as_bytes());
     }
     Ok(key.finish().as_str().to_owned())
@@ -262,21 +261,6 @@ fn key_text(part: &Value, value: &str) -> Result<String, Failure> {
 /// The parts of a limit's key.
 fn parts(limit: &Value) -> Vec<String> {
     list(limit, "key").iter().map(|part| format!("`{}`", text(part))).collect()
-}
-
-pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
-    value[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A value as a person reads it. A missing value is a dash.
-pub(super) fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(values) if values.is_empty() => "-".to_owned(),
-        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
-        value => value.to_string(),
-    }
 }
 
 fn listed(all: &Value) -> String {

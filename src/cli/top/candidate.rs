@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::span::time;
+use crate::cli::admin::time;
 use crate::replay::report::{counted, number, percent, share};
 
 /// The `candidate` of a limit in `/api/status`, in words. What matters most comes first. `None`

@@ -1,12 +1,9 @@
 //! Shows the present figures in the terminal, until a key is pressed or a signal comes.
 //!
-//! A thread asks the endpoint each second. This thread waits for keys and for what the other one finds.
-//!
 //! crossterm alone is enough: it sets the terminal's mode, and reads keys and sizes. A library of widgets
 //! would be larger than this command.
 
 use std::io::{self, Write as _};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +14,9 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue};
 use serde_json::Value;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::paint::{ScreenLine, styled};
 use super::screen::{Screen, Size};
@@ -31,34 +30,34 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The timeout for a question.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The longest time that a change waits before it is shown.
-const KEY_WAIT: Duration = Duration::from_millis(100);
-
-/// What the thread that asks has found.
-enum News {
-    Status(Value),
-    History(Value),
-    /// The endpoint does not answer, for this reason.
-    Away(String),
-    /// The command must end.
-    End,
-}
-
 /// Shows the figures until the end. `status` is the first answer.
-pub(super) fn watch(client: AdminClient, status: Value, colour: bool) -> CommandResult {
-    let at = client.authority.clone();
-    let (sender, news) = channel();
-    // The thread ends with the process, or when this function has dropped `news`.
-    thread::spawn(move || ask(&client, &sender));
+pub(super) fn watch(
+    client: &AdminClient,
+    status: Value,
+    trends: Trends,
+    colour: bool,
+) -> CommandResult {
     let failed = |error: io::Error| Failure::run(format!("cannot use the terminal: {error}"));
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let terminal = RawTerminal::enter().map_err(failed)?;
-    let shown = show(&at, status, &news, colour);
+    let shown = runtime.block_on(show(client, status, trends, colour));
     drop(terminal);
     shown.map_err(failed)
 }
 
-fn show(at: &str, mut status: Value, news: &Receiver<News>, colour: bool) -> io::Result<()> {
-    let (mut trends, mut away) = (Trends::default(), None::<String>);
+async fn show(
+    client: &AdminClient,
+    mut status: Value,
+    mut trends: Trends,
+    colour: bool,
+) -> io::Result<()> {
+    let (sender, mut events) = unbounded_channel();
+    // Reading a key blocks. This thread ends with the process.
+    thread::spawn(move || while sender.send(event::read()).is_ok() {});
+    // The terminal must be restored after these signals, too.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (mut tick, mut away) = (every(PERIOD), None::<String>);
     loop {
         // A terminal that does not say its size says 0.
         let (width, height) = match size()? {
@@ -66,31 +65,28 @@ fn show(at: &str, mut status: Value, news: &Receiver<News>, colour: bool) -> io:
             known => known,
         };
         let size = Size { width: width.into(), height: height.into() };
-        let screen = Screen { at, status: &status, trends: &trends, away: away.as_deref() };
+        let (at, away_for) = (client.authority.as_str(), away.as_deref());
+        let screen = Screen { at, status: &status, trends: &trends, away: away_for };
         draw(&screen.lines(size), size.height, colour)?;
-        // Waits until there is something new to show.
-        loop {
-            if event::poll(KEY_WAIT)? {
-                match event::read()? {
-                    Event::Key(key) if ends(key) => return Ok(()),
-                    Event::Resize(..) => break,
-                    _ => {}
-                }
-            }
-            match news.try_recv() {
-                Ok(News::Status(new)) => {
+        let question = async {
+            tick.tick().await;
+            client.get_json("/api/status", PATIENCE).await
+        };
+        tokio::select! {
+            answer = question => match answer {
+                Ok(new) => {
                     trends.add(&new);
                     (status, away) = (new, None);
-                    break;
                 }
-                Ok(News::History(history)) => trends = Trends::of(&history),
-                Ok(News::Away(why)) => {
-                    away = Some(why);
-                    break;
-                }
-                Ok(News::End) => return Ok(()),
-                Err(_) => {}
-            }
+                Err(failure) => away = Some(failure.message.unwrap_or_default()),
+            },
+            event = events.recv() => match event.transpose()? {
+                Some(Event::Key(key)) if ends(key) => return Ok(()),
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            _ = terminate.recv() => return Ok(()),
+            _ = hangup.recv() => return Ok(()),
         }
     }
 }
@@ -109,7 +105,7 @@ fn draw(lines: &[ScreenLine], height: usize, colour: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     queue!(out, BeginSynchronizedUpdate)?;
     for (row, line) in (0_u16..).zip(lines) {
-        // The line is cleared first. Behind a full line the cursor stands on its last character.
+        // The line is cleared first. After a full line the cursor is on its last character.
         queue!(out, cursor::MoveTo(0, row), Clear(ClearType::UntilNewLine))?;
         write!(out, "{}", styled(line, colour))?;
     }
@@ -119,50 +115,6 @@ fn draw(lines: &[ScreenLine], height: usize, colour: bool) -> io::Result<()> {
     }
     queue!(out, EndSynchronizedUpdate)?;
     out.flush()
-}
-
-/// Asks the endpoint each second, until nobody wants the news.
-fn ask(client: &AdminClient, news: &Sender<News>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else {
-        let _ = news.send(News::End);
-        return;
-    };
-    runtime.block_on(async {
-        tokio::select! {
-            () = ended() => { let _ = news.send(News::End); }
-            () = ask_each_second(client, news) => {}
-        }
-    });
-}
-
-async fn ask_each_second(client: &AdminClient, news: &Sender<News>) {
-    if let Ok(history) = client.get_json("/api/history", PATIENCE).await {
-        let _ = news.send(News::History(history));
-    }
-    let mut tick = every(PERIOD);
-    loop {
-        tick.tick().await;
-        let found = match client.get_json("/api/status", PATIENCE).await {
-            Ok(status) => News::Status(status),
-            Err(failure) => News::Away(failure.message.unwrap_or_default()),
-        };
-        if news.send(found).is_err() {
-            return;
-        }
-    }
-}
-
-/// Waits for a signal that ends the command. The terminal must be restored then, too.
-async fn ended() {
-    let (terminate, hangup) = (signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-    let (Ok(mut terminate), Ok(mut hangup)) = (terminate, hangup) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
 }
 
 /// The terminal in the mode that the figures need. Restored when this is dropped.

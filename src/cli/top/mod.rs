@@ -48,14 +48,13 @@ pub(super) fn top(top: &Top) -> CommandResult {
     if top.json {
         return print(status);
     }
+    let trends = Trends::of(&client.get("/api/history", "limits")?);
     let colour = terminal(&io::stdout());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if colour == Terminal::None || is_dumb {
-        let history = client.get("/api/history", "limits")?;
-        let trends = Trends::of(&history);
         let screen = Screen { at: &client.authority, status: &status, trends: &trends, away: None };
         let lines = screen.lines(PAGE);
         return print(lines.iter().map(paint::plain).collect::<Vec<_>>().join("\n"));
     }
-    live::watch(client, status, colour == Terminal::Colour)
+    live::watch(&client, status, trends, colour == Terminal::Colour)
 }

@@ -1,6 +1,6 @@
 //! Lines of text with styles, and the bytes that show them on a terminal.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crossterm::style::{Attribute, Color, Stylize as _};
 use unicode_width::UnicodeWidthChar as _;
@@ -25,24 +25,25 @@ pub(super) enum Style {
 }
 
 impl ScreenLine {
-    pub(super) fn of(style: Style, text: &str) -> Self {
+    pub(super) fn of(style: Style, text: impl Display) -> Self {
         Self::default().and(style, text)
     }
 
     /// The same line with one more piece. A key may have any characters, so those that move the cursor or turn the
     /// direction of the text are replaced.
-    pub(super) fn and(mut self, style: Style, text: &str) -> Self {
+    pub(super) fn and(mut self, style: Style, text: impl Display) -> Self {
+        let text = text.to_string();
         let safe = text.chars().map(|c| if c.width().is_none_or(|it| it == 0) { '·' } else { c });
         self.0.push((style, safe.collect()));
         self
     }
 
     /// The same line with a value and its name.
-    pub(super) fn value(self, name: &str, value: &str) -> Self {
-        self.and(Style::Faint, &format!("  {name} ")).and(Style::Text, value)
+    pub(super) fn value(self, name: &str, value: impl Display) -> Self {
+        self.and(Style::Faint, format_args!("  {name} ")).and(Style::Text, value)
     }
 
-    /// The same line with another one behind it.
+    /// The same line with another one after it.
     pub(super) fn then(mut self, line: Self) -> Self {
         self.0.extend(line.0);
         self
@@ -52,35 +53,30 @@ impl ScreenLine {
     pub(super) fn filled(self, width: usize) -> Self {
         let line = self.cut(width);
         let missing = width - line.width();
-        line.and(Style::Text, &" ".repeat(missing))
+        line.and(Style::Text, " ".repeat(missing))
     }
 
-    /// The same line with no more than this many columns.
-    pub(super) fn cut(self, width: usize) -> Self {
+    /// The same line with no more than so many columns.
+    pub(super) fn cut(mut self, width: usize) -> Self {
         if self.width() <= width {
             return self;
         }
-        let (mut left, mut cut) = (width.saturating_sub(1), Vec::new());
-        for (style, text) in self.0 {
-            let mut piece = String::new();
-            for c in text.chars() {
-                let columns = c.width().unwrap_or_default();
-                if columns > left {
-                    left = 0;
-                    break;
-                }
-                left -= columns;
-                piece.push(c);
-            }
-            cut.push((style, piece));
-            if left == 0 {
-                break;
+        // The last column is for the dots.
+        let mut left = width.saturating_sub(1);
+        for (_, text) in &mut self.0 {
+            let cut = text.char_indices().find(|(_, c)| {
+                let rest = left.checked_sub(c.width().unwrap_or_default());
+                left = rest.unwrap_or_default();
+                rest.is_none()
+            });
+            if let Some((end, _)) = cut {
+                text.truncate(end);
             }
         }
         if width > 0 {
-            cut.push((Style::Faint, "…".to_owned()));
+            self.0.push((Style::Faint, "…".to_owned()));
         }
-        Self(cut)
+        self
     }
 
     /// The columns that the line takes.

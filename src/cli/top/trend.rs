@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use crate::cli::limits::{list, text};
+use crate::cli::admin::{list, text};
 
 /// The seconds of a trend.
 pub(super) const SECONDS: usize = 60;

@@ -33,8 +33,8 @@ fn docker(line: &str) -> Option<String> {
     let rest = line.strip_prefix("{\"log\":").filter(|rest| rest.starts_with('"'))?;
     let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
     let text = values.next()?.ok()?;
-    let behind = rest.get(values.byte_offset()..)?.strip_prefix(",\"stream\":\"std")?;
-    (behind.starts_with("out\"") || behind.starts_with("err\"")).then_some(text)
+    let stream = rest.get(values.byte_offset()..)?.strip_prefix(",\"stream\":\"std")?;
+    (stream.starts_with("out\"") || stream.starts_with("err\"")).then_some(text)
 }
 
 /// The tag and the text of `2026-01-02T03:04:05.123456789Z stdout F TEXT`. The tag is `F` for a full line, and `P`
@@ -45,7 +45,7 @@ fn cri(line: &str) -> Option<(&str, &str)> {
     }
     let mut words = line.splitn(4, ' ');
     let (_time, stream, tags, text) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    // Other tags may stand behind the first.
+    // Other tags may follow the first.
     let tag = tags.split(':').next()?;
     (matches!(stream, "stdout" | "stderr") && matches!(tag, "F" | "P")).then_some((tag, text))
 }

@@ -1,4 +1,4 @@
-//! A record while its line is read. At the end it decides which of several times, addresses and requests count.
+//! A record while its line is read. It decides which of several times, addresses and requests of the line count.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,31 +8,21 @@ use http::StatusCode;
 use http::header::{HOST, USER_AGENT};
 
 use super::address;
-use super::field::{DurationUnit, LogField, TimeRank};
-use super::record::ClientOrigin;
-use super::record::{LineFault, LogRecord, Logged, LoggedHeaders};
+use super::field::{LogField, TimeRank};
+use super::record::{ClientOrigin, LineFault, LogRecord, Logged};
 use super::request_line::{self, RequestTarget};
 use super::time;
-use crate::limit::time::Timestamp;
 
-/// The value at a place of a line.
+/// The value of a field of a line.
 #[derive(Clone, Debug)]
-pub(super) enum PlaceValue<'l> {
+pub(super) enum FieldValue<'l> {
     Text(Cow<'l, str>),
     Number(f64),
     /// JSON's `null`.
     Nothing,
 }
 
-impl<'l> PlaceValue<'l> {
-    fn number(&self) -> Option<f64> {
-        match self {
-            Self::Text(text) => text.parse().ok(),
-            Self::Number(number) => Some(*number),
-            Self::Nothing => None,
-        }
-    }
-
+impl<'l> FieldValue<'l> {
     /// A whole number from 0 to 2^53.
     fn whole(&self) -> Option<u64> {
         match self {
@@ -47,7 +37,7 @@ impl<'l> PlaceValue<'l> {
         }
     }
 
-    pub(super) fn text(self) -> Option<Cow<'l, str>> {
+    fn text(self) -> Option<Cow<'l, str>> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -56,7 +46,8 @@ impl<'l> PlaceValue<'l> {
 
     fn logged(self) -> Logged<'l> {
         match self {
-            Self::Text(text) if is_redacted(&text) => Logged::Untold,
+            // Caddy and Traefik write this for values that are secret.
+            Self::Text(text) if text == "REDACTED" => Logged::Unknown,
             Self::Text(text) => Logged::of(text),
             Self::Number(number) => Logged::Value(Cow::Owned(number.to_string())),
             Self::Nothing => Logged::Absent,
@@ -64,63 +55,52 @@ impl<'l> PlaceValue<'l> {
     }
 }
 
-/// Caddy and Traefik write this for values that are secret.
-fn is_redacted(text: &str) -> bool {
-    text == "REDACTED"
-}
-
 /// A record while its line is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordDraft<'l> {
-    time: Option<(TimeRank, Timestamp)>,
-    client: Option<(ClientOrigin, IpAddr)>,
+    record: LogRecord<'l>,
+    /// The rank of the record's time. `None` before a time is read.
+    time: Option<TimeRank>,
     request: Option<Cow<'l, str>>,
     method: Option<Cow<'l, str>>,
     target: Option<Cow<'l, str>>,
     path: Option<Cow<'l, str>>,
-    query: Logged<'l>,
-    host: Logged<'l>,
-    headers: LoggedHeaders<'l>,
-    status: Option<StatusCode>,
-    bytes: Option<u64>,
-    /// In seconds, or in [`DurationUnit::OfProducer`].
-    duration: Option<(f64, DurationUnit)>,
     message: Option<Cow<'l, str>>,
     module: Option<Cow<'l, str>>,
-    /// Whether the line has the request in an object of its own, as Caddy's lines do.
-    pub(super) is_nested: bool,
 }
 
 impl<'l> RecordDraft<'l> {
-    /// Notes a header of the request.
-    pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: PlaceValue<'l>) {
-        self.headers.push(name, value.logged());
+    /// Sets a header of the request.
+    pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: FieldValue<'l>) {
+        self.record.headers.push(name, value.logged());
     }
 
     /// The log has named all headers.
     pub(super) fn has_all_headers(&mut self) {
-        self.headers.are_all();
+        self.record.headers.are_all();
     }
 
-    /// Notes the value of a field.
-    pub(super) fn set_field(&mut self, field: LogField, value: PlaceValue<'l>) {
-        match field {
+    /// Sets the value of a field. Of several values of one field, the first counts.
+    pub(super) fn set_field(&mut self, field: &LogField, value: FieldValue<'l>) {
+        let record = &mut self.record;
+        match *field {
+            LogField::Header(ref name) => self.set_header(Cow::Owned(name.to_string()), value),
             LogField::Time(rank) => {
-                let found = match &value {
-                    PlaceValue::Text(text) => time::parse(text),
-                    PlaceValue::Number(number) => time::number(*number),
-                    PlaceValue::Nothing => None,
+                let time = match &value {
+                    FieldValue::Text(text) => time::parse(text),
+                    FieldValue::Number(number) => time::number(*number),
+                    FieldValue::Nothing => None,
                 };
-                set_ranked(&mut self.time, rank, found);
+                if let Some(time) = time.filter(|_| self.time < Some(rank)) {
+                    (record.time, self.time) = (time, Some(rank));
+                }
             }
-            LogField::Client(rank) => {
-                let found = value.text().and_then(|text| address::parse(&text));
-                set_ranked(&mut self.client, rank, found);
+            LogField::Client(origin) => {
+                self.set_client(origin, value.text().and_then(|text| address::parse(&text)));
             }
             LogField::ForwardedFor => {
-                if let PlaceValue::Text(list) = &value {
-                    let found = address::left_most(list);
-                    set_ranked(&mut self.client, ClientOrigin::Forwarded, found);
+                if let FieldValue::Text(list) = &value {
+                    self.set_client(ClientOrigin::Forwarded, address::left_most(list));
                 }
                 self.set_header(Cow::Borrowed("x-forwarded-for"), value);
             }
@@ -129,98 +109,92 @@ impl<'l> RecordDraft<'l> {
             LogField::Method => set_first(&mut self.method, value),
             LogField::Target => set_first(&mut self.target, value),
             LogField::Path => set_first(&mut self.path, value),
-            LogField::Query if self.query == Logged::Untold => self.query = query(value),
-            LogField::Host if self.host == Logged::Untold => self.host = value.logged(),
+            LogField::Query if record.query == Logged::Unknown => record.query = query(value),
+            LogField::Host if record.host == Logged::Unknown => record.host = value.logged(),
             LogField::Query | LogField::Host => {}
             LogField::Status => {
                 let code = value.whole().and_then(|code| u16::try_from(code).ok());
                 let code = code.and_then(|code| StatusCode::from_u16(code).ok());
-                self.status = self.status.or(code);
+                record.status = record.status.or(code);
             }
             LogField::Bytes => {
                 // Apache writes `-` for no bytes.
-                let none = matches!(&value, PlaceValue::Text(text) if text == "-");
-                self.bytes = self.bytes.or(if none { Some(0) } else { value.whole() });
+                let none = matches!(&value, FieldValue::Text(text) if text == "-");
+                record.bytes = record.bytes.or(if none { Some(0) } else { value.whole() });
             }
-            LogField::Duration(unit) => {
-                self.duration = self.duration.or_else(|| duration(&value, unit));
+            LogField::Duration(per_second) => {
+                record.duration = record.duration.or_else(|| duration(&value, per_second));
             }
             LogField::PartialSeconds => {
-                let part = duration(&value, DurationUnit::Seconds);
-                self.duration = match (self.duration, part) {
-                    (Some((so_far, DurationUnit::Seconds)), Some((part, unit))) => {
-                        Some((so_far + part, unit))
-                    }
-                    (so_far, part) => so_far.or(part),
-                };
+                if let Some(part) = duration(&value, 1) {
+                    record.duration =
+                        Some(record.duration.unwrap_or_default().saturating_add(part));
+                }
             }
             LogField::Message => set_first(&mut self.message, value),
             LogField::Module => set_first(&mut self.module, value),
         }
     }
 
-    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` in front. Users may have spaces. The second word is for
+    /// Sets the client. Of several addresses, the one of the highest rank counts.
+    fn set_client(&mut self, origin: ClientOrigin, address: Option<IpAddr>) {
+        let record = &mut self.record;
+        if address.is_some() && (record.client.is_none() || record.client_is < origin) {
+            (record.client, record.client_is) = (address, origin);
+        }
+    }
+
+    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` before it. Users may have spaces. The second word is for
     /// the protocol ident (RFC 1413), which hardly anybody uses, and is nearly always `-`.
-    fn set_head(&mut self, value: PlaceValue<'l>) {
-        let PlaceValue::Text(Cow::Borrowed(head)) = value else { return };
+    fn set_head(&mut self, value: FieldValue<'l>) {
+        let FieldValue::Text(Cow::Borrowed(head)) = value else { return };
         let (first, rest) = first_word(head);
         let (second, rest) = first_word(rest);
         let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
-        set_ranked(&mut self.client, ClientOrigin::Peer, address::parse(client));
+        self.set_client(ClientOrigin::Peer, address::parse(client));
         if has_host {
-            self.host = Logged::Value(Cow::Borrowed(first));
+            self.record.host = Logged::Value(Cow::Borrowed(first));
         }
     }
 
     /// The record.
     ///
     /// # Errors
-    /// If the line shows no request, or does not tell when it was made.
+    /// If the line shows no request, or does not say when it was made.
     pub(super) fn finish(mut self) -> Result<LogRecord<'l>, LineFault> {
         let is_ours = self.module.as_deref().is_some_and(|module| module.starts_with("tidegate"));
         if is_ours && self.message.as_deref() != Some("request") {
             return Err(LineFault::NoRequest("it is a line of tidegate about something else"));
         }
         let (method, RequestTarget { host, path, query }) = self.request()?;
-        let (_, time) = self.time.ok_or(LineFault::Broken("it has no time that can be read"))?;
+        if self.time.is_none() {
+            return Err(LineFault::Broken("it has no time that can be read"));
+        }
+        let has_own_path = self.path.is_some();
+        let mut record = LogRecord { method, path, ..self.record };
         // The host of an absolute target counts, as in the proxy.
-        let host = host.map_or(self.host, Logged::Value);
-        let mut headers = self.headers;
-        let query = match query {
-            Some(query) => Logged::Value(query),
-            None if self.query != Logged::Untold => self.query,
+        if let Some(host) = host {
+            record.host = Logged::Value(host);
+        }
+        match query {
+            Some(query) => record.query = Logged::Value(query),
             // tidegate's access line has the path alone.
-            None if is_ours || self.path.is_some() => Logged::Untold,
-            None => Logged::Absent,
-        };
-        if is_ours && headers.get(&USER_AGENT) == Logged::Untold {
+            None if is_ours || has_own_path || record.query != Logged::Unknown => {}
+            None => record.query = Logged::Absent,
+        }
+        let headers = &mut record.headers;
+        if is_ours && headers.get(&USER_AGENT) == Logged::Unknown {
             headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
         }
-        // A log that names all headers may have the host in a place of its own.
+        // A log that names all headers may have the host in a field by itself.
         if headers.are_complete && headers.get(&HOST) == Logged::Absent {
-            headers.push(Cow::Borrowed("host"), host.clone());
+            headers.push(Cow::Borrowed("host"), record.host.clone());
         }
-        let duration = match self.duration {
-            Some((millis, DurationUnit::OfProducer)) if !self.is_nested => Some(millis / 1e3),
-            duration => duration.map(|(seconds, _)| seconds),
-        };
-        Ok(LogRecord {
-            time,
-            client: self.client.map(|(_, address)| address),
-            client_is: self.client.map_or(ClientOrigin::default(), |(origin, _)| origin),
-            method,
-            path,
-            query,
-            host,
-            headers,
-            status: self.status,
-            bytes: self.bytes,
-            duration: duration.and_then(|it| Duration::try_from_secs_f64(it).ok()),
-        })
+        Ok(record)
     }
 
-    /// The method and the target. A line may have both a request line and places for method and target: then the
+    /// The method and the target. A line may have both a request line and fields for method and target: then the
     /// request line counts. A target counts before a path, because nginx has normalized the path.
     fn request(&mut self) -> Result<(Cow<'l, str>, RequestTarget<'l>), LineFault> {
         let split = self.request.take().map(request_line::split);
@@ -241,12 +215,9 @@ impl<'l> RecordDraft<'l> {
     }
 }
 
-/// The text in front of the first space, and the text behind it.
+/// The text before the first space, and the text after it.
 fn first_word(text: &str) -> (&str, &str) {
-    match memchr::memchr(b' ', text.as_bytes()) {
-        Some(end) => (&text[..end], &text[end + 1..]),
-        None => (text, ""),
-    }
+    text.split_once(' ').unwrap_or((text, ""))
 }
 
 /// Whether this is `host:port`.
@@ -255,22 +226,14 @@ fn has_port(text: &str) -> bool {
     port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Keeps the value of the highest rank, and of equal ones the first.
-fn set_ranked<R: PartialOrd, T>(place: &mut Option<(R, T)>, rank: R, found: Option<T>) {
-    let counts = place.as_ref().is_none_or(|(before, _)| rank > *before);
-    if let Some(found) = found.filter(|_| counts) {
-        *place = Some((rank, found));
+fn set_first<'l>(kept: &mut Option<Cow<'l, str>>, value: FieldValue<'l>) {
+    if kept.is_none() {
+        *kept = value.text();
     }
 }
 
-fn set_first<'l>(place: &mut Option<Cow<'l, str>>, value: PlaceValue<'l>) {
-    if place.is_none() {
-        *place = value.text();
-    }
-}
-
-/// A query of its own place. Apache writes it with its `?`.
-fn query<'l>(value: PlaceValue<'l>) -> Logged<'l> {
+/// A query in a field by itself. Apache writes it with its `?`.
+fn query<'l>(value: FieldValue<'l>) -> Logged<'l> {
     match value.logged() {
         Logged::Value(text) if text.starts_with('?') => {
             Logged::Value(Cow::Owned(text[1..].to_owned()))
@@ -279,30 +242,25 @@ fn query<'l>(value: PlaceValue<'l>) -> Logged<'l> {
     }
 }
 
-/// A number with or without a unit behind it: in seconds, or in [`DurationUnit::OfProducer`]. `None` for a
-/// negative number.
-fn duration(value: &PlaceValue<'_>, unit: DurationUnit) -> Option<(f64, DurationUnit)> {
-    let (number, unit) = match value {
-        PlaceValue::Text(text) => {
+/// A number with or without a unit after it. Without one, `per_second` of them are a second. `None` for a negative
+/// number.
+fn duration(value: &FieldValue<'_>, per_second: u32) -> Option<Duration> {
+    let (number, per_second) = match value {
+        FieldValue::Text(text) => {
             let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
-            let (number, suffix) = text.split_at(end);
-            let unit = match suffix {
-                "" => unit,
-                "s" => DurationUnit::Seconds,
-                "ms" => DurationUnit::Milliseconds,
-                "us" | "µs" | "μs" => DurationUnit::Microseconds,
-                "ns" => DurationUnit::Nanoseconds,
+            let (number, unit) = text.split_at(end);
+            let per_second = match unit {
+                "" => per_second,
+                "s" => 1,
+                "ms" => 1_000,
+                "us" | "µs" | "μs" => 1_000_000,
+                "ns" => 1_000_000_000,
                 _ => return None,
             };
-            (number.parse().ok()?, unit)
+            (number.parse().ok()?, per_second)
         }
-        _ => (value.number()?, unit),
+        FieldValue::Number(number) => (*number, per_second),
+        FieldValue::Nothing => return None,
     };
-    let known = match unit {
-        DurationUnit::Milliseconds => (number / 1e3, DurationUnit::Seconds),
-        DurationUnit::Microseconds => (number / 1e6, DurationUnit::Seconds),
-        DurationUnit::Nanoseconds => (number / 1e9, DurationUnit::Seconds),
-        DurationUnit::Seconds | DurationUnit::OfProducer => (number, unit),
-    };
-    Some(known).filter(|_| number >= 0.0)
+    Duration::try_from_secs_f64(number / f64::from(per_second)).ok()
 }

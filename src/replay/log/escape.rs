@@ -47,7 +47,7 @@ fn meaning(escape: &[u8]) -> (u8, usize) {
     (byte, 2)
 }
 
-/// Whether the text ends in the middle of an escape. A quote behind it then does not end a field.
+/// Whether the text ends in the middle of an escape. Then a quote after it does not end a field.
 pub(super) fn is_open(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

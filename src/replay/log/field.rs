@@ -2,32 +2,25 @@
 
 use super::record::ClientOrigin;
 
-/// A place of a log line.
+/// What a value of a log line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LogPlace {
-    /// A value that most logs have.
-    Field(LogField),
+pub(super) enum LogField {
     /// A header of the request, by its name.
     Header(Box<str>),
-}
-
-/// A value that most logs have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogField {
     /// The time. Of several, the one of the highest rank counts.
     Time(TimeRank),
     /// The client's address. Of several, the one of the highest rank counts.
     Client(ClientOrigin),
     /// `x-forwarded-for`: a header, and the client where the line has no other.
     ForwardedFor,
-    /// What stands in front of the time in the combined format.
+    /// All that is before the time in the combined format.
     CombinedHead,
     /// The request line.
     Request,
     Method,
     /// The path with the query, as sent.
     Target,
-    /// The path. Its query is in another place, if the line has it.
+    /// The path. If the line has the query, the query is another value.
     Path,
     /// The query, with or without its `?`.
     Query,
@@ -36,8 +29,8 @@ pub(super) enum LogField {
     Status,
     /// Bytes of the response.
     Bytes,
-    /// How long the request took.
-    Duration(DurationUnit),
+    /// How long the request took: a number without a unit, of which so many are a second.
+    Duration(u32),
     /// Seconds of a part of the request's time. The parts of a line are added up.
     PartialSeconds,
     /// The text of a log line. tidegate's access lines are known by it.
@@ -57,25 +50,16 @@ pub(super) enum TimeRank {
     Began,
 }
 
-/// The unit of a duration without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DurationUnit {
-    Seconds,
-    Milliseconds,
-    Microseconds,
-    Nanoseconds,
-    /// Seconds if the line has the request in an object, as Caddy's lines do. Otherwise milliseconds, as Envoy writes.
-    OfProducer,
-}
-
 /// The meaning of a name. `None` if no record has such a value.
-pub(super) fn named(name: &str) -> Option<LogPlace> {
+pub(super) fn named(name: &str) -> Option<LogField> {
     use LogField::{
-        Bytes, Client, Duration, ForwardedFor, Host, Message, Method, Module, PartialSeconds, Path,
-        Query, Request, Status, Target, Time,
+        Bytes, Client, CombinedHead, Duration, ForwardedFor, Header, Host, Message, Method, Module,
+        PartialSeconds, Path, Query, Request, Status, Target, Time,
     };
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
+        // What `COMBINED` in template/mod.rs begins with.
+        "combined_head" => CombinedHead,
         // Nginx's variables. In Caddy's lines `request` is an object.
         "remote_addr" | "realip_remote_addr" => Client(ClientOrigin::Peer),
         "time_local" | "time_iso8601" | "time" | "@timestamp" => Time(TimeRank::Written),
@@ -87,15 +71,15 @@ pub(super) fn named(name: &str) -> Option<LogPlace> {
         "args" | "query_string" | "query" => Query,
         "status" => Status,
         "body_bytes_sent" | "bytes_sent" => Bytes,
-        "request_time" => Duration(DurationUnit::Seconds),
+        "request_time" => Duration(1),
         "host" | "http_host" => Host,
         // Caddy.
         "ts" => Time(TimeRank::Precise),
         "client_ip" => Client(ClientOrigin::Client),
         "remote_ip" => Client(ClientOrigin::Peer),
         "size" => Bytes,
-        "duration" => Duration(DurationUnit::OfProducer),
         // Envoy, and what Istio and Envoy Gateway write with it.
+        "duration" => Duration(1_000),
         "start_time" => Time(TimeRank::Began),
         "downstream_remote_address" => Client(ClientOrigin::Client),
         "x_forwarded_for" | "x-forwarded-for" | "http_x_forwarded_for" => ForwardedFor,
@@ -112,7 +96,7 @@ pub(super) fn named(name: &str) -> Option<LogPlace> {
         "RequestHost" => Host,
         "DownstreamStatus" => Status,
         "DownstreamContentSize" => Bytes,
-        "Duration" => Duration(DurationUnit::Nanoseconds),
+        "Duration" => Duration(1_000_000_000),
         // AWS's load balancer.
         "request_creation_time" => Time(TimeRank::Began),
         "elb_status_code" => Status,
@@ -124,12 +108,12 @@ pub(super) fn named(name: &str) -> Option<LogPlace> {
         "timestamp" => Time(TimeRank::Precise),
         "client" => Client(ClientOrigin::Client),
         "bytes" => Bytes,
-        "duration_ms" => Duration(DurationUnit::Milliseconds),
+        "duration_ms" => Duration(1_000),
         "message" => Message,
         "target" => Module,
-        _ => return header(name).map(|name| LogPlace::Header(name.into())),
+        _ => return header(name).map(|name| Header(name.into())),
     };
-    Some(LogPlace::Field(field))
+    Some(field)
 }
 
 /// The name of a header: of nginx's `http_user_agent`, and of Traefik's `request_User-Agent`. Nginx's own names,

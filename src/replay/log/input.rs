@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -25,11 +23,11 @@ impl From<OsString> for LogInput {
     }
 }
 
-/// This many bytes are asked for at once.
+/// The bytes that are asked for at once.
 pub(super) const CHUNK: usize = 1 << 16;
 
 /// The decompressed bytes of a log.
-pub(super) type LogBytes = Box<dyn BufRead + Send>;
+pub(super) type LogBytes = Box<dyn BufRead>;
 
 impl LogInput {
     /// The name in messages.
@@ -40,40 +38,34 @@ impl LogInput {
         }
     }
 
-    /// The size in bytes, as it is stored. `None` for a pipe.
+    /// Whether it is a file, which can be read twice, and not a pipe.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn size(&self) -> io::Result<Option<u64>> {
-        let Self::File(path) = self else { return Ok(None) };
+    pub(super) fn is_file(&self) -> io::Result<bool> {
+        let Self::File(path) = self else { return Ok(false) };
         let about = fs::metadata(path)?;
         if about.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
         }
-        if !about.is_file() {
-            return Ok(None);
-        }
         // A file that cannot be opened is reported now, and not after an hour of reading the files before it.
-        File::open(path)?;
-        Ok(Some(about.len()))
+        if about.is_file() {
+            File::open(path)?;
+        }
+        Ok(about.is_file())
     }
 
-    /// Opens it. `read` counts the bytes that are read of it.
-    pub(super) fn open(&self, read: &Arc<AtomicU64>) -> io::Result<LogBytes> {
+    pub(super) fn open(&self) -> io::Result<LogBytes> {
         match self {
-            Self::Stdin => plain(io::stdin(), read),
-            Self::File(path) => plain(File::open(path)?, read),
+            Self::Stdin => plain(io::stdin()),
+            Self::File(path) => plain(File::open(path)?),
         }
     }
 }
 
 /// The decompressed bytes of a source. Its first bytes show whether it is compressed with gzip (RFC 1952) or zstd
 /// (RFC 8878). It may have several members or frames.
-pub(super) fn plain(
-    source: impl Read + Send + 'static,
-    read: &Arc<AtomicU64>,
-) -> io::Result<LogBytes> {
-    let mut source = CountedBytes { source, read: Arc::clone(read) };
+pub(super) fn plain(mut source: impl Read + 'static) -> io::Result<LogBytes> {
     let mut first = Vec::with_capacity(4);
     source.by_ref().take(4).read_to_end(&mut first)?;
     let kind = first.clone();
@@ -87,18 +79,4 @@ pub(super) fn plain(
         }
         _ => Box::new(whole),
     })
-}
-
-/// Counts the bytes of a source.
-struct CountedBytes<R> {
-    source: R,
-    read: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for CountedBytes<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = self.source.read(into)?;
-        self.read.fetch_add(length.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-        Ok(length)
-    }
 }

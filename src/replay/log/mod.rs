@@ -1,7 +1,7 @@
 //! Reads access logs of the usual servers, line by line, in bounded memory.
 //!
 //! A [`reader`] opens a file, decompresses gzip and zstd, and lends one [`record::LogRecord`] after the other. [`sorted`]
-//! puts those of several files into the order of their time.
+//! puts the records of several files into the order of their time.
 //! [`container`] removes what a container runtime has put around a line. A [`format::Format`] says how the line is
 //! read. There are two readers: a [`template`] for lines of text, also for the combined format and for AWS's load
 //! balancer, and `json` for objects. Both put each value that they find into a `draft::RecordDraft`, as a `LogField`.
@@ -26,7 +26,7 @@ mod time;
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogReader};
 pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders};
-pub use self::sorted::{LogOrder, LogProgress, SortedLogs};
+pub use self::sorted::{FaultyLine, LogOrder, SortedLogs};
 
 #[cfg(test)]
 mod producer_tests;

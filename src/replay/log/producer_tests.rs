@@ -32,7 +32,7 @@ fn combined() {
             "2015-05-17T10:05:03Z 2001:db8::7 GET / query=none host=www.example.com:443 200 5B ?s \
              referer=none user_agent=a \"b\" \\",
         ),
-        // Nginx's escapes, a port of another format's client, and more behind.
+        // Nginx's escapes, a port of another format's client, and more after it.
         (
             r#"[2001:db8::7]:2817 - - [17/May/2015:10:05:03 +0000] "GET /\xC3\xA4?\x22 HTTP/1.1" 200 5 "" "x" 0.005 "y" z"#,
             "2015-05-17T10:05:03Z 2001:db8::7 GET /ä query=\" host=? 200 5B ?s referer=none user_agent=x",
@@ -42,7 +42,7 @@ fn combined() {
             r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 5 "-" "-" 12 "api@file" "http://10.0.0.1:80" 4ms"#,
             "2015-05-17T10:05:03Z 203.0.113.7 GET /x query=none host=? 200 5B ?s referer=none user_agent=none",
         ),
-        // The common format with a duration behind.
+        // The common format with a duration after it.
         (
             r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 5 0.005 "a" "b""#,
             "2015-05-17T10:05:03Z 203.0.113.7 GET /x query=none host=? 200 5B ?s",

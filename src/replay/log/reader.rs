@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::container;
 use super::format::Format;
@@ -13,7 +11,7 @@ use super::lines::{NextLine, next_line};
 use super::record::{LineFault, LogRecord};
 use crate::limit::time::Timestamp;
 
-/// The first request of a log is among this many lines.
+/// The first request of a log is looked for in its first lines.
 const FIRST_LINES: usize = 1_000;
 
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
@@ -47,7 +45,6 @@ pub struct LogReader {
     mended: String,
     /// The present line without the object that Docker had put around it.
     unwrapped: String,
-    read: Arc<AtomicU64>,
 }
 
 impl LogReader {
@@ -56,8 +53,7 @@ impl LogReader {
     /// # Errors
     /// If its beginning cannot be read.
     pub fn open(input: &LogInput, format: Format) -> Result<Self, ReadError> {
-        let read = Arc::default();
-        Self::new(input.name(), input.open(&read), read, format)
+        Self::new(input.name(), input.open(), format)
     }
 
     /// A reader of a stream, which messages call `name`.
@@ -66,25 +62,19 @@ impl LogReader {
     /// If its beginning cannot be read.
     pub fn over(
         name: &str,
-        stream: impl io::Read + Send + 'static,
+        stream: impl io::Read + 'static,
         format: Format,
     ) -> Result<Self, ReadError> {
-        let read = Arc::default();
-        Self::new(name.to_owned(), input::plain(stream, &read), read, format)
+        Self::new(name.to_owned(), input::plain(stream), format)
     }
 
-    fn new(
-        file: String,
-        source: io::Result<LogBytes>,
-        read: Arc<AtomicU64>,
-        format: Format,
-    ) -> Result<Self, ReadError> {
+    fn new(file: String, source: io::Result<LogBytes>, format: Format) -> Result<Self, ReadError> {
         let source = match source {
             Ok(source) => source,
             Err(source) => return Err(ReadError { file, lines: 0, source }),
         };
         let (line, mended, unwrapped) = (Vec::new(), String::new(), String::new());
-        Ok(Self { format, source, line, file, line_number: 0, mended, unwrapped, read })
+        Ok(Self { format, source, line, file, line_number: 0, mended, unwrapped })
     }
 
     /// The next line: its record, or why the line is not a record. `None` at the end.
@@ -133,8 +123,8 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The bytes that were read, of a compressed file as they are stored.
-    pub(super) fn bytes_read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+    /// The bytes of the present line.
+    pub(super) fn line_length(&self) -> usize {
+        self.line.len()
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::format::Format;
 use super::reader::{LogInput, LogReader, ReadError};
 use super::record::LineFault;
-use super::sorted::{LogProgress, SortedLogs};
+use super::sorted::SortedLogs;
 
 const LINE: &str =
     r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-""#;
@@ -147,23 +147,6 @@ fn a_corrupt_file_is_no_broken_line() {
 }
 
 #[test]
-fn bytes_of_files_are_counted_as_they_are_stored() {
-    let folder = tempfile::tempdir().unwrap();
-    let compressed = gzip(format!("{LINE}\n{LINE}").as_bytes());
-    let inputs =
-        [file(folder.path(), "b", OBJECT.as_bytes()), file(folder.path(), "a", &compressed)];
-    let mut logs = SortedLogs::open(&inputs, &Format::Auto).unwrap();
-    let size = u64::try_from(OBJECT.len() + compressed.len()).unwrap();
-    let total = Some(size);
-    assert_eq!(logs.progress(), LogProgress { read: 0, total });
-    let mut requests = 0;
-    while logs.next_request().unwrap().is_some() {
-        requests += 1;
-    }
-    assert_eq!((requests, logs.progress()), (3, LogProgress { read: size, total }));
-}
-
-#[test]
 fn a_file_that_cannot_be_read_is_named_before_the_first_line() {
     let folder = tempfile::tempdir().unwrap();
     let good = file(folder.path(), "good", LINE.as_bytes());
@@ -179,14 +162,13 @@ fn a_file_that_cannot_be_read_is_named_before_the_first_line() {
 }
 
 #[test]
-fn the_size_of_a_pipe_is_not_known() {
-    let logs = SortedLogs::open(&[LogInput::from(std::ffi::OsString::from("-"))], &Format::Auto);
-    assert_eq!(logs.unwrap().progress(), LogProgress { read: 0, total: None });
-    assert_eq!(LogInput::from(std::ffi::OsString::from("-x")), LogInput::File("-x".into()));
+fn a_dash_is_standard_input() {
+    let input = |text: &str| LogInput::from(std::ffi::OsString::from(text));
+    assert_eq!((input("-"), input("-x")), (LogInput::Stdin, LogInput::File("-x".into())));
 }
 
 #[test]
-fn an_error_says_behind_which_line_it_is() {
+fn an_error_says_after_which_line_it_is() {
     struct Fails;
     impl Read for Fails {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

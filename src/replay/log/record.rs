@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::limit::time::Timestamp;
@@ -13,10 +14,10 @@ use crate::limit::time::Timestamp;
 /// What a log tells of one value of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Logged<'l> {
-    /// The log has no place for it, or hides it.
+    /// The log does not have it, or hides it.
     #[default]
-    Untold,
-    /// The log tells that the request did not have it.
+    Unknown,
+    /// The log says that the request did not have it.
     Absent,
     /// The value.
     Value(Cow<'l, str>),
@@ -33,20 +34,16 @@ impl<'l> Logged<'l> {
 
     fn into_owned(self) -> Logged<'static> {
         match self {
-            Self::Untold => Logged::Untold,
+            Self::Unknown => Logged::Unknown,
             Self::Absent => Logged::Absent,
             Self::Value(text) => Logged::Value(Cow::Owned(text.into_owned())),
         }
     }
 
-    fn len(&self) -> usize {
-        if let Self::Value(text) = self { text.len() } else { 0 }
-    }
-
     /// The same value, borrowed.
     pub(crate) fn as_ref(&self) -> Logged<'_> {
         match self {
-            Self::Untold => Logged::Untold,
+            Self::Unknown => Logged::Unknown,
             Self::Absent => Logged::Absent,
             Self::Value(text) => Logged::Value(Cow::Borrowed(text)),
         }
@@ -67,7 +64,7 @@ impl<'l> LoggedHeaders<'l> {
         match self.named.iter().find(|(named, _)| is_same_name(named, name.as_str())) {
             Some((_, value)) => value.as_ref(),
             None if self.are_complete => Logged::Absent,
-            None => Logged::Untold,
+            None => Logged::Unknown,
         }
     }
 
@@ -109,7 +106,7 @@ pub enum ClientOrigin {
 }
 
 /// One request of an access log, as far as the log tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRecord<'l> {
     /// When the request was made. Most servers log the time at which it ended.
     pub time: Timestamp,
@@ -155,17 +152,11 @@ impl LogRecord<'_> {
             duration: self.duration,
         }
     }
-
-    /// The bytes of all its texts.
-    pub(super) fn text_length(&self) -> usize {
-        let headers = self.headers.named.iter().map(|(name, value)| name.len() + value.len());
-        let texts = [self.method.len(), self.path.len(), self.query.len(), self.host.len()];
-        texts.into_iter().chain(headers).sum()
-    }
 }
 
 /// Why a line is no record. Each has a short reason for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum LineFault {
     /// Nothing is wrong with the line, but it shows no HTTP request: it has the bytes of a TLS handshake, or is a log
     /// line of another kind.
@@ -195,7 +186,7 @@ mod tests {
             headers.push(name.into(), Logged::of("x".into()));
             headers.push("user-agent".into(), Logged::of("y".into()));
             assert_eq!(headers.get(&USER_AGENT), Logged::Value("x".into()), "{name}");
-            assert_eq!(headers.get(&HOST), Logged::Untold);
+            assert_eq!(headers.get(&HOST), Logged::Unknown);
             headers.are_all();
             assert_eq!(headers.get(&HOST), Logged::Absent);
         }

@@ -1,6 +1,7 @@
 //! The request line: `GET /path?query HTTP/1.1` (RFC 9112, section 3).
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use http::Method;
 
@@ -17,32 +18,29 @@ pub(super) struct RequestTarget<'t> {
 
 /// The method and the target of a request line.
 pub(super) fn split(line: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), LineFault> {
-    match line {
-        Cow::Borrowed(line) => split_text(line, Cow::Borrowed),
-        Cow::Owned(line) => split_text(&line, |part| Cow::Owned(part.to_owned())),
-    }
-}
-
-fn split_text<'t, 'o>(
-    line: &'t str,
-    own: impl Fn(&'t str) -> Cow<'o, str>,
-) -> Result<(Cow<'o, str>, Cow<'o, str>), LineFault> {
-    if line.is_empty() || line == "-" {
+    if matches!(&*line, "" | "-") {
         return Err(LineFault::NoRequest("the connection had no request"));
     }
     let no_http = LineFault::NoRequest("what the client sent is no HTTP request");
     let space = memchr::memchr(b' ', line.as_bytes()).ok_or(no_http)?;
-    let (method, rest) = (&line[..space], &line[space + 1..]);
     // Some clients send targets with spaces, although it is not allowed. Therefore the version is the last word.
-    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
-        Some(end) if rest[end..].starts_with(" HTTP/") => &rest[..end],
-        _ => rest,
-    };
-    let target = target.trim_matches(' ');
-    if !is_method(method) || target.is_empty() {
+    let version = memchr::memrchr(b' ', line.as_bytes());
+    let version = version.filter(|at| *at > space && line[*at..].starts_with(" HTTP/"));
+    let end = version.unwrap_or(line.len());
+    let begin = space + line[space..end].bytes().take_while(|byte| *byte == b' ').count();
+    let end = begin + line[begin..end].trim_end_matches(' ').len();
+    if !is_method(&line[..space]) || begin == end {
         return Err(no_http);
     }
-    Ok((own(method), own(target)))
+    Ok((part(&line, 0..space), part(&line, begin..end)))
+}
+
+/// A part of a text. It is borrowed if the text is.
+fn part<'t>(text: &Cow<'t, str>, range: Range<usize>) -> Cow<'t, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[range]),
+        Cow::Owned(text) => Cow::Owned(text[range].to_owned()),
+    }
 }
 
 /// Whether a text can be a method (RFC 9110, section 9.1). For no method, logs have `-`.
@@ -52,29 +50,27 @@ pub(super) fn is_method(text: &str) -> bool {
 
 /// Splits a target into its parts.
 pub(super) fn target(text: Cow<'_, str>) -> RequestTarget<'_> {
-    match text {
-        Cow::Borrowed(text) => parts(text, Cow::Borrowed),
-        Cow::Owned(text) => parts(&text, |part| Cow::Owned(part.to_owned())),
-    }
+    let host = host(&text);
+    let begin = host.as_ref().map_or(0, |host| host.end);
+    let question = memchr::memchr(b'?', text[begin..].as_bytes()).map(|at| begin + at);
+    let end = question.unwrap_or(text.len());
+    let path = match host {
+        // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
+        Some(_) if begin == end => Cow::Borrowed("/"),
+        _ => part(&text, begin..end),
+    };
+    let query = question.map(|at| part(&text, at + 1..text.len()));
+    RequestTarget { host: host.map(|host| part(&text, host)), path, query }
 }
 
-fn parts<'t, 'o>(text: &'t str, own: impl Fn(&'t str) -> Cow<'o, str>) -> RequestTarget<'o> {
-    let url = if text.starts_with('/') { None } else { text.split_once("://") };
-    let (host, rest) = match url {
-        Some((scheme, rest)) if is_scheme(scheme) => {
-            let end = rest.find(['/', '?']).unwrap_or(rest.len());
-            let (host, rest) = rest.split_at(end);
-            (Some(host), rest)
-        }
-        _ => (None, text),
-    };
-    let (path, query) = match memchr::memchr(b'?', rest.as_bytes()) {
-        Some(end) => (&rest[..end], Some(&rest[end + 1..])),
-        None => (rest, None),
-    };
-    // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
-    let path = if host.is_some() && path.is_empty() { "/" } else { path };
-    RequestTarget { host: host.map(&own), path: own(path), query: query.map(own) }
+/// Where the host of an absolute target is.
+fn host(text: &str) -> Option<Range<usize>> {
+    if text.starts_with('/') {
+        return None;
+    }
+    let (_, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme))?;
+    let begin = text.len() - rest.len();
+    Some(begin..begin + rest.find(['/', '?']).unwrap_or(rest.len()))
 }
 
 fn is_scheme(text: &str) -> bool {

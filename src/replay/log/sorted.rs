@@ -1,14 +1,15 @@
 //! Puts the requests of logs into the order of their time.
 //!
 //! Servers write a line when a request ends, and most of them date it by its begin. So a line may be a minute or
-//! more earlier than the line before it. Each log is sorted within [`WINDOW`], and several logs are merged by time. A
+//! more earlier than the line before it. Lines are sorted within [`WINDOW`], and several logs are merged by time. A
 //! line that is later than that counts at the time that was reached. The times that come out never step back:
 //! otherwise a bucket would refill twice in the same time. The memory is bounded: gigabytes need no more of it than
 //! [`MOST_HELD`].
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
+
+use serde::Serialize;
 
 use super::format::Format;
 use super::input::LogInput;
@@ -16,94 +17,70 @@ use super::reader::{LogReader, ReadError};
 use super::record::{LineFault, LogRecord};
 use crate::limit::time::Timestamp;
 
-/// A line may be this much earlier than a line before it. In microseconds.
+/// The most microseconds by which a line may be earlier than a line before it.
 const WINDOW: u64 = 120_000_000;
 
-/// The most bytes of requests that wait for earlier ones. When there are more, the earliest goes on, also within
+/// The most bytes of lines that wait for earlier ones. When there are more, the earliest goes on, also within
 /// [`WINDOW`].
 const MOST_HELD: usize = 256 << 20;
 
 /// Logs, whose requests come in the order of their time.
 pub struct SortedLogs {
     /// The logs that are still to be opened, and the time of their first request. The earliest comes first.
-    waiting: VecDeque<(Option<Timestamp>, LogInput)>,
+    unopened: VecDeque<(Option<Timestamp>, LogInput)>,
     format: Format,
-    open: Vec<SortedLog>,
+    /// The logs that have been opened and have not ended.
+    open: Vec<OpenLog>,
+    /// The number of logs that have been opened.
+    opened: usize,
+    /// The requests that wait for earlier ones, by their time, and by their log and line.
+    waiting: BTreeMap<(Timestamp, usize, u64), Box<WaitingRecord>>,
     /// The bytes of all requests that wait.
     held: usize,
     /// The time of the last request.
-    reached: Timestamp,
-    /// What logs that have ended say of their order, and how much was read of them.
-    ended: (LogOrder, u64),
-    total: Option<u64>,
-}
-
-/// How far logs have been read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogProgress {
-    /// Bytes that were read, of compressed files as they are stored.
-    pub(crate) read: u64,
-    /// Bytes of all files. `None` if a pipe is among them.
-    pub(crate) total: Option<u64>,
+    pub(crate) reached: Timestamp,
+    /// How far the lines that were read are from the order of time.
+    pub(crate) order: LogOrder,
 }
 
 /// How far lines are from the order of time, before they are sorted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogOrder {
     /// The lines that are earlier than the line right before them.
     pub(crate) steps_back: u64,
-    /// How far a line is behind the latest time of its log at most, in microseconds.
-    pub(crate) furthest_back: u64,
     /// The lines that come too late to be sorted, and count at a later time than theirs.
     pub(crate) late: u64,
+    /// The most milliseconds between a line and the latest time before it in its log.
+    pub(crate) furthest_back_ms: u64,
 }
 
 /// A line that shows no request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultyLine {
     /// The file's name.
     pub file: String,
     /// The number of the line in its file, from 1.
-    pub number: u64,
+    pub line: u64,
     /// What is wrong with the line.
+    #[serde(rename = "reason")]
     pub fault: LineFault,
 }
 
-/// One log, and its requests that wait for earlier ones.
-struct SortedLog {
+/// A log that is being read.
+struct OpenLog {
     reader: LogReader,
-    has_ended: bool,
-    waiting: BinaryHeap<Reverse<WaitingRecord>>,
+    /// Its number among the logs that were opened.
+    number: usize,
+    /// The latest time of its lines, and the time of its last line.
     latest: Timestamp,
     previous: Timestamp,
-    lines: u64,
-    order: LogOrder,
 }
 
-/// A request that waits. Of two with the same time, the earlier line comes first.
+/// A request that waits for earlier ones.
 struct WaitingRecord {
-    key: (Timestamp, u64),
-    record: Box<LogRecord<'static>>,
-}
-
-impl PartialEq for WaitingRecord {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for WaitingRecord {}
-
-impl PartialOrd for WaitingRecord {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for WaitingRecord {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
+    record: LogRecord<'static>,
+    /// About the bytes that it takes in memory.
+    bytes: usize,
 }
 
 impl SortedLogs {
@@ -113,29 +90,27 @@ impl SortedLogs {
     /// # Errors
     /// If one of the files is not there or may not be read.
     pub fn open(inputs: &[LogInput], format: &Format) -> Result<Self, ReadError> {
-        let mut total = Some(0_u64);
-        let mut waiting = Vec::with_capacity(inputs.len());
+        let mut unopened = Vec::with_capacity(inputs.len());
         for input in inputs {
-            let size = input.size();
-            let size = size.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
-            total = total.zip(size).map(|(total, size)| total.saturating_add(size));
-            let first = match size {
-                Some(_) if inputs.len() > 1 => {
-                    LogReader::open(input, format.clone())?.first_time()?
-                }
-                _ => None,
+            let is_file = input.is_file();
+            let is_file =
+                is_file.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
+            let first = match is_file && inputs.len() > 1 {
+                true => LogReader::open(input, format.clone())?.first_time()?,
+                false => None,
             };
-            waiting.push((first, input.clone()));
+            unopened.push((first, input.clone()));
         }
-        waiting.sort_by_key(|(first, _)| *first);
+        unopened.sort_by_key(|(first, _)| *first);
         Ok(Self {
-            waiting: waiting.into(),
+            unopened: unopened.into(),
             format: format.clone(),
             open: Vec::new(),
+            opened: 0,
+            waiting: BTreeMap::new(),
             held: 0,
             reached: Timestamp::MIN,
-            ended: (LogOrder::default(), 0),
-            total,
+            order: LogOrder::default(),
         })
     }
 
@@ -145,126 +120,73 @@ impl SortedLogs {
     /// If a file cannot be read to its end. Nothing is read after that.
     pub fn next_request(
         &mut self,
-    ) -> Result<Option<Result<Box<LogRecord<'static>>, FaultyLine>>, ReadError> {
+    ) -> Result<Option<Result<LogRecord<'static>, FaultyLine>>, ReadError> {
         loop {
-            for log in &mut self.open {
-                if let Some(fault) = log.fill(&mut self.held)? {
-                    return Ok(Some(Err(fault)));
+            let earliest = self.waiting.first_key_value().map(|((time, ..), _)| *time);
+            let may_be_earlier = |time: Timestamp| {
+                earliest.is_none_or(|earliest| time.micros_since(earliest) <= WINDOW)
+            };
+            // The log that has been read least far is read until none of its lines can be earlier.
+            let least = self.open.iter().enumerate().min_by_key(|(_, log)| log.latest);
+            if let Some((index, log)) = least
+                && may_be_earlier(log.latest)
+                && (self.held <= MOST_HELD || Some(log.latest) < earliest)
+            {
+                match self.read_line(index)? {
+                    Some(faulty) => return Ok(Some(Err(faulty))),
+                    None => continue,
                 }
             }
-            let next = self.open.iter().enumerate();
-            let next = next.filter_map(|(place, log)| Some((log.earliest()?, place))).min();
-            let is_due = |first: Timestamp| {
-                next.is_none_or(|(next, _)| first <= next || first.micros_since(next) <= WINDOW)
-            };
-            if self.waiting.front().is_some_and(|(first, _)| first.is_none_or(is_due))
-                && let Some((_, input)) = self.waiting.pop_front()
+            let unopened = self.unopened.front();
+            if unopened.is_some_and(|(first, _)| first.is_none_or(may_be_earlier))
+                && let Some((_, input)) = self.unopened.pop_front()
             {
                 let reader = LogReader::open(&input, self.format.clone())?;
-                self.open.push(SortedLog::of(reader));
+                let (latest, previous) = (Timestamp::MIN, Timestamp::MIN);
+                self.opened += 1;
+                self.open.push(OpenLog { reader, number: self.opened, latest, previous });
                 continue;
             }
-            let Some((_, place)) = next else { return Ok(None) };
-            let log = &mut self.open[place];
-            let record = log.waiting.pop().map(|Reverse(waiting)| waiting.record);
-            if log.has_ended && log.waiting.is_empty() {
-                let log = self.open.swap_remove(place);
-                self.ended.0.add(log.order);
-                self.ended.1 += log.reader.bytes_read();
-            }
-            let Some(mut record) = record else { continue };
-            self.held = self.held.saturating_sub(size(&record));
+            let Some((_, waiting)) = self.waiting.pop_first() else { return Ok(None) };
+            let WaitingRecord { mut record, bytes } = *waiting;
+            self.held -= bytes;
             // So it is where too many requests had to wait.
-            if record.time < self.reached {
-                record.time = self.reached;
-                self.ended.0.late += 1;
-            }
-            self.reached = record.time;
+            self.order.late += u64::from(record.time < self.reached);
+            self.reached = self.reached.max(record.time);
+            record.time = self.reached;
             return Ok(Some(Ok(record)));
         }
     }
 
-    /// How far the lines that were read are from the order of time.
-    pub(crate) fn order(&self) -> LogOrder {
-        let mut order = self.ended.0;
-        self.open.iter().for_each(|log| order.add(log.order));
-        order
-    }
-
-    /// How far the files have been read.
-    pub(crate) fn progress(&self) -> LogProgress {
-        let open: u64 = self.open.iter().map(|log| log.reader.bytes_read()).sum();
-        LogProgress { read: self.ended.1 + open, total: self.total }
-    }
-}
-
-impl LogOrder {
-    fn add(&mut self, other: Self) {
-        self.steps_back += other.steps_back;
-        self.furthest_back = self.furthest_back.max(other.furthest_back);
-        self.late += other.late;
-    }
-}
-
-impl SortedLog {
-    fn of(reader: LogReader) -> Self {
-        Self {
-            reader,
-            has_ended: false,
-            waiting: BinaryHeap::new(),
-            latest: Timestamp::MIN,
-            previous: Timestamp::MIN,
-            lines: 0,
-            order: LogOrder::default(),
-        }
-    }
-
-    fn earliest(&self) -> Option<Timestamp> {
-        self.waiting.peek().map(|Reverse(waiting)| waiting.key.0)
-    }
-
-    /// Reads lines until no later line can be earlier than the earliest request, or until a line shows no request.
-    fn fill(&mut self, held: &mut usize) -> Result<Option<FaultyLine>, ReadError> {
-        while !self.has_ended {
-            if let Some(earliest) = self.earliest()
-                && (self.latest.micros_since(earliest) > WINDOW || *held > MOST_HELD)
-            {
-                break;
+    /// Reads the next line of an open log. Its request waits. A line that shows no request is returned.
+    fn read_line(&mut self, index: usize) -> Result<Option<FaultyLine>, ReadError> {
+        let log = &mut self.open[index];
+        let line = log.reader.next_record()?.map(|line| line.map(LogRecord::into_owned));
+        let record = match line {
+            Some(Ok(record)) => record,
+            Some(Err(fault)) => {
+                let (file, line) = (log.reader.file.clone(), log.reader.line_number);
+                return Ok(Some(FaultyLine { file, line, fault }));
             }
-            let fault = match self.reader.next_record()? {
-                None => {
-                    self.has_ended = true;
-                    break;
-                }
-                Some(Ok(record)) => {
-                    let mut record = Box::new(record.into_owned());
-                    let (time, behind) = (record.time, self.latest.micros_since(record.time));
-                    self.order.add(LogOrder {
-                        steps_back: u64::from(time < self.previous),
-                        furthest_back: behind,
-                        late: u64::from(behind > WINDOW),
-                    });
-                    self.previous = time;
-                    self.latest = self.latest.max(time);
-                    record.time = time.plus_micros(behind.saturating_sub(WINDOW));
-                    let time = record.time;
-                    self.lines += 1;
-                    *held += size(&record);
-                    self.waiting.push(Reverse(WaitingRecord { key: (time, self.lines), record }));
-                    continue;
-                }
-                Some(Err(fault)) => fault,
-            };
-            let (file, number) = (self.reader.file.clone(), self.reader.line_number);
-            return Ok(Some(FaultyLine { file, number, fault }));
-        }
+            None => {
+                self.open.swap_remove(index);
+                return Ok(None);
+            }
+        };
+        let back = log.latest.micros_since(record.time);
+        self.order.steps_back += u64::from(record.time < log.previous);
+        self.order.late += u64::from(back > WINDOW);
+        self.order.furthest_back_ms = self.order.furthest_back_ms.max(back / 1_000);
+        log.previous = record.time;
+        log.latest = log.latest.max(record.time);
+        let time = record.time.plus_micros(back.saturating_sub(WINDOW));
+        let record = LogRecord { time, ..record };
+        let bytes = mem::size_of::<WaitingRecord>() + log.reader.line_length();
+        self.held += bytes;
+        let key = (time, log.number, log.reader.line_number);
+        self.waiting.insert(key, Box::new(WaitingRecord { record, bytes }));
         Ok(None)
     }
-}
-
-/// About the bytes that a request takes in memory.
-fn size(record: &LogRecord<'_>) -> usize {
-    mem::size_of::<LogRecord<'_>>() + mem::size_of::<WaitingRecord>() + record.text_length()
 }
 
 #[cfg(test)]
@@ -304,7 +226,7 @@ mod tests {
             all.push((record.time.as_micros() / 1_000_000, record.path.into_owned()));
         }
         assert_eq!(logs.held, 0);
-        (all, logs.order())
+        (all, logs.order)
     }
 
     fn of(lines: &[(u32, &str)]) -> String {
@@ -331,7 +253,7 @@ mod tests {
         let seconds = [0, 60, 60, 180, 280, 300, 400, 401].map(|second| u64::from(at(second)));
         let names = ["/b", "/a", "/c", "/e", "/late", "/d", "/f", "/g"];
         assert_eq!(all, seconds.into_iter().zip(names).collect::<Vec<_>>());
-        assert_eq!(order, LogOrder { steps_back: 3, furthest_back: 300_000_000, late: 1 });
+        assert_eq!(order, LogOrder { steps_back: 3, late: 1, furthest_back_ms: 300_000 });
     }
 
     #[test]

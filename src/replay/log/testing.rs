@@ -5,7 +5,7 @@ use super::record::{LineFault, LogRecord, Logged};
 
 fn logged(sign: &str, value: &Logged<'_>) -> String {
     match value {
-        Logged::Untold => format!("{sign}?"),
+        Logged::Unknown => format!("{sign}?"),
         Logged::Absent => format!("{sign}none"),
         Logged::Value(value) => format!("{sign}{value}"),
     }

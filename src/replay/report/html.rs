@@ -1,8 +1,8 @@
 //! A replay's report as one page that needs nothing else: no script, no font, no file.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Write as _};
 
-use super::parts::{ReportPart, Table};
+use super::parts::{ReportPart, ReportTable};
 use super::words::{counted, length, number, printable, time};
 use super::{Report, share};
 use crate::replay::timeline::{Slice, Timeline};
@@ -24,7 +24,7 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
          <h1>What the limits would have done</h1>\n<section class=\"card\">\n",
-        HtmlText(report.now.file),
+        escaped(report.result.file),
         include_str!("page.css")
     )?;
     for part in report.parts() {
@@ -32,12 +32,12 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
             ReportPart::File(title) => write!(
                 page,
                 "</section>\n<h2>{}</h2>\n<section class=\"card\">\n",
-                HtmlText(&capitalized(&title))
+                escaped(&capitalized(&title))
             ),
             ReportPart::Section(title) => write!(
                 page,
                 "</section>\n<section class=\"card\">\n<h3>{}</h3>\n",
-                HtmlText(&capitalized(&title))
+                escaped(&capitalized(&title))
             ),
             ReportPart::Note(sentence) => paragraph(page, "note", &sentence),
             ReportPart::Sentence(sentence) => paragraph(page, "soft", &sentence),
@@ -52,7 +52,7 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
 
 fn paragraph(page: &mut String, class: &str, sentence: &str) -> fmt::Result {
     let stop = if sentence.ends_with([':', '.']) { "" } else { "." };
-    writeln!(page, "<p class=\"{class}\">{}{stop}</p>", HtmlText(&capitalized(sentence)))
+    writeln!(page, "<p class=\"{class}\">{}{stop}</p>", escaped(&capitalized(sentence)))
 }
 
 fn capitalized(sentence: &str) -> String {
@@ -60,17 +60,17 @@ fn capitalized(sentence: &str) -> String {
     first.to_uppercase() + rest
 }
 
-fn write_table(page: &mut String, table: &Table) -> fmt::Result {
+fn write_table(page: &mut String, table: &ReportTable) -> fmt::Result {
     // With a `tabindex` the arrow keys scroll the box, too.
     page.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     for title in &table.titles {
-        write!(page, "<th>{}</th>", HtmlText(title))?;
+        write!(page, "<th>{}</th>", escaped(title))?;
     }
     page.push_str("</tr></thead><tbody>\n");
     for row in &table.rows {
         page.push_str("<tr>");
         for cell in row {
-            write!(page, "<td>{}</td>", HtmlText(cell))?;
+            write!(page, "<td>{}</td>", escaped(cell))?;
         }
         page.push_str("</tr>\n");
     }
@@ -84,7 +84,7 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     let slices = &timeline.slices;
     let Some(start) = timeline.start.filter(|_| !slices.is_empty()) else { return Ok(()) };
     let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
-    let each = length(timeline.width);
+    let each = length(timeline.width / 1_000);
     page.push_str("<figure><figcaption>");
     for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")]
     {
@@ -98,9 +98,9 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
         slices.len()
     )?;
     let mut at = start;
-    for (place, slice) in slices.iter().enumerate() {
+    for (column, slice) in slices.iter().enumerate() {
         if slice.requests > 0 {
-            bar(page, place, slice, most, &time(at))?;
+            bar(page, column, slice, most, &time(at))?;
         }
         at = at.plus_micros(timeline.width);
     }
@@ -112,7 +112,7 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     )
 }
 
-fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> fmt::Result {
+fn bar(page: &mut String, column: usize, slice: &Slice, most: u64, at: &str) -> fmt::Result {
     let Slice { requests, delayed, rejected } = *slice;
     let passed = requests.saturating_sub(delayed + rejected);
     writeln!(
@@ -133,7 +133,7 @@ fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> f
         let top = (100.0 - below).max(0.0);
         writeln!(
             page,
-            "<rect x=\"{place}.05\" y=\"{top:.1}\" width=\".9\" height=\"{height:.1}\" fill=\"var(--{hue})\"/>"
+            "<rect x=\"{column}.05\" y=\"{top:.1}\" width=\".9\" height=\"{height:.1}\" fill=\"var(--{hue})\"/>"
         )?;
     }
     page.push_str("</g>\n");
@@ -141,20 +141,7 @@ fn bar(page: &mut String, place: usize, slice: &Slice, most: u64, at: &str) -> f
 }
 
 /// A text in which HTML finds no tag, no entity and no end of an attribute.
-struct HtmlText<'t>(&'t str);
-
-impl Display for HtmlText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in printable(self.0).chars() {
-            match c {
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '&' => f.write_str("&amp;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
+fn escaped(text: &str) -> String {
+    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }

@@ -1,45 +1,56 @@
 //! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes the report from the counts. `json` writes it for programs. For people, `parts` has its sentences,
+//! [`Report::of`] makes the report from the counts. As JSON it is for programs. For people, `parts` has its sentences,
 //! plots and tables, which `text` writes for a terminal and `html` as a page. `words` has the numbers and times as
 //! people read them.
 
 pub(crate) mod html;
-pub(crate) mod json;
 mod parts;
 pub(crate) mod text;
 mod words;
 
-pub(crate) use self::words::{counted, number, percent, printable, time};
+pub(crate) use self::words::{bar, counted, length, number, percent, printable, time};
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
 use super::fact::Fact;
-use super::log::LogOrder;
-use super::tally::{HitCount, HitTable, LimitTally, ReplayTally};
+use super::log::{FaultyLine, LogOrder};
+use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{Replay, Side};
+use crate::limit::Mode;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::time::Timestamp;
+use crate::plan::LimitSpec;
 
 /// The clients and keys that are listed by name.
 const HARDEST: usize = 20;
 
+#[derive(Serialize)]
 pub(crate) struct Report<'r> {
     /// The lines that were read.
     pub(crate) lines: LineCounts,
-    /// The time of the log.
-    pub(crate) span: Option<(Timestamp, Timestamp)>,
+    /// The times of the log's first and last request.
+    from: String,
+    to: String,
+    #[serde(skip)]
+    span: (Timestamp, Timestamp),
     /// What the file's limits would have done.
-    pub(crate) now: FileReport<'r>,
-    /// What the limits of the other file would have done, and which clients only one of the two files hits.
-    pub(crate) against: Option<(FileReport<'r>, Comparison)>,
+    pub(crate) result: FileReport<'r>,
+    /// What the limits of the other file would have done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) against: Option<FileReport<'r>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) comparison: Option<Comparison>,
 }
 
 /// The lines of the logs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LineCounts {
     /// All lines.
     pub(crate) read: u64,
@@ -47,46 +58,73 @@ pub(crate) struct LineCounts {
     pub(crate) no_request: u64,
     /// Lines that cannot be read.
     pub(crate) broken: u64,
-    /// The first broken lines: the file, the line's number, and what is wrong.
-    pub(crate) examples: Vec<(String, u64, String)>,
+    /// The first broken lines.
+    pub(crate) broken_examples: Vec<FaultyLine>,
     /// How far the lines are from the order of time.
+    #[serde(flatten)]
     pub(crate) order: LogOrder,
 }
 
 /// What the limits of one file would have done.
+#[derive(Serialize)]
 pub(crate) struct FileReport<'r> {
     /// The file's name.
     pub(crate) file: &'r str,
-    /// What was counted.
-    pub(crate) tally: &'r ReplayTally<'r>,
+    /// All requests.
+    #[serde(flatten)]
+    pub(crate) counts: Slice,
+    pub(crate) rejected_share: f64,
+    /// Requests that are not rejected, but might be: the log has too little.
+    pub(crate) undecided: u64,
+    /// Requests that get an error in place of a decision, by the part of them that is wrong.
+    pub(crate) bad_requests: &'r BTreeMap<&'static str, u64>,
     /// The clients, by address.
     pub(crate) clients: Hit,
-    /// Each limit, and right behind it its candidate.
+    /// Each limit, and right after it its candidate.
     pub(crate) limits: Vec<LimitReport<'r>>,
     /// Each route with requests, and `none` for requests without a route.
-    pub(crate) routes: Vec<(&'r str, Slice)>,
-    /// The limits and routes that need a fact which the log does not tell.
+    pub(crate) routes: Vec<RouteReport<'r>>,
+    /// The limits and routes that need a fact which the log does not have.
     pub(crate) left_out: Vec<LeftOut<'r>>,
+    /// All requests over the log's time.
+    pub(crate) timeline: &'r Timeline,
 }
 
 /// What one limit, or one candidate, would have done.
+#[derive(Serialize)]
 pub(crate) struct LimitReport<'r> {
-    /// What was counted.
-    pub(crate) tally: &'r LimitTally<'r>,
+    #[serde(skip)]
+    pub(crate) spec: &'r LimitSpec,
+    pub(crate) name: &'r str,
+    pub(crate) figures: String,
     /// What it counts by, as in `ip, path`. Empty for one bucket for all.
     pub(crate) key: String,
+    pub(crate) mode: &'static str,
+    /// The requests to which it applied.
+    #[serde(flatten)]
+    pub(crate) counts: Slice,
+    /// The longest time for which it holds a request.
+    pub(crate) longest_wait_ms: u64,
     pub(crate) keys: Hit,
     /// The counts of each slice of time. The slices are those of the file's timeline.
     pub(crate) timeline: Timeline,
 }
 
+/// The requests of a route.
+#[derive(Serialize)]
+pub(crate) struct RouteReport<'r> {
+    pub(crate) name: &'r str,
+    #[serde(flatten)]
+    pub(crate) counts: Slice,
+}
+
 /// How many clients or keys there are, and how many of them are hit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Hit {
     /// The number of those that were counted one by one.
     pub(crate) seen: usize,
     /// The requests of all others. The others were not counted one by one.
-    pub(crate) untracked: u64,
+    pub(crate) untracked_requests: u64,
     /// How many of them have a request that is rejected or held.
     pub(crate) hit: usize,
     /// How many of them have a request that is rejected.
@@ -96,46 +134,51 @@ pub(crate) struct Hit {
     /// All requests of those that have a rejected request.
     pub(crate) requests_of_rejected: u64,
     /// The median of the shares of their requests that are rejected. Only those with a rejected request count.
-    pub(crate) median_share: f64,
+    pub(crate) median_rejected_share: f64,
     /// At most 20 of them: first those with the most rejected requests, then those with the most held ones.
     pub(crate) hardest: Vec<HitEntry>,
 }
 
 /// A client or a key that is hit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct HitEntry {
     /// The client's address, or the key as the log shows it.
     pub(crate) name: String,
-    /// What happened to it.
-    pub(crate) count: HitCount,
+    /// Its requests.
+    #[serde(flatten)]
+    pub(crate) counts: Slice,
+    pub(crate) rejected_share: f64,
+    /// When a request of it was first held or rejected, and when last.
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
 }
 
 /// A limit that did not decide about some requests, or a route that some requests may have missed, because the log
-/// does not tell a fact.
-#[derive(Clone, Debug)]
+/// does not have a fact.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct LeftOut<'r> {
     /// `limit` or `route`.
     pub(crate) what: &'static str,
-    pub(crate) name: String,
-    /// The fact that the log does not tell.
+    pub(crate) name: &'r str,
+    /// The fact that the log does not have.
     pub(crate) fact: &'r Fact,
     pub(crate) requests: u64,
 }
 
 /// The clients that only one of two files hits.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Comparison {
     /// The number of clients that only the new file rejects or holds.
-    pub(crate) newly: usize,
+    pub(crate) newly_hit_clients: usize,
     /// The hardest hit of them; at most 20.
-    pub(crate) newly_hardest: Vec<HitEntry>,
+    pub(crate) newly_hit_hardest: Vec<HitEntry>,
     /// The number of clients that only the old file rejects or holds.
-    pub(crate) no_longer: usize,
+    pub(crate) no_longer_hit_clients: usize,
 }
 
 impl<'r> Report<'r> {
     /// The report of a replay of these lines, through the limits of files with these names. `None` where there
-    /// is no file.
+    /// is no file or no request.
     pub(crate) fn of(
         replay: &'r Replay<'_>,
         lines: LineCounts,
@@ -143,11 +186,17 @@ impl<'r> Report<'r> {
     ) -> Option<Self> {
         let mut sides = replay.sides.iter().zip(files);
         let (new, file) = sides.next()?;
-        let against = sides.next().map(|(old, file)| {
-            (FileReport::of(old, file), compare(&new.tally.clients, &old.tally.clients))
-        });
-        let now = FileReport::of(new, file);
-        Some(Self { lines, span: replay.span, now, against })
+        let old = sides.next();
+        let span = replay.span?;
+        Some(Self {
+            lines,
+            from: time(span.0),
+            to: time(span.1),
+            span,
+            result: FileReport::of(new, file),
+            against: old.map(|(old, file)| FileReport::of(old, file)),
+            comparison: old.map(|(old, _)| compare(&new.tally.clients, &old.tally.clients)),
+        })
     }
 }
 
@@ -157,26 +206,30 @@ impl<'r> FileReport<'r> {
         let plan = judge.plan;
         let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
-        let left_out = tally.untold.iter().map(|(untold, requests)| {
-            let (what, name, fact) = judge.described(*untold);
+        let left_out = tally.missing.iter().map(|(missing, requests)| {
+            let (what, name, fact) = judge.described(*missing);
             LeftOut { what, name, fact, requests: *requests }
         });
         let limits = tally.limits.iter();
         Self {
             file,
-            tally,
+            counts: tally.all,
+            rejected_share: share(tally.all.rejected, tally.all.requests),
+            undecided: tally.undecided,
+            bad_requests: &tally.bad,
             clients: Hit::of(&tally.clients, IpAddr::to_string),
             limits: limits.map(|it| LimitReport::of(it, &tally.timeline)).collect(),
-            routes: routes.map(|(name, counts)| (name, *counts)).collect(),
+            routes: routes.map(|(name, counts)| RouteReport { name, counts: *counts }).collect(),
             left_out: left_out.collect(),
+            timeline: &tally.timeline,
         }
     }
 
-    /// Whether more than this percentage of the requests is rejected. Requests about which the log tells too little
+    /// Whether more than this percentage of the requests is rejected. Requests about which the log has too little
     /// count as rejected.
     pub(crate) fn may_exceed(&self, percent: f64) -> bool {
-        let ReplayTally { all, undecided, .. } = self.tally;
-        float(all.rejected + undecided) * 100.0 > percent * float(all.requests)
+        let Slice { requests, rejected, .. } = self.counts;
+        float(rejected + self.undecided) * 100.0 > percent * float(requests)
     }
 }
 
@@ -185,8 +238,17 @@ impl<'r> LimitReport<'r> {
         let spec = tally.spec;
         let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
         Self {
-            tally,
+            spec,
+            name: spec.name.as_str(),
+            figures: spec.figures.to_string(),
             key: sources.join(", "),
+            mode: match spec.mode {
+                Mode::Enforce => "enforce",
+                Mode::Shadow => "shadow",
+                Mode::Candidate => "candidate",
+            },
+            counts: tally.counts,
+            longest_wait_ms: tally.longest_wait.as_millis().try_into().unwrap_or(u64::MAX),
             keys: Hit::of(&tally.keys, shown),
             timeline: tally.timeline.clone().sliced_like(all),
         }
@@ -202,27 +264,34 @@ impl Hit {
         shares.sort_unstable_by(f64::total_cmp);
         Self {
             seen: counts.table.len(),
-            untracked: counts.untracked.requests,
+            untracked_requests: counts.untracked.requests,
             hit: counts.hit().count(),
             rejected: shares.len(),
             delayed: counts.hit().filter(|(_, count)| count.counts.delayed > 0).count(),
             requests_of_rejected: counts.rejected().map(|(_, count)| count.counts.requests).sum(),
-            median_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
-            hardest: hardest(counts.table.iter(), name),
+            median_rejected_share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
+            hardest: hardest(counts.hit(), name),
         }
     }
 }
 
-/// At most 20 that are hit: first those with the most rejected requests, then those with the most held ones.
+/// At most 20 of those that are hit: first those with the most rejected requests, then those with the most held ones.
 fn hardest<'c, K: Ord + 'c>(
-    counts: impl Iterator<Item = (&'c K, &'c HitCount)>,
+    hit: impl Iterator<Item = (&'c K, &'c HitCount)>,
     name: impl Fn(&K) -> String,
 ) -> Vec<HitEntry> {
-    let mut hit: Vec<_> = counts.filter(|(_, count)| count.hit.is_some()).collect();
+    let mut hit: Vec<_> = hit.collect();
     let weight = |count: &HitCount| (count.counts.rejected, count.counts.delayed);
     hit.sort_unstable_by(|(key, a), (other, b)| weight(b).cmp(&weight(a)).then(key.cmp(other)));
     hit.truncate(HARDEST);
-    hit.into_iter().map(|(key, count)| HitEntry { name: name(key), count: *count }).collect()
+    let entry = |(key, count): (&K, &HitCount)| HitEntry {
+        name: name(key),
+        counts: count.counts,
+        rejected_share: share(count.counts.rejected, count.counts.requests),
+        first: count.hit.map(|(first, _)| time(first)),
+        last: count.hit.map(|(_, last)| time(last)),
+    };
+    hit.into_iter().map(entry).collect()
 }
 
 fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
@@ -232,9 +301,23 @@ fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
     let (by_new, by_old) = (by(new), by(old));
     let newly = || new.hit().filter(|(client, _)| !by_old.contains(*client));
     Comparison {
-        newly: newly().count(),
-        newly_hardest: hardest(newly(), IpAddr::to_string),
-        no_longer: by_old.difference(&by_new).count(),
+        newly_hit_clients: newly().count(),
+        newly_hit_hardest: hardest(newly(), IpAddr::to_string),
+        no_longer_hit_clients: by_old.difference(&by_new).count(),
+    }
+}
+
+/// A column for each of the counts.
+impl Serialize for Timeline {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let column = |of: fn(&Slice) -> u64| self.slices.iter().map(of).collect::<Vec<_>>();
+        let mut object = serializer.serialize_struct("Timeline", 5)?;
+        object.serialize_field("from", &self.start.map(time))?;
+        object.serialize_field("slice_ms", &(self.width / 1_000))?;
+        object.serialize_field("requests", &column(|slice| slice.requests))?;
+        object.serialize_field("delayed", &column(|slice| slice.delayed))?;
+        object.serialize_field("rejected", &column(|slice| slice.rejected))?;
+        object.end()
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::fmt::{self, Display};
 
-use super::Report;
-use super::parts::{ReportPart, Table};
-use super::words::{length, plot, printable, values_each};
+use super::parts::{ReportPart, ReportTable};
+use super::words::{bar, length, printable};
+use super::{Report, float};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// The columns of a plot.
 const PLOT: usize = 60;
 
-/// The widest column of names. Longer names stand over the columns of figures.
+/// The widest column of names. Longer names move the figures of their row to the right.
 const NAME: usize = 44;
 
 /// A report that is written as text.
@@ -40,30 +40,35 @@ impl Display for TerminalReport<'_> {
     }
 }
 
-/// Plots of what happened over the time of the log.
+/// Plots of what happened over the time of the log. A column is empty where nothing happened.
 fn plots(
     timeline: &Timeline,
     is_of_all: bool,
     indent: &str,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let slices = &timeline.slices;
-    let values = |of: fn(&Slice) -> u64| slices.iter().map(of).collect::<Vec<_>>();
+    let each = timeline.slices.len().div_ceil(PLOT).max(1);
+    let columns: Vec<_> = timeline.slices.chunks(each).map(Slice::sum).collect();
+    let values = |of: fn(&Slice) -> u64| -> Vec<f64> {
+        columns.iter().map(|column| float(of(column))).collect()
+    };
     let rows = [
         ("requests", values(|slice| slice.requests)),
         ("rejected", values(|slice| slice.rejected)),
         ("held", values(|slice| slice.delayed)),
     ];
     for (what, values) in rows.iter().skip(usize::from(!is_of_all)) {
-        if values.iter().any(|value| *value > 0) {
-            writeln!(f, "{indent}{what:<9} {}", plot(values, PLOT))?;
+        let most = values.iter().copied().fold(0.0, f64::max);
+        if most > 0.0 {
+            let bars: String = values.iter().map(|value| bar(*value, most)).collect();
+            writeln!(f, "{indent}{what:<9} {bars}")?;
         }
     }
-    let each = values_each(slices.len(), PLOT) as u64 * timeline.width;
+    let each = each as u64 * timeline.width / 1_000;
     writeln!(f, "{indent}{:<9} one column is {}", "", length(each))
 }
 
-fn write_table(table: &Table, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_table(table: &ReportTable, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let lines = || std::iter::once(&table.titles).chain(&table.rows);
     let width = |column: usize| {
         let cells = lines().filter_map(|line| line.get(column));

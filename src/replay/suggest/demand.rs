@@ -52,7 +52,7 @@ const PERIOD: u64 = 10 * MINUTE;
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    /// Only keys are kept whose hashes end with this many zero bits.
+    /// Only keys are kept whose hashes end with so many zero bits.
     pub(super) sampling: u32,
     pub(super) requests: u64,
 }
@@ -73,7 +73,7 @@ pub(super) struct Demand {
 /// A limit that is suggested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Its place in [`RATES`].
+    /// Its index in [`RATES`].
     pub(super) rate: usize,
     pub(super) burst: u64,
 }
@@ -196,20 +196,9 @@ pub(super) fn percent_of_each(limits: &[&Demands], percent: f64) -> f64 {
         let touched = choices.flat_map(|(limit, choice)| limit.touched(choice)).filter(is_kept);
         touched.collect::<HashSet<_>>().len() <= allowed
     };
-    if suffices(percent) {
-        return percent;
-    }
-    // Limits that touch no key suffice. Five halvings find a share that is close to the largest one.
-    let (mut low, mut high) = (0.0, percent);
-    for _ in 0..5 {
-        let middle = f64::midpoint(low, high);
-        if suffices(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
+    // Limits that touch no key suffice.
+    let halves = std::iter::successors(Some(percent), |percent| Some(percent / 2.0)).take(8);
+    halves.into_iter().find(|percent| suffices(*percent)).unwrap_or_default()
 }
 
 /// The most keys that are at most this percentage of all.

@@ -9,33 +9,37 @@ mod demand;
 mod wanted;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Write as _};
 
 use hashbrown::HashMap;
 
 use self::demand::{Choice, Demands};
-use self::wanted::RouteLimits;
 pub(crate) use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
-use super::judge::{Judge, Untold};
+use super::judge::{Judge, MissingFact};
 use super::log::LogRecord;
-use super::report::{counted, number, percent, printable, shown};
+use super::report::{counted, length, number, percent, printable, shown, time};
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 
-/// This many of the keys above a limit are named.
+/// The most keys above a limit that are named.
 const NAMED: usize = 5;
+
+/// With fewer requests, or in a shorter time, a log says little about what keys need.
+const ENOUGH_REQUESTS: u64 = 1_000;
+const ENOUGH_MILLIS: u64 = 3_600_000;
 
 /// A search for the limits that the keys of a log need.
 pub(crate) struct Suggest<'p> {
     pub(crate) judge: Judge<'p>,
     /// The times of the first and the last request.
     span: Option<(Timestamp, Timestamp)>,
-    /// By the limit's place in the plan.
+    /// By the limit's index in the plan.
     limits: Vec<Demands>,
-    /// The places by the limits' names.
-    places: HashMap<String, usize>,
-    untold: BTreeMap<Untold, u64>,
+    /// The indices by the limits' names.
+    indices: HashMap<Name, usize>,
+    missing: BTreeMap<MissingFact, u64>,
     requests: u64,
 }
 
@@ -46,8 +50,8 @@ impl<'p> Suggest<'p> {
             judge: Judge::new(plan, assumptions),
             span: None,
             limits: plan.limits.iter().map(|_| Demands::default()).collect(),
-            places: plan.limits.iter().map(|it| it.name.to_string()).zip(0..).collect(),
-            untold: BTreeMap::new(),
+            indices: plan.limits.iter().map(|it| it.name.clone()).zip(0..).collect(),
+            missing: BTreeMap::new(),
             requests: 0,
         }
     }
@@ -57,12 +61,14 @@ impl<'p> Suggest<'p> {
         let now = record.time;
         self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         self.requests += 1;
-        let Self { judge, limits, untold, places, .. } = self;
-        let judged = judge.judge(record, now, |it| *untold.entry(it).or_default() += 1);
+        let Self { judge, limits, missing, indices, .. } = self;
+        let judged = judge.judge(record);
+        for it in &judged.missing {
+            *missing.entry(*it).or_default() += 1;
+        }
         for limit in judged.answer.iter().flat_map(|answer| answer.limits()) {
-            let place = places.get(limit.spec.name.as_str()).copied();
-            if let Some(demands) = place.and_then(|place: usize| limits.get_mut(place)) {
-                demands.add(&limit.key, now);
+            if let Some(index) = indices.get(&limit.spec.name) {
+                limits[*index].add(&limit.key, now);
             }
         }
     }
@@ -70,21 +76,28 @@ impl<'p> Suggest<'p> {
     /// The suggestion, as a file that can be run, with the reasons in comments.
     pub(crate) fn file(&self, wanted: &WantedLimits) -> String {
         let percents = self.percents(wanted.touch);
-        let figures = |limits: RouteLimits, name: &str| {
-            let place = self.places.get(name).copied()?;
-            if limits == RouteLimits::IfMet && !self.is_met(place) {
+        let figures = |is_named: bool, name: &str| {
+            let index = self.indices.get(name).copied()?;
+            if !is_named && !self.is_met(index) {
                 return None;
             }
             let mut text = String::new();
             // Writing to a string does not fail.
-            let _ = self.write_limit(&mut text, place, percents[place]);
+            let _ = self.write_limit(&mut text, index, percents[index]);
             Some(text)
         };
         let mut head = String::new();
         if let Some((from, to)) = self.span {
-            let requests = counted(self.requests, "request");
-            let (from, to) = (super::report::time(from), super::report::time(to));
-            let _ = writeln!(head, "# From {requests}, {from} to {to} UTC.");
+            let (requests, millis) =
+                (counted(self.requests, "request"), to.micros_since(from) / 1_000);
+            let (from, to, span) = (time(from), time(to), length(millis));
+            let _ = writeln!(head, "# From {requests}, {from} to {to} ({span}).");
+            if self.requests < ENOUGH_REQUESTS || millis < ENOUGH_MILLIS {
+                let _ = writeln!(
+                    head,
+                    "# This is too little data for good limits: give logs of a day or more, with its busiest hours."
+                );
+            }
         }
         let share = percent(wanted.touch / 100.0);
         let _ = writeln!(head, "# The smallest limits that touch at most {share} of the keys.\n");
@@ -96,8 +109,8 @@ impl<'p> Suggest<'p> {
     fn percents(&self, touch: f64) -> Vec<f64> {
         let specs = &self.judge.plan.limits;
         let mut percents: Vec<f64> = Vec::new();
-        for (place, spec) in specs.iter().enumerate() {
-            let before = specs[..place].iter().position(|other| other.key == spec.key);
+        for (index, spec) in specs.iter().enumerate() {
+            let before = specs[..index].iter().position(|other| other.key == spec.key);
             percents.push(before.map(|before| percents[before]).unwrap_or_else(|| {
                 let limits = specs.iter().zip(&self.limits);
                 let same = limits.filter(|(other, _)| other.key == spec.key);
@@ -110,38 +123,38 @@ impl<'p> Suggest<'p> {
 
     /// Whether the log has a request for this limit, or may have one.
     fn is_met(&self, limit: usize) -> bool {
-        let is_it = |untold: &Untold| matches!(untold, Untold::Limit(place, _) if *place == limit);
-        !self.limits[limit].keys.is_empty() || self.untold.keys().any(is_it)
+        let name = self.judge.plan.limits[limit].name.as_str();
+        !self.limits[limit].keys.is_empty() || self.missing("limit", name).next().is_some()
     }
 
-    /// Comments for the route at this place.
+    /// Comments for the route with this index.
     fn notes(&self, route: usize) -> String {
-        let is_it = |it: &Untold| matches!(it, Untold::Route(place, _) if *place == route);
-        let notes = self.untold(is_it).map(|(requests, fact)| {
+        let missing = self.missing("route", &self.judge.plan.routes[route].name);
+        let notes = missing.map(|(requests, fact)| {
             format!("# {requests} may be for this route: the log does not tell {fact}.\n")
         });
         notes.collect()
     }
 
-    /// The requests of which the log does not tell a fact, and the fact.
-    fn untold(&self, of: impl Fn(&Untold) -> bool) -> impl Iterator<Item = (String, &Fact)> {
-        let untold = self.untold.iter().filter(move |(untold, _)| of(untold));
-        untold.map(|(untold, requests)| {
-            (counted(*requests, "request"), self.judge.described(*untold).2)
+    /// The facts that the log does not have for this limit or route, each with the number of requests.
+    fn missing(&self, kind: &str, name: &str) -> impl Iterator<Item = (String, &Fact)> {
+        self.missing.iter().filter_map(move |(missing, requests)| {
+            let (its_kind, its_name, fact) = self.judge.described(*missing);
+            let is_it = its_kind == kind && its_name == name;
+            is_it.then(|| (counted(*requests, "request"), fact))
         })
     }
 
-    fn write_limit(&self, text: &mut String, place: usize, percent_touched: f64) -> fmt::Result {
-        let demands = &self.limits[place];
-        let mut is_told = true;
-        let is_it = |it: &Untold| matches!(it, Untold::Limit(limit, _) if *limit == place);
-        for (requests, fact) in self.untold(is_it) {
+    fn write_limit(&self, text: &mut String, index: usize, percent_touched: f64) -> fmt::Result {
+        let demands = &self.limits[index];
+        let mut is_complete = true;
+        for (requests, fact) in self.missing("limit", self.judge.plan.limits[index].name.as_str()) {
             writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
-            is_told = false;
+            is_complete = false;
         }
         let keys = demands.keys.len();
         if keys == 0 {
-            if is_told {
+            if is_complete {
                 writeln!(text, "# No request of the log came here.")?;
             }
             writeln!(text, "# So nothing can be suggested, and the limit rejects nothing.")?;
@@ -160,10 +173,10 @@ impl<'p> Suggest<'p> {
         };
         writeln!(text, "# {requests} of {}{sampled}.", counted(keys as u64, "key"))?;
         let minutes = demands.largest_first(|demand| demand.within_minute.1);
-        let of_minute = Quantiles(&minutes);
+        let of_minute = quantiles(&minutes);
         writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
         let bursts = demands.bursts(choice.rate);
-        writeln!(text, "# At {} a key needs this burst: {}.", choice.rate(), Quantiles(&bursts))?;
+        writeln!(text, "# At {} a key needs this burst: {}.", choice.rate(), quantiles(&bursts))?;
         let mut above: Vec<_> = demands
             .keys
             .iter()
@@ -201,25 +214,16 @@ impl<'p> Suggest<'p> {
     }
 }
 
-/// The needs of the keys, the largest first.
-struct Quantiles<'b>(&'b [u64]);
-
-impl Display for Quantiles<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(bursts) = self;
-        let at = |thousandths: usize| {
-            let above = bursts.len() * (1_000 - thousandths) / 1_000;
-            number(bursts.get(above).or(bursts.last()).copied().unwrap_or_default())
-        };
-        let (half, most) = (at(500), at(1_000));
-        write!(
-            f,
-            "half of them {half}, 90 % {}, 99 % {}, 99.9 % {}, all {most}",
-            at(900),
-            at(990),
-            at(999)
-        )
-    }
+/// How the needs of the keys are spread. The largest comes first.
+fn quantiles(needs: &[u64]) -> String {
+    let at = |thousandths: usize| {
+        let above = needs.len() * (1_000 - thousandths) / 1_000;
+        number(needs.get(above).or(needs.last()).copied().unwrap_or_default())
+    };
+    let [half, ninety, ninety_nine, nearly_all, all] = [500, 900, 990, 999, 1_000].map(at);
+    format!(
+        "half of them {half}, 90 % {ninety}, 99 % {ninety_nine}, 99.9 % {nearly_all}, all {all}"
+    )
 }
 
 #[cfg(test)]

@@ -35,8 +35,8 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
 /// Limits by each of these keys, whose sources stand with commas between them.
 fn by(paths: &[&str], keys: &[&str], touch: f64, file: Option<&str>) -> WantedLimits {
     let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
-    let keys = keys.iter().map(|key| key.split(',').map(str::to_owned).collect()).collect();
-    WantedLimits::new(&paths, keys, touch, file).unwrap()
+    let keys: Vec<_> = keys.iter().map(|key| key.split(',').map(str::to_owned).collect()).collect();
+    WantedLimits::new(&paths, &keys, touch, file).unwrap()
 }
 
 fn wanted(touch: f64) -> WantedLimits {

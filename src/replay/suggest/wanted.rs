@@ -1,4 +1,4 @@
-//! What `tidegate suggest` is asked for, and the file that it suggests: the routes, with a limit for each key.
+//! What `tidegate suggest` looks for, and the file that it suggests: the routes, with a limit for each key.
 
 use hashbrown::HashSet;
 use toml::{Table, Value};
@@ -16,35 +16,26 @@ const SERVER: [&str; 5] =
 /// The settings of a route that the suggested file takes over: they say which requests are the route's.
 const ROUTE: [&str; 5] = ["name", "path", "methods", "host", "headers"];
 
-/// What `tidegate suggest` is asked for: the routes, the keys, and how many keys a limit may touch.
+/// What `tidegate suggest` looks for: limits for routes, and how many keys a limit may touch.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedLimits {
     /// The settings of [`SERVER`] that the file has.
     server: Table,
-    pub(super) routes: Vec<WantedRoute>,
-    /// The keys. Each is a list of sources.
-    keys: Vec<Vec<String>>,
+    routes: Vec<WantedRoute>,
     /// The percentage of keys that may be touched, from 0 to 100.
     pub(super) touch: f64,
 }
 
 /// A route of the suggested file.
 #[derive(Clone, Debug)]
-pub(super) struct WantedRoute {
+struct WantedRoute {
     /// The settings of [`ROUTE`] that the route has.
     settings: Table,
-    pub(super) limits: RouteLimits,
-}
-
-/// Which routes get limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RouteLimits {
-    /// The route was named on the command line.
-    Wanted,
-    /// No route was named on the command line. The route gets limits if the log has requests for it.
-    IfMet,
-    /// Only other routes were named on the command line.
-    Unwanted,
+    /// Whether the command line names the route. If it names none, a route gets its limits only if the log has requests
+    /// for it.
+    is_named: bool,
+    /// The names of its limits, each with the sources of its key.
+    limits: Vec<(String, Vec<String>)>,
 }
 
 impl WantedLimits {
@@ -55,13 +46,13 @@ impl WantedLimits {
     /// Where a text is no path or no source, or a path comes twice. The error says which.
     pub(crate) fn new(
         paths: &[String],
-        keys: Vec<Vec<String>>,
+        keys: &[Vec<String>],
         touch: f64,
         file: Option<&str>,
     ) -> Result<Self, String> {
-        for (place, path) in paths.iter().enumerate() {
+        for (index, path) in paths.iter().enumerate() {
             read_pattern(path).map_err(|error| format!("--route `{path}`: {error}"))?;
-            if paths[..place].contains(path) {
+            if paths[..index].contains(path) {
                 return Err(format!("--route `{path}` is there twice"));
             }
         }
@@ -72,20 +63,28 @@ impl WantedLimits {
         let server = file.get("server").and_then(Value::as_table);
         let server = server.map(|server| only(server, &SERVER)).unwrap_or_default();
         let listed = file.get("routes").and_then(Value::as_array).into_iter().flatten();
-        let mut routes: Vec<_> = listed
-            .filter_map(Value::as_table)
-            .map(|route| WantedRoute::new(only(route, &ROUTE), paths))
-            .collect();
+        let listed = listed.filter_map(Value::as_table).map(|route| only(route, &ROUTE));
+        let mut routes: Vec<_> = listed.map(WantedRoute::new).collect();
         let everything = ["/{*rest}".to_owned()];
-        let paths = if paths.is_empty() && routes.is_empty() { &everything } else { paths };
-        for path in paths {
+        let named = if paths.is_empty() && routes.is_empty() { &everything } else { paths };
+        for path in named {
             if !routes.iter().any(|route| route.path() == path) {
-                let settings =
-                    Table::from_iter([("path".to_owned(), Value::String(escaped(path)))]);
-                routes.push(WantedRoute { settings, limits: RouteLimits::Wanted });
+                let path = ("path".to_owned(), Value::String(escaped(path)));
+                routes.push(WantedRoute::new(Table::from_iter([path])));
             }
         }
-        Ok(Self { server, routes, keys, touch })
+        let mut taken = HashSet::new();
+        for route in &mut routes {
+            route.is_named = named.iter().any(|path| path == route.path());
+            let is_wanted =
+                |key: &&Vec<String>| route.is_named || named.is_empty() && route.has_params_of(key);
+            let limits = keys
+                .iter()
+                .filter(is_wanted)
+                .map(|key| (free_name(&limit_name(route.name(), key), &mut taken), key.clone()));
+            route.limits = limits.collect();
+        }
+        Ok(Self { server, routes, touch })
     }
 
     /// A plan with a limit in shadow for each route and key. The limits read the keys of the requests, and reject
@@ -94,7 +93,7 @@ impl WantedLimits {
     /// # Errors
     /// Where the file with these limits would be wrong. The text says why.
     pub(crate) fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
-        if self.named().iter().all(Vec::is_empty) {
+        if self.routes.iter().all(|route| route.limits.is_empty()) {
             return Err("--key: no route of the file has this parameter in its path".to_owned());
         }
         let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
@@ -103,12 +102,12 @@ impl WantedLimits {
         Ok(parsed.map_err(|problems| problems.to_string())?.plan)
     }
 
-    /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit, by
-    /// its name. It has none for a limit that the file leaves out. `notes` has the comments for a route, by its
-    /// place.
+    /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit, by whether
+    /// its route was named, and by its name. It has none for a limit that the file leaves out. `notes` has the comments
+    /// for a route, by its index.
     pub(super) fn file(
         &self,
-        figures: impl Fn(RouteLimits, &str) -> Option<String>,
+        figures: impl Fn(bool, &str) -> Option<String>,
         notes: impl Fn(usize) -> String,
     ) -> String {
         let mut file = String::new();
@@ -117,21 +116,17 @@ impl WantedLimits {
         }
         file.push_str("[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"] # your API\n");
         let mut routes = String::new();
-        for (place, (route, named)) in self.routes.iter().zip(self.named()).enumerate() {
+        for (index, route) in self.routes.iter().enumerate() {
             let mut limits = Vec::new();
-            for (name, key) in &named {
-                let Some(figures) = figures(route.limits, name) else { continue };
+            for (name, key) in &route.limits {
+                let Some(figures) = figures(route.is_named, name) else { continue };
                 let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
                 let key = key.join(", ");
                 file.push_str(&format!("\n[limits.{name}]\nkey = [{key}]\n{figures}"));
                 limits.push(quoted(name));
             }
-            let (mut notes, settings) = (notes(place), lines(&route.settings, &ROUTE));
-            if limits.is_empty()
-                && notes.is_empty()
-                && !named.is_empty()
-                && route.limits == RouteLimits::IfMet
-            {
+            let (mut notes, settings) = (notes(index), lines(&route.settings, &ROUTE));
+            if limits.is_empty() && notes.is_empty() && !route.limits.is_empty() {
                 notes.push_str("# No request of the log came here, so the route has no limit.\n");
             }
             routes.push_str(&format!("\n{notes}[[routes]]\n{settings}upstream = \"api\"\n"));
@@ -141,38 +136,18 @@ impl WantedLimits {
         }
         file + &routes
     }
+}
 
-    /// The limits of each route: a name for each key.
-    fn named(&self) -> Vec<Vec<(String, &[String])>> {
-        let mut taken = HashSet::new();
-        let mut free = |name: String| {
-            let numbered = (2..).map(|number: u64| format!("{name}-{number}"));
-            let free = std::iter::once(name.clone()).chain(numbered).find(|it| !taken.contains(it));
-            let free = free.unwrap_or(name);
-            taken.insert(free.clone());
-            free
-        };
-        let limits = |route: &WantedRoute| {
-            let keys = self.keys.iter().filter(|key| match route.limits {
-                RouteLimits::Wanted => true,
-                RouteLimits::IfMet => route.has_params_of(key),
-                RouteLimits::Unwanted => false,
-            });
-            keys.map(|key| (free(limit_name(route.name(), key)), key.as_slice())).collect()
-        };
-        self.routes.iter().map(limits).collect()
-    }
+/// The name, or the name with a number if it is taken.
+fn free_name(name: &str, taken: &mut HashSet<String>) -> String {
+    let numbered = (2..).map(|number: u64| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| taken.insert(name.clone())).unwrap_or_default()
 }
 
 impl WantedRoute {
-    /// A route with these settings. `paths` are the paths that were named on the command line.
-    fn new(settings: Table, paths: &[String]) -> Self {
-        let mut route = Self { settings, limits: RouteLimits::IfMet };
-        if !paths.is_empty() {
-            let is_named = paths.iter().any(|path| path == route.path());
-            route.limits = if is_named { RouteLimits::Wanted } else { RouteLimits::Unwanted };
-        }
-        route
+    fn new(settings: Table) -> Self {
+        Self { settings, is_named: false, limits: Vec::new() }
     }
 
     /// Whether the path has each parameter that the key names.
@@ -208,24 +183,13 @@ fn lines(settings: &Table, names: &[&str]) -> String {
 
 /// A name for the limit of this route and key.
 fn limit_name(route: &str, key: &[String]) -> String {
-    let mut name = String::new();
-    for part in route.split('/').chain(key.iter().map(String::as_str)) {
-        let part: String = part
-            .chars()
-            .filter_map(|c| match c {
-                c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') => Some(c),
-                ':' | '.' => Some('-'),
-                _ => None,
-            })
-            .collect();
-        if !part.is_empty() {
-            name.push_str(if name.is_empty() { "" } else { "-" });
-            name.push_str(&part);
-        }
-    }
+    let text = format!("{route} {}", key.join(" "));
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let mut name = words.join("-");
     // A limit's name has at most 64 characters, and a number may follow.
     name.truncate(56);
-    if name.is_empty() { "all".to_owned() } else { name }
+    name
 }
 
 /// A text as TOML writes it.

@@ -228,7 +228,8 @@ fn replay(limits: &str, log: &[Sent]) -> Vec<Came> {
     let mut came = Vec::new();
     for sent in log {
         now = now.plus(Duration::from_millis(sent.gap));
-        let judged = judge.judge(&sent.record(now), now, |untold| panic!("{untold:?}"));
+        let judged = judge.judge(&sent.record(now));
+        assert!(judged.missing.is_empty(), "{:?}", judged.missing);
         came.push(match judged.answer {
             Err(_) => Came::Bad,
             Ok(answer) => match answer.verdict {

@@ -3,7 +3,7 @@
 
 mod edit;
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
@@ -12,7 +12,7 @@ use clap::Args;
 use similar::TextDiff;
 
 use crate::cli::{CommandResult, ConfigFile, Failure, print};
-use crate::config::{self, Loaded, Overrides};
+use crate::config::{self, Overrides};
 use crate::file;
 use crate::plan::{LimitSpec, Plan};
 use crate::replay::cases;
@@ -51,10 +51,12 @@ pub(super) fn promote(promote: &PromoteCandidate) -> CommandResult {
     let before = String::from_utf8(before).map_err(Failure::usage)?;
     let after = edit::promoted(&before, limit.name.as_str(), &config::candidate_fields());
     let after = after.ok_or_else(|| by_hand(&name, limit, candidate))?;
-    let new = config::parse(&name, &after, environment, &none).ok();
-    let Some(new) = new.filter(|new| is_promoted(&loaded, new, limit, candidate)) else {
-        return Err(by_hand(&name, limit, candidate));
+    let is_promoted = |it: &LimitSpec| {
+        it.name == limit.name && it.figures == candidate.figures && it.candidate.is_none()
     };
+    let new = config::parse(&name, &after, environment, &none).ok();
+    let new = new.filter(|new| new.plan.limits.iter().any(|limit| is_promoted(limit)));
+    let new = new.ok_or_else(|| by_hand(&name, limit, candidate))?;
     let diff = TextDiff::from_lines(&before, &after);
     let shown = diff.unified_diff().context_radius(3).header(&name, &name).to_string();
     print(shown.trim_end())?;
@@ -95,16 +97,6 @@ fn find<'p>(plan: &'p Plan, name: &str, file: &str) -> Result<&'p LimitSpec, Fai
     Err(Failure::usage(format!("{file} has no limit `{name}`{help}")))
 }
 
-/// Whether the limit has the candidate's figures in the new plan, and nothing else is different.
-fn is_promoted(old: &Loaded, new: &Loaded, limit: &LimitSpec, candidate: &LimitSpec) -> bool {
-    let changes = old.changes_to(new, &config::process_environment);
-    let of_limit = format!("limits.{} ", limit.name);
-    let has_figures = |it: &LimitSpec| it.figures == candidate.figures && it.candidate.is_none();
-    new.plan.limits.iter().any(|it| it.name == limit.name && has_figures(it))
-        && changes.changed.iter().all(|line| line.starts_with(&of_limit))
-        && changes.restart.is_empty()
-}
-
 fn by_hand(file: &str, limit: &LimitSpec, candidate: &LimitSpec) -> Failure {
     Failure::run(format!(
         "the limit `{}` is written in {file} in a way that cannot be edited: give it {} by hand, and remove \
@@ -123,8 +115,8 @@ fn is_confirmed() -> io::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Puts a file with the new text in the place of the old one, at once, with the same owner and permissions. A
-/// symlink stays, and its target is replaced.
+/// Replaces a file at once by one with the new text, with the same owner and permissions. A symlink stays, and its
+/// target is replaced.
 fn replace(path: &Path, before: &str, after: &str) -> CommandResult {
     let name = path.display();
     let failed = |error: io::Error| Failure::run(format!("cannot write {name}: {error}"));
@@ -133,7 +125,11 @@ fn replace(path: &Path, before: &str, after: &str) -> CommandResult {
     let new = (|| {
         let mut new = tempfile::Builder::new().prefix(".tidegate-").tempfile_in(folder)?;
         new.write_all(after.as_bytes())?;
-        keep_access(new.as_file(), &fs::metadata(&target)?)?;
+        let (old, made) = (fs::metadata(&target)?, new.as_file().metadata()?);
+        if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+            fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+        }
+        new.as_file().set_permissions(old.permissions())?;
         new.as_file().sync_all()?;
         Ok(new)
     })();
@@ -145,13 +141,4 @@ fn replace(path: &Path, before: &str, after: &str) -> CommandResult {
     }
     new.persist(&target).map_err(|error| failed(error.error))?;
     Ok(())
-}
-
-/// Gives a new file the owner and the permissions of the old one.
-fn keep_access(new: &File, old: &Metadata) -> io::Result<()> {
-    let made = new.metadata()?;
-    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
-        fchown(new, Some(old.uid()), Some(old.gid()))?;
-    }
-    new.set_permissions(old.permissions())
 }

@@ -1,26 +1,19 @@
 //! The lines that show a status, for a terminal of any size.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use super::candidate;
 use super::paint::{ScreenLine, Style};
 use super::trend::{SECONDS, Trends};
-use crate::cli::limits::{list, text};
-use crate::cli::span::time;
+use crate::cli::admin::{list, text, time};
+use crate::replay::report::bar;
 
 /// The widest column of names, and of keys.
 const NAME: usize = 24;
 /// The columns of a figure.
 const FIGURE: usize = 11;
-/// The columns of what a key has left.
-const LEFT: usize = 16;
-/// The rows that a table shows before another one gets more.
-const LEAST: usize = 2;
-/// The fewest columns for the bars of a trend.
-const LEAST_TREND: usize = 10;
-
-/// From little to much.
-const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// What is shown.
 pub(super) struct Screen<'s> {
@@ -62,14 +55,12 @@ impl Screen<'_> {
         let room = size.height.saturating_sub(lines.len());
         for (part, rows) in parts.iter().zip(shared(&parts, room)) {
             lines.extend([ScreenLine::default(), part.head.clone()]);
-            let (shown, more) = match part.rows.len().checked_sub(rows) {
-                Some(more @ 1..) => (rows.saturating_sub(1), more + 1),
-                _ => (part.rows.len(), 0),
+            let (shown, more) = match part.rows.len() - rows {
+                0 => (rows, None),
+                hidden => (rows - 1, Some(format!("… {} more", hidden + 1))),
             };
             lines.extend(part.rows.iter().take(shown).cloned());
-            lines.extend(
-                (more > 0).then(|| ScreenLine::of(Style::Faint, &format!("… {more} more"))),
-            );
+            lines.extend(more.map(|more| ScreenLine::of(Style::Faint, more)));
         }
         lines.truncate(size.height);
         lines.into_iter().map(|line| line.cut(size.width)).collect()
@@ -78,126 +69,92 @@ impl Screen<'_> {
     fn head(&self, width: usize) -> Vec<ScreenLine> {
         let status = self.status;
         let (config, requests) = (&status["config"], &status["requests"]);
+        let (version, host) = (text(&status["version"]), text(&status["host"]));
+        let up = time(&status["uptime_ms"]);
+        let since = text(&config["since"]);
         let first = ScreenLine::of(Style::Title, "tidegate ")
-            .and(
-                Style::Text,
-                &format!(
-                    "{} on {} at {}, ",
-                    text(&status["version"]),
-                    text(&status["host"]),
-                    self.at
-                ),
-            )
-            .and(Style::Text, &format!("up {}", time(&status["uptime_ms"])))
-            .and(Style::Faint, &format!("  configuration {} since ", text(&config["version"])))
-            .and(Style::Faint, &text(&config["since"]));
+            .and(Style::Text, format_args!("{version} on {host} at {}, up {up}", self.at))
+            .and(Style::Faint, format_args!("  configuration {} since {since}", config["version"]));
         let classes = |class: &str| {
             let of = |route: &Value| route["statuses_per_second"][class].as_f64();
-            list(status, "routes").iter().filter_map(of).sum::<f64>()
+            figure(Some(list(status, "routes").iter().filter_map(of).sum()))
         };
         let failed = requests["failed_per_second"].as_f64();
-        let second = ScreenLine::of(Style::Title, &figure(requests["per_second"].as_f64()))
+        let second = ScreenLine::of(Style::Title, figure(requests["per_second"].as_f64()))
             .and(Style::Text, " requests/s")
-            .value("2xx", &figure(Some(classes("2xx"))))
-            .value("4xx", &figure(Some(classes("4xx"))))
-            .value("5xx", &figure(Some(classes("5xx"))))
+            .value("2xx", classes("2xx"))
+            .value("4xx", classes("4xx"))
+            .value("5xx", classes("5xx"))
             .and(Style::Faint, "  failed ")
-            .and(bad_if(failed.is_some_and(|it| it > 0.0)), &figure(failed))
-            .value("waiting", &text(&requests["waiting"]))
-            .value("connections", &text(&status["connections"]["open"]));
-        let away =
-            self.away.map(|away| ScreenLine::of(Style::Bad, &format!("{away}; trying again")));
-        let alarms = list(status, "alarms").iter().flat_map(|alarm| {
+            .and(bad_if(failed.is_some_and(|it| it > 0.0)), figure(failed))
+            .value("waiting", text(&requests["waiting"]))
+            .value("connections", text(&status["connections"]["open"]));
+        let mut lines = vec![first];
+        let away = self.away.map(|away| format!("{away}; trying again"));
+        lines.extend(away.map(|away| ScreenLine::of(Style::Bad, away)));
+        for alarm in list(status, "alarms") {
             let since = alarm["since"].as_str().map(|since| format!(" since {since}"));
             let what = format!("{}{}.", text(&alarm["what"]), since.unwrap_or_default());
-            let more = format!("{} {}", text(&alarm["means"]), text(&alarm["do"]));
-            let more = wrapped(&more, width).into_iter();
-            let more = more.map(|line| ScreenLine::of(Style::Text, &format!("  {line}")));
-            [ScreenLine::of(Style::Bad, &what)].into_iter().chain(more).collect::<Vec<_>>()
-        });
-        let summary = status["summary"].as_str().map(|it| ScreenLine::of(Style::Text, it));
-        [first]
-            .into_iter()
-            .chain(away)
-            .chain(alarms)
-            .chain(summary)
-            .chain([second, self.store()])
-            .collect()
+            lines.push(ScreenLine::of(Style::Bad, what));
+            let more = wrapped(&format!("{} {}", text(&alarm["means"]), text(&alarm["do"])), width);
+            lines.extend(
+                more.iter().map(|line| ScreenLine::of(Style::Text, format_args!("  {line}"))),
+            );
+        }
+        lines.extend(status["summary"].as_str().map(|it| ScreenLine::of(Style::Text, it)));
+        lines.extend([second, self.store()]);
+        lines
     }
 
     fn store(&self) -> ScreenLine {
         let store = &self.status["store"];
-        let (is_up, since) = (store["up"] == true, time(&store["since_ms"]));
-        let line =
-            ScreenLine::of(Style::Faint, "store ").and(Style::Text, &text(&store["location"]));
-        let line = match is_up {
-            true => line.and(Style::Good, &format!(" up {since}")),
-            false => line.and(Style::Bad, &format!(" away {since}")),
+        let (style, state) = match store["up"] == true {
+            true => (Style::Good, "up"),
+            false => (Style::Bad, "away"),
         };
         let millis =
             |name: &str| store[name].as_f64().map_or("-".to_owned(), |it| format!("{it:.2} ms"));
         let errors = store["errors"].as_object();
-        let errors = errors.map_or(0, |it| it.values().filter_map(Value::as_u64).sum());
+        let errors: u64 = errors.map_or(0, |it| it.values().filter_map(Value::as_u64).sum());
         let away = list(store, "servers").iter().filter(|server| server["up"] != true);
         let away: Vec<_> = away.map(|server| text(&server["name"])).collect();
-        let line = line
-            .value("p50", &millis("p50_ms"))
-            .value("p99", &millis("p99_ms"))
-            .value("errors", &errors.to_string())
-            .value("keys in this process", &text(&store["memory_keys"]));
+        let line = ScreenLine::of(Style::Faint, "store ")
+            .and(Style::Text, text(&store["location"]))
+            .and(style, format_args!(" {state} {}", time(&store["since_ms"])))
+            .value("p50", millis("p50_ms"))
+            .value("p99", millis("p99_ms"))
+            .value("errors", errors)
+            .value("keys in this process", text(&store["memory_keys"]));
         match away.is_empty() {
             true => line,
-            false => line.and(Style::Bad, &format!("  away: {}", away.join(", "))),
+            false => line.and(Style::Bad, format_args!("  away: {}", away.join(", "))),
         }
     }
 
+    /// What matters most comes first: a narrow terminal cuts the ends of the lines.
     fn limits(&self, width: usize) -> ScreenPart {
         let limits = list(self.status, "limits");
+        let columns = [
+            "rejected_per_second",
+            "allowed_per_second",
+            "delayed_per_second",
+            "shadow_per_second",
+        ];
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
-        // Narrow terminals have fewer figures, but always the rejections.
-        let mut figures = vec!["rejected", "allowed", "shadowed", "held"];
-        let taken = |figures: usize| names + figures * FIGURE;
-        while figures.len() > 1 && taken(figures.len()) > width {
-            figures.pop();
-        }
-        figures.sort_unstable();
-        let rate = taken(figures.len()) + FIGURE + 2 <= width;
-        let used = taken(figures.len()) + if rate { FIGURE + 2 } else { 0 };
-        let trend = width.saturating_sub(used + 2).min(SECONDS);
-        let trend = if trend < LEAST_TREND { 0 } else { trend };
-        let mut head = ScreenLine::of(Style::Faint, "limit").filled(names);
-        if rate {
-            head = head.and(Style::Faint, "  rate").filled(names + FIGURE + 2);
-        }
-        for figure in &figures {
-            head = head.and(Style::Faint, &format!("{:>FIGURE$}", format!("{figure}/s")));
-        }
-        if trend > 0 {
-            head = head.and(Style::Faint, "  rejected, last minute");
-        }
+        // The columns of figures and the rate have two spaces before them, and so have the bars.
+        let used = names + 2 + FIGURE * columns.len() + 2 + FIGURE + 2;
         let row = |limit: &Value| {
             let name = text(&limit["name"]);
-            let mut line = ScreenLine::of(Style::Text, &name).filled(names);
-            if rate {
-                let rate = text(&limit["rate"]);
-                line = line.and(Style::Faint, &format!("  {rate}")).filled(names + FIGURE + 2);
-            }
-            for decision in &figures {
-                let name = match *decision {
-                    "held" => "delayed",
-                    "shadowed" => "shadow",
-                    same => same,
-                };
-                let number = limit[format!("{name}_per_second")].as_f64();
-                let is_bad = *decision == "rejected" && number.is_some_and(|it| it > 0.0);
-                line = line.and(bad_if(is_bad), &format!("{:>FIGURE$}", figure(number)));
-            }
-            if trend > 0 {
-                line = bars(line.and(Style::Text, "  "), &self.trends.last(&name, trend));
-            }
-            line
+            let rate = format!("  {:<FIGURE$}  ", text(&limit["rate"]));
+            let seconds = self.trends.last(&name, width.saturating_sub(used).min(SECONDS));
+            let most = seconds.iter().copied().fold(0.0, f64::max);
+            let bars: String = seconds.iter().map(|second| bar(*second, most)).collect();
+            let line = rates(limit, &columns).and(Style::Faint, rate).and(Style::Bad, bars);
+            (name, line)
         };
-        ScreenPart { head, rows: limits.iter().map(row).collect() }
+        let title = titles(&["rejected/s", "allowed/s", "held/s", "shadowed/s"]);
+        let title = format!("{title}  {:<FIGURE$}  rejected, last minute", "rate");
+        ScreenPart::of("limit", &title, limits.iter().map(row).collect())
     }
 
     /// What candidates would have rejected.
@@ -205,7 +162,7 @@ impl Screen<'_> {
         let limits = list(self.status, "limits").iter();
         let rows = limits.filter_map(|limit| {
             let sentence = candidate::sentence(&limit["candidate"])?;
-            Some((text(&limit["name"]), ScreenLine::of(Style::Text, &sentence)))
+            Some((text(&limit["name"]), ScreenLine::of(Style::Text, sentence)))
         });
         ScreenPart::of("limit", "its candidate", rows.collect())
     }
@@ -219,17 +176,14 @@ impl Screen<'_> {
             now(b).total_cmp(&now(a)).then(b["count"].as_u64().cmp(&a["count"].as_u64()))
         });
         let rows = keys.into_iter().map(|(limit, key)| {
-            let over = key["at_most_over"].as_u64().unwrap_or_default();
-            let over = if over > 0 { format!(" (at most {over} too many)") } else { String::new() };
-            let rate = figure(Some(now(key)));
-            let counts = format!("{rate:>FIGURE$}{:>FIGURE$}  ", text(&key["count"]));
-            let line = ScreenLine::of(Style::Text, &(counts + &key_text(key)));
-            (limit, line.and(Style::Faint, &over))
+            let over = key["at_most_over"].as_u64().filter(|over| *over > 0);
+            let over = over.map(|over| format!(" (at most {over} too many)")).unwrap_or_default();
+            let counts = titles(&[&figure(Some(now(key))), &text(&key["count"])]);
+            let line = ScreenLine::of(Style::Text, format_args!("{counts}  {}", key_text(key)));
+            (limit, line.and(Style::Faint, over))
         });
-        let title = format!(
-            "{:>FIGURE$}{:>FIGURE$}  key rejected most, in the last {window}",
-            "rejected/s", "rejected"
-        );
+        let title = titles(&["rejected/s", "rejected"]);
+        let title = format!("{title}  key rejected most, in the last {window}");
         ScreenPart::of("limit", &title, rows.collect())
     }
 
@@ -240,11 +194,11 @@ impl Screen<'_> {
         let share = |key: &Value| key["share"].as_f64().unwrap_or(1.0);
         keys.sort_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
         let rows = keys.into_iter().map(|(limit, key)| {
-            let left = format!("{} left of {}", text(&key["remaining"]), text(&key["burst"]));
-            let line = format!("{left:>LEFT$}  {}", key_text(key));
-            (limit, ScreenLine::of(Style::Text, &line))
+            let counts = titles(&[&text(&key["remaining"]), &text(&key["burst"])]);
+            let line = ScreenLine::of(Style::Text, format_args!("{counts}  {}", key_text(key)));
+            (limit, line)
         });
-        let title = format!("{:>LEFT$}  key nearest to its limit", "left");
+        let title = titles(&["left", "of"]) + "  key nearest to its limit";
         ScreenPart::of("limit", &title, rows.collect())
     }
 
@@ -257,30 +211,21 @@ impl Screen<'_> {
 
     /// The routes that had requests, the busiest first.
     fn routes(&self) -> ScreenPart {
-        let number = |route: &Value, name: &str| route[name].as_f64().unwrap_or_default();
         let routes = list(self.status, "routes").iter();
         let mut routes: Vec<_> = routes.filter(|route| route["total"] != 0).collect();
-        let busy = |route: &Value| number(route, "per_second");
+        let busy = |route: &Value| route["per_second"].as_f64().unwrap_or_default();
         routes.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         let columns =
             ["per_second", "delayed_per_second", "rejected_per_second", "shadow_per_second"];
-        let rows = routes.into_iter().map(|route| {
-            let line = columns.iter().fold(ScreenLine::default(), |line, column| {
-                let number = number(route, column);
-                let is_bad = *column == "rejected_per_second" && number > 0.0;
-                line.and(bad_if(is_bad), &format!("{:>FIGURE$}", figure(Some(number))))
-            });
-            (text(&route["name"]), line)
-        });
-        let heads = ["requests/s", "held/s", "rejected/s", "shadowed/s"];
-        let title: String = heads.iter().map(|head| format!("{head:>FIGURE$}")).collect();
+        let rows = routes.into_iter().map(|route| (text(&route["name"]), rates(route, &columns)));
+        let title = titles(&["requests/s", "held/s", "rejected/s", "shadowed/s"]);
         ScreenPart::of("route", &title, rows.collect())
     }
 
     fn servers(&self) -> ScreenPart {
         let row = |upstream: &Value, server: &Value| {
             let figures = ["requests_total", "answers_5xx_total", "in_flight", "retries_total"];
-            let figures = figures.map(|name| format!("{:>FIGURE$}", text(&server[name])));
+            let figures: String = figures.map(|name| right(text(&server[name]))).concat();
             let (style, state) = match server["up"] == true {
                 true => (Style::Good, "up"),
                 false => (Style::Bad, "set aside"),
@@ -289,25 +234,21 @@ impl Screen<'_> {
             let errors: Vec<_> = errors.map(|(kind, count)| format!("{count} {kind}")).collect();
             let check = &server["last_check"];
             let passed = if check["passed"] == true { "passed" } else { "failed" };
-            let since = format!("{state} since {}", text(&server["since"]));
-            let line = ScreenLine::of(
-                Style::Text,
-                &(figures.concat() + "  " + &text(&server["url"]) + "  "),
-            );
-            let mut line = line.and(style, &since);
+            let mut line = ScreenLine::of(Style::Text, figures)
+                .and(Style::Text, format_args!("  {}  ", text(&server["url"])))
+                .and(style, format_args!("{state} since {}", text(&server["since"])));
             if !errors.is_empty() {
-                line = line.value("errors", &errors.join(", "));
+                line = line.value("errors", errors.join(", "));
             }
             if check.is_object() {
-                line = line.value("last check", &format!("{passed} {}", text(&check["time"])));
+                line = line.value("last check", format_args!("{passed} {}", text(&check["time"])));
             }
             (text(&upstream["name"]), line)
         };
         let rows = list(self.status, "upstreams").iter().flat_map(|upstream| {
             list(upstream, "servers").iter().map(move |server| row(upstream, server))
         });
-        let heads = ["requests", "5xx", "in flight", "retries"].map(|it| format!("{it:>FIGURE$}"));
-        let title = heads.concat() + "  server";
+        let title = titles(&["requests", "5xx", "in flight", "retries"]) + "  server";
         ScreenPart::of("upstream", &title, rows.collect())
     }
 }
@@ -323,21 +264,14 @@ impl ScreenPart {
     }
 }
 
-/// How many rows of these tables are shown in so many lines: first two of each, in their order. Then the table of
-/// which the fewest are shown gets one more.
-fn shared(parts: &[ScreenPart], mut room: usize) -> Vec<usize> {
-    let mut rows = Vec::new();
-    for part in parts {
-        // Each table has an empty line and its head.
-        let Some(left) = room.checked_sub(3) else { break };
-        let least = LEAST.min(part.rows.len()).min(left + 1);
-        room = left + 1 - least;
-        rows.push(least);
-    }
-    while room > 0 {
+/// How many rows of these tables are shown in so many lines. The table of which the fewest are shown gets the next row.
+fn shared(parts: &[ScreenPart], room: usize) -> Vec<usize> {
+    // Each table has an empty line, its head, and one row at least.
+    let mut rows = vec![0; parts.len().min(room / 3)];
+    for _ in rows.len() * 2..room {
         let wanting = rows.iter_mut().zip(parts).filter(|(rows, part)| **rows < part.rows.len());
         let Some((rows, _)) = wanting.min_by_key(|(rows, _)| **rows) else { break };
-        (*rows, room) = (*rows + 1, room - 1);
+        *rows += 1;
     }
     rows
 }
@@ -377,7 +311,26 @@ fn bad_if(is_bad: bool) -> Style {
     if is_bad { Style::Bad } else { Style::Text }
 }
 
-/// A number with at most five characters in front of a unit.
+/// The figures a second with these names. Rejections are marked.
+fn rates(of: &Value, names: &[&str]) -> ScreenLine {
+    names.iter().fold(ScreenLine::default(), |line, name| {
+        let number = of[*name].as_f64();
+        let is_bad = *name == "rejected_per_second" && number.is_some_and(|it| it > 0.0);
+        line.and(bad_if(is_bad), right(figure(number)))
+    })
+}
+
+/// The texts as columns.
+fn titles(texts: &[&str]) -> String {
+    texts.iter().map(right).collect()
+}
+
+/// A text at the right of a column.
+fn right(text: impl Display) -> String {
+    format!("{text:>FIGURE$}")
+}
+
+/// A number with at most five characters and a unit.
 fn figure(number: Option<f64>) -> String {
     match number {
         None => "-".to_owned(),
@@ -386,17 +339,6 @@ fn figure(number: Option<f64>) -> String {
         Some(number) if number < 99_999_500.0 => format!("{:.0}k", number / 1e3),
         Some(number) => format!("{:.0}M", number / 1e6),
     }
-}
-
-/// Adds a bar for each second with rejections. The highest bar is the most of all these seconds.
-fn bars(line: ScreenLine, seconds: &[f64]) -> ScreenLine {
-    let most = seconds.iter().copied().fold(0.0, f64::max);
-    let bar = |second: f64| {
-        let step =
-            BARS.iter().zip(1_u8..).find(|(_, step)| second * 8.0 <= most * f64::from(*step));
-        if second > 0.0 { step.map_or("█", |(bar, _)| bar) } else { " " }
-    };
-    line.and(Style::Bad, &seconds.iter().map(|second| bar(*second)).collect::<String>())
 }
 
 #[cfg(test)]

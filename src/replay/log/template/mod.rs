@@ -8,40 +8,36 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use super::draft::{PlaceValue, RecordDraft};
+use super::draft::{FieldValue, RecordDraft};
 use super::escape;
-use super::field::{LogField, LogPlace, TimeRank};
-use super::record::ClientOrigin;
-use super::record::LineFault;
+use super::field::{LogField, TimeRank};
+use super::record::{ClientOrigin, LineFault};
 
 /// How lines are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineTemplate {
-    places: Vec<TemplatePlace>,
-    /// The text behind the last place. A line may go on behind this text.
+    fields: Vec<TemplateField>,
+    /// The text after the last field. A line may go on after this text.
     tail: String,
-    /// A line must have this many places. It may end behind each later place.
+    /// The number of fields that a line must have. It may end after each later field.
     needed: usize,
 }
 
-/// A place of a template.
+/// A field of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct TemplatePlace {
-    /// The text in front of it.
+struct TemplateField {
+    /// The text before it.
     before: String,
     spelling: String,
     /// `None` if no record has such a value.
-    meaning: Option<LogPlace>,
+    meaning: Option<LogField>,
 }
 
-/// The combined and the common format of nginx and Apache, also with `HOST:PORT ` in front, and with more behind.
+/// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more
+/// after it.
 pub(super) static COMBINED: LazyLock<LineTemplate> = LazyLock::new(|| {
     let text = r#"$combined_head [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
-    let mut template = words::nginx(text).unwrap_or_default();
-    if let Some(head) = template.places.first_mut() {
-        head.meaning = Some(LogPlace::Field(LogField::CombinedHead));
-    }
-    LineTemplate { needed: 5, ..template }
+    LineTemplate { needed: 5, ..words::nginx(text).unwrap_or_default() }
 });
 
 /// The format of AWS's application load balancers.
@@ -51,32 +47,31 @@ pub(super) static ALB: LazyLock<LineTemplate> = LazyLock::new(|| {
         $received_bytes $sent_bytes \"$request\" \"$user_agent\" $ssl_cipher $ssl_protocol \
         $target_group_arn \"$trace_id\" \"$domain_name\" \"$chosen_cert_arn\" \
         $matched_rule_priority $request_creation_time ";
-    let template = words::nginx(text).unwrap_or_default();
-    LineTemplate { needed: 13, ..template }
+    LineTemplate { needed: 13, ..words::nginx(text).unwrap_or_default() }
 });
 
 impl LineTemplate {
-    /// Adds a text behind the last place.
+    /// Adds a text after the last field.
     fn literal(&mut self, text: &str) {
         self.tail.push_str(text);
     }
 
-    /// Adds a place. `meaning` is `None` if no record has such a value.
-    fn place(&mut self, spelling: &str, meaning: Option<LogPlace>) {
-        // Where neither of the two is wanted, it does not matter where the first ends.
+    /// Adds a field. `meaning` is `None` if no record has such a value.
+    fn field(&mut self, spelling: &str, meaning: Option<LogField>) {
+        // If two fields are skipped, it does not matter where the first one ends.
         let is_one = self.tail.is_empty() && meaning.is_none();
-        match self.places.last_mut().filter(|last| is_one && last.meaning.is_none()) {
+        match self.fields.last_mut().filter(|last| is_one && last.meaning.is_none()) {
             Some(last) => last.spelling.push_str(spelling),
             None => {
                 let (before, spelling) = (std::mem::take(&mut self.tail), spelling.to_owned());
-                self.places.push(TemplatePlace { before, spelling, meaning });
+                self.fields.push(TemplateField { before, spelling, meaning });
             }
         }
     }
 
     /// Checks that a reader can tell where each value ends, and finds what every record needs.
     fn check(&self) -> Result<(), String> {
-        let pairs = self.places.iter().zip(self.places.iter().skip(1));
+        let pairs = self.fields.iter().zip(self.fields.iter().skip(1));
         for (first, second) in pairs {
             if second.before.is_empty() && !second.begins_with_slash() {
                 let (first, second) = (&first.spelling, &second.spelling);
@@ -85,19 +80,15 @@ impl LineTemplate {
                 ));
             }
         }
-        let has = |wanted: fn(LogField) -> bool| {
-            let field = |place: &TemplatePlace| match place.meaning {
-                Some(LogPlace::Field(field)) => wanted(field),
-                _ => false,
-            };
-            self.places.iter().any(field)
+        let has = |wanted: fn(&LogField) -> bool| {
+            self.fields.iter().any(|field| field.meaning.as_ref().is_some_and(wanted))
         };
         let missing = |what, how| Err(format!("the template has no {what}: add {how}"));
         if !has(|field| matches!(field, LogField::Time(_))) {
             return missing("time", "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)");
         }
-        let has_request = has(|field| field == LogField::Request);
-        if !has_request && !has(|field| field == LogField::Method) {
+        let has_request = has(|field| *field == LogField::Request);
+        if !has_request && !has(|field| *field == LogField::Method) {
             return missing("method", "`$request` or `$request_method` (Apache: `%r` or `%m`)");
         }
         if !has_request && !has(|field| matches!(field, LogField::Target | LogField::Path)) {
@@ -113,29 +104,29 @@ impl LineTemplate {
         draft: &mut RecordDraft<'l>,
     ) -> Result<(), LineFault> {
         let no_match = LineFault::Broken("it is not in the expected format");
-        let before = self.places.first().map_or("", |place| place.before.as_str());
+        let before = self.fields.first().map_or("", |field| field.before.as_str());
         let mut rest = line.strip_prefix(before).ok_or(no_match)?;
-        for (number, place) in self.places.iter().enumerate() {
-            let next = self.places.get(number + 1);
+        for (number, field) in self.fields.iter().enumerate() {
+            let next = self.fields.get(number + 1);
             let end = match next {
-                Some(next) => place.end(rest, &next.before),
+                Some(next) => field.end(rest, &next.before),
                 None if self.tail.is_empty() => Some(rest.len()),
-                None => place.end(rest, &self.tail),
+                None => field.end(rest, &self.tail),
             };
             let Some(end) = end else {
                 if number + 1 < self.needed {
                     return Err(no_match);
                 }
                 // The line may end here, or go on in another way. A quoted value without its end is cut off.
-                if !place.is_quoted() {
+                if !field.is_quoted() {
                     let end = memchr::memchr(b' ', rest.as_bytes()).unwrap_or(rest.len());
-                    place.set(&rest[..end], draft);
+                    field.set(&rest[..end], draft);
                 } else if number + 1 == self.needed {
                     return Err(no_match);
                 }
                 return Ok(());
             };
-            place.set(&rest[..end], draft);
+            field.set(&rest[..end], draft);
             let skipped = next.map_or(0, |next| next.before.len());
             rest = &rest[end + skipped..];
         }
@@ -143,12 +134,12 @@ impl LineTemplate {
     }
 }
 
-impl TemplatePlace {
+impl TemplateField {
     fn set<'l>(&'l self, text: &'l str, draft: &mut RecordDraft<'l>) {
-        let value = || PlaceValue::Text(escape::undo(text));
+        let value = || FieldValue::Text(escape::undo(text));
         match &self.meaning {
-            Some(LogPlace::Field(field)) => draft.set_field(*field, value()),
-            Some(LogPlace::Header(name)) => draft.set_header(Cow::Borrowed(name), value()),
+            Some(LogField::Header(name)) => draft.set_header(Cow::Borrowed(name), value()),
+            Some(field) => draft.set_field(field, value()),
             None => {}
         }
     }
@@ -157,34 +148,31 @@ impl TemplatePlace {
         self.before.ends_with('"')
     }
 
-    /// Whether the value begins with `/`. Then it can be told from the value in front of it.
+    /// Whether the value begins with `/`. Then the value before it ends there.
     fn begins_with_slash(&self) -> bool {
-        matches!(self.meaning, Some(LogPlace::Field(LogField::Target | LogField::Path)))
+        matches!(self.meaning, Some(LogField::Target | LogField::Path))
     }
 
     /// Whether the value has no spaces.
     fn is_one_word(&self) -> bool {
-        let Some(LogPlace::Field(field)) = &self.meaning else { return false };
-        matches!(
-            field,
-            LogField::Status | LogField::Bytes | LogField::Duration(_) | LogField::PartialSeconds
-        )
+        use LogField::{Bytes, Duration, PartialSeconds, Status};
+        matches!(self.meaning, Some(Status | Bytes | Duration(_) | PartialSeconds))
     }
 
-    /// Where the value ends if it begins with `rest` and `behind` stands behind it.
-    fn end(&self, rest: &str, behind: &str) -> Option<usize> {
+    /// Where the value at the begin of `rest` ends, if the text `after` follows it.
+    fn end(&self, rest: &str, after: &str) -> Option<usize> {
         let bytes = rest.as_bytes();
-        let Some((first, others)) = behind.as_bytes().split_first() else {
+        let Some((first, others)) = after.as_bytes().split_first() else {
             return memchr::memchr(b'/', bytes);
         };
         // Two or three bytes are compared faster here than by a call.
-        let mut places = memchr::memchr_iter(*first, bytes).filter(|at| {
+        let mut ends = memchr::memchr_iter(*first, bytes).filter(|at| {
             let found = &bytes[at + 1..];
             found.len() >= others.len()
                 && found.iter().zip(others).all(|(found, other)| found == other)
                 && !(*first == b'"' && escape::is_open(&bytes[..*at]))
         });
-        let end = places.next()?;
+        let end = ends.next()?;
         let fits = !self.is_one_word() || memchr::memchr(b' ', &bytes[..end]).is_none();
         fits.then_some(end)
     }
@@ -198,7 +186,7 @@ impl FromStr for LineTemplate {
         let template =
             if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
         template.check()?;
-        Ok(Self { needed: template.places.len(), ..template })
+        Ok(Self { needed: template.fields.len(), ..template })
     }
 }
 

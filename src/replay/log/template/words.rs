@@ -1,26 +1,26 @@
 //! The words of templates: nginx's variables, and Apache's directives.
 
-use super::{ClientOrigin, LineTemplate, LogField, LogPlace, TimeRank};
-use crate::replay::log::field::{self, DurationUnit};
+use super::{ClientOrigin, LineTemplate, LogField, TimeRank};
+use crate::replay::log::field;
 
 /// Whether a template has variables of nginx.
 pub(super) fn is_nginx(text: &str) -> bool {
-    let mut behind = text.split('$').skip(1);
-    behind.any(|rest| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic()))
+    let mut rests = text.split('$').skip(1);
+    rests.any(|rest| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic()))
 }
 
-/// Splits a template of nginx at `$name` and `${name}`. An unknown name is a place whose value is skipped.
+/// Splits a template of nginx at `$name` and `${name}`. The value of an unknown name is skipped.
 pub(super) fn nginx(text: &str) -> Result<LineTemplate, String> {
     let mut template = LineTemplate::default();
     let mut rest = text;
-    while let Some((literal, behind)) = rest.split_once('$') {
+    while let Some((literal, word)) = rest.split_once('$') {
         template.literal(literal);
-        let (name, after) = match behind.strip_prefix('{') {
-            Some(braced) => braced.split_once('}').ok_or_else(|| no_word(&format!("${behind}")))?,
+        let (name, after) = match word.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').ok_or_else(|| no_word(&format!("${word}")))?,
             None => {
                 let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
-                let end = behind.find(|c| !is_part(c)).unwrap_or(behind.len());
-                behind.split_at(end)
+                let end = word.find(|c| !is_part(c)).unwrap_or(word.len());
+                word.split_at(end)
             }
         };
         if name.is_empty() {
@@ -28,10 +28,10 @@ pub(super) fn nginx(text: &str) -> Result<LineTemplate, String> {
         }
         let whole = after.strip_prefix("$is_args$args").filter(|_| name.ends_with("uri"));
         let meaning = match whole {
-            Some(_) => Some(LogPlace::Field(LogField::Target)),
+            Some(_) => Some(LogField::Target),
             None => field::named(name),
         };
-        template.place(&format!("${name}"), meaning);
+        template.field(&format!("${name}"), meaning);
         rest = whole.unwrap_or(after);
     }
     template.literal(rest);
@@ -44,30 +44,31 @@ fn no_word(text: &str) -> String {
 }
 
 /// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
-/// escapes. An unknown directive is a place whose value is skipped.
+/// escapes. The value of an unknown directive is
+/// skipped.
 pub(super) fn apache(text: &str) -> Result<LineTemplate, String> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
     let mut template = LineTemplate::default();
     let mut rest = &*text;
-    while let Some((literal, behind)) = rest.split_once('%') {
+    while let Some((literal, word)) = rest.split_once('%') {
         template.literal(literal);
-        if let Some(after) = behind.strip_prefix('%') {
+        if let Some(after) = word.strip_prefix('%') {
             template.literal("%");
             rest = after;
             continue;
         }
-        let (directive, after) = directive(behind).ok_or_else(|| no_word(&format!("%{behind}")))?;
-        let spelling = format!("%{}", &behind[..behind.len() - after.len()]);
+        let (directive, after) = directive(word).ok_or_else(|| no_word(&format!("%{word}")))?;
+        let spelling = format!("%{}", &word[..word.len() - after.len()]);
         rest = after;
         if directive == (Directive { argument: None, letter: 'U' }) && after.starts_with("%q") {
             rest = &after[2..];
-            template.place(&spelling, Some(LogPlace::Field(LogField::Target)));
+            template.field(&spelling, Some(LogField::Target));
             continue;
         }
         // The value of this directive has its own brackets.
         let is_clock = directive == (Directive { argument: None, letter: 't' });
         template.literal(if is_clock { "[" } else { "" });
-        template.place(&spelling, directive.meaning());
+        template.field(&spelling, directive.meaning());
         template.literal(if is_clock { "]" } else { "" });
     }
     template.literal(rest);
@@ -81,7 +82,7 @@ struct Directive<'t> {
     letter: char,
 }
 
-/// The directive behind a `%`, and what follows it.
+/// The directive after a `%`, and what follows it.
 fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     // Conditions: `!200,304`, `<` and `>`.
     let text = text.trim_start_matches(|c: char| c.is_ascii_digit() || "!,<>".contains(c));
@@ -96,7 +97,7 @@ fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
 }
 
 impl Directive<'_> {
-    fn meaning(self) -> Option<LogPlace> {
+    fn meaning(self) -> Option<LogField> {
         let field = match (self.letter, self.argument) {
             ('a', None) => LogField::Client(ClientOrigin::Client),
             ('h', None) | ('a', Some("c")) => LogField::Client(ClientOrigin::Peer),
@@ -108,17 +109,17 @@ impl Directive<'_> {
             ('q', None) => LogField::Query,
             ('s', None) => LogField::Status,
             ('b' | 'B' | 'O', None) => LogField::Bytes,
-            ('D', None) | ('T', Some("us")) => LogField::Duration(DurationUnit::Microseconds),
-            ('T', Some("ms")) => LogField::Duration(DurationUnit::Milliseconds),
-            ('T', None | Some("s")) => LogField::Duration(DurationUnit::Seconds),
+            ('D', None) | ('T', Some("us")) => LogField::Duration(1_000_000),
+            ('T', Some("ms")) => LogField::Duration(1_000),
+            ('T', None | Some("s")) => LogField::Duration(1),
             ('v' | 'V', None) => LogField::Host,
             ('i', Some(name)) if name.eq_ignore_ascii_case("host") => LogField::Host,
             ('i', Some(name)) if name.eq_ignore_ascii_case("x-forwarded-for") => {
                 LogField::ForwardedFor
             }
-            ('i', Some(name)) => return Some(LogPlace::Header(name.into())),
+            ('i', Some(name)) => LogField::Header(name.into()),
             _ => return None,
         };
-        Some(LogPlace::Field(field))
+        Some(field)
     }
 }

@@ -84,7 +84,7 @@ fn a_report_says_who_is_hit_when_and_by_which_limit() {
     let (code, said, errors) = told(folder.path(), &["replay", "access.log"]);
     assert_eq!((code, errors.as_str()), (0, ""));
     for part in [
-        "12 requests of 2 clients, from 2026-10-10 11:00:00 to 2026-10-10 11:01:02 UTC (1 min 2 s)",
+        "12 requests of 2 clients, from 2026-10-10T11:00:00Z to 2026-10-10T11:01:02Z (1m2s)",
         "rejected         4   33 %        1\n",
         "of all requests of these clients, 44 % are rejected; for the median client it is 44 %",
         "192.0.2.1                  9         4   44 %",

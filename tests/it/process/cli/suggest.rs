@@ -22,6 +22,20 @@ fn what_is_suggested_holds_when_it_is_replayed() {
     assert!(errors.contains("--route `/a/{`"), "{errors}");
 }
 
+/// A few requests, or a few minutes, say little about what clients need.
+#[test]
+fn a_suggestion_of_too_little_data_says_so() {
+    let folder = folder(None);
+    let many = lines("192.0.2.1", 0, 1).repeat(1_000);
+    let late = lines("192.0.2.1", 0, 1).replace("2026:13:00", "2026:15:00");
+    let few = lines("192.0.2.1", 0, 1) + &late;
+    for (log, is_enough) in [(&many, false), (&few, false), (&(many.clone() + &late), true)] {
+        write(folder.path(), "access.log", log);
+        let (code, said, _) = told(folder.path(), &["suggest", "access.log"]);
+        assert_eq!((code, said.contains("too little data")), (0, !is_enough), "{said}");
+    }
+}
+
 /// The routes of the file that requests of the log meet: each gets a limit.
 #[test]
 fn a_suggestion_is_for_the_routes_of_the_file() {

@@ -24,7 +24,7 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
         }
     }
     if is_inline {
-        // The space in front of the closing brace belongs to the last value, which may be another one now.
+        // The space before the closing brace belongs to the last value, which may be another one now.
         limit.fmt();
     }
     let edited = document.to_string();
@@ -34,7 +34,7 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
     })
 }
 
-/// Gives a field this value. The comment behind the old value stays.
+/// Gives a field this value. The comment after the old value stays.
 fn set(limit: &mut dyn TableLike, field: &str, mut value: Value) {
     value.decor_mut().clear();
     match limit.get_mut(field).and_then(Item::as_value_mut) {

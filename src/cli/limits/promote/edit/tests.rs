@@ -18,7 +18,7 @@ fn only_the_figures_and_the_candidate_change() {
              mode = \"shadow\"\n# end\n",
         ),
         (
-            "no burst of its own: the limit's burst goes too",
+            "the candidate has no burst: the limit's burst goes too",
             "[limits.a]\nrate = \"100/s\"\nburst = 200 # more\ncandidate = { rate = \"50/s\" }",
             "[limits.a]\nrate = \"50/s\"\n",
         ),
@@ -43,14 +43,14 @@ fn only_the_figures_and_the_candidate_change() {
             "[limits.a]\nrate = \"5/s\"\nkey = []\nburst = 6\n",
         ),
         (
-            "a section of its own, between others",
+            "its own section, between others",
             "[limits.a]\nrate = \"9/s\"\n\n# tried\n[limits.a.candidate] # here\nrate = \"5/s\"\n# in\nburst = 6 # b\n\n\
              # next\n[limits.b]\nrate = \"1/s\"\ncandidate = { rate = \"2/s\" }\n",
             "[limits.a]\nrate = \"5/s\"\nburst = 6\n\n# next\n[limits.b]\nrate = \"1/s\"\n\
              candidate = { rate = \"2/s\" }\n",
         ),
         (
-            "a section of its own, in front and at the end",
+            "its own section, before the limit",
             "[limits.a.candidate]\nrate = \"5/s\"\n\n[limits.a]\nrate = \"9/s\"\nburst = 10\n",
             "\n[limits.a]\nrate = \"5/s\"\n",
         ),
