@@ -267,7 +267,7 @@ impl<'p> Claim<'p> {
         self.spec.is_settled() || matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
-    /// Whether what was taken may come back after this verdict.
+    /// Whether what was taken may go back after this verdict.
     pub(super) fn may_come_back(&self, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Pass { wait } => {

@@ -155,6 +155,8 @@ impl Grant {
         Some(queued.unwrap_or(*goes))
     }
 
+    /// Ends the grant, and returns what it gave. A request that has moved up in a queue has given its first place to
+    /// another one, and has what its last place gave.
     fn end(&mut self) -> Source {
         let source = mem::replace(&mut self.source, Source::Ended);
         match self.waiting.take() {
@@ -170,6 +172,7 @@ impl Grant {
         BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 
+    /// Corrects the bucket by what the request has used. A slot is free again, whatever was used.
     fn settle_with(&self, source: Source, used: Difference, now: Timestamp) {
         let ask = self.question();
         match source {
@@ -185,6 +188,8 @@ impl Grant {
         }
     }
 
+    /// The request does not go on. What the limit gave goes back. If the request waits in a queue, those after it move
+    /// up, and the last place of the queue goes back.
     fn go_back(&mut self) {
         if let Some(WaitingGrant { queue, goes, waiter }) = self.waiting.take() {
             let queues = &self.store.shared.queues;

@@ -25,10 +25,11 @@ pub(super) struct Asking<'q> {
     pub(super) leader: Option<Leader<'q>>,
     /// By when Redis must have answered all calls.
     pub(super) deadline: Instant,
-    /// Whether a part of the time has gone by, with a question of this request or of another one.
+    /// Whether a part of the time until `deadline` has gone by: this request waited for an answer, its own or that of
+    /// another request.
     pub(super) has_waited: bool,
     pub(super) noting: ReceiptUse,
-    /// The hash slot of a claim on which Redis should have decided and did not.
+    /// The hash slot of a claim on which Redis should have decided and did not. A log line counts the request there.
     pub(super) missed: Option<HashSlot>,
 }
 
@@ -92,8 +93,8 @@ impl Asking<'_> {
                 }
             }
             Err(error) if error.is_of_several_keys() && call.len() > 1 => {}
-            // Redis may have carried out the call, and then its tokens are lost. To ask Redis about them
-            // would take the time that has just run out.
+            // Redis may have carried out the call. Then its tokens are lost: to ask Redis about them would take the time
+            // that has just run out.
             Err(_) => call.iter_mut().for_each(|claim| lose(self.store, claim)),
         }
     }

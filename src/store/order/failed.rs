@@ -22,8 +22,8 @@ pub(super) fn lose(store: &Store, claim: &mut Claim<'_>) {
     store.known.forget(&store.shared.memory, &claim.question());
 }
 
-/// Redis did not decide on those of these claims that have failed. With `local` and `allow` the request goes on. Returns
-/// the hash slot of one of them.
+/// Redis did not decide on those of these claims that have failed. With `local` and `allow` the request goes on. `missed`
+/// gets the hash slot of one of them.
 ///
 /// # Errors
 /// Where a limit has `on_store_error = "reject"`.

@@ -166,6 +166,7 @@ impl Store {
 }
 
 impl Asking<'_> {
+    /// Asks for all claims. Then keeps what the limits gave, or gives it back.
     async fn take(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         let is_away =
             |claim: &Claim<'_>| claim.location().is_some_and(|it| it.connection.is_none());
@@ -186,6 +187,7 @@ impl Asking<'_> {
         Ok(())
     }
 
+    /// Asks in the order that the head of this file says.
     async fn ask_all(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         self.ask_process(claims);
         self.ask_slots(claims).await?;
@@ -212,7 +214,8 @@ impl Asking<'_> {
     async fn ask_slots(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         self.call_slots(claims, Grouping::BySlot).await;
         follow_on_store_error(claims, &mut self.missed)?;
-        // A call takes nothing if one of its keys has another type, or if its slot moves. Only the answer tells.
+        // If one key of a call has another type, or its hash slot moves, the call takes nothing. Only the answer says so.
+        // Then each claim has its own call.
         self.call_slots(claims, Grouping::Apart).await;
         follow_on_store_error(claims, &mut self.missed)
     }
@@ -241,7 +244,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Notes what Redis has said, for later requests and for the time when Redis is away.
+    /// Notes what Redis has said: for later requests, and for the time when Redis is away.
     fn note(&self, claims: &[&mut Claim<'_>]) {
         let (shared, moment) = (&self.store.shared, self.moment);
         let answers: PerAsk<_> = claims.iter().filter_map(|claim| redis_answer(claim)).collect();
