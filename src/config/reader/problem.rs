@@ -130,7 +130,7 @@ impl Problems {
     }
 
     /// Each problem in several lines, with the file's text and the position underlined. An empty line
-    /// separates two problems. `colour` says whether the text has escape codes for colours. Behind a hundred problems
+    /// separates two problems. `colour` says whether the text has escape codes for colours. After a hundred problems
     /// the others have one line each.
     pub fn render(&self, colour: Colour) -> String {
         const MOST: usize = 100;
