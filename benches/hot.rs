@@ -198,7 +198,7 @@ mod candidate {
     use super::*;
 
     #[divan::bench(args = [1, 1_000, 100_000])]
-    fn note(bencher: Bencher<'_, '_>, keys: u64) {
+    fn count(bencher: Bencher<'_, '_>, keys: u64) {
         let text = "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n\
                     [limits.a]\nkey = [\"header:x-api-key\"]\nrate = \"9/s\"\n\
                     candidate = { rate = \"5/s\" }\n\
@@ -207,13 +207,13 @@ mod candidate {
             config::parse("bench.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
         let candidate = plan.limits[0].candidate.as_ref().unwrap();
         let metrics = Metrics::new(1).worker(0);
-        metrics.candidates().put_in_force(&plan.limits, Timestamp::MIN);
+        metrics.candidates.put_in_force(&plan.limits, Timestamp::MIN);
         let texts: Vec<_> = (0..keys).map(|key| format!("client-{key:07}").into_bytes()).collect();
         let by = RejectedBy { candidate: true, limit: false };
         let mut place = 0;
         let mut next = || {
             place = (place + 7919) % texts.len();
-            metrics.candidates().note(black_box(candidate), &texts[place], by);
+            metrics.candidates.count(black_box(candidate), &texts[place], by);
         };
         // Every key has come before it counts, as in a proxy that has run for a while.
         for _ in 0..keys {

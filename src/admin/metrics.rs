@@ -1,7 +1,7 @@
 //! Every metric in one table: kind, name, help, and samples. [`page`] writes the metrics in the order of the
 //! table. Then `process` writes the metrics of the process.
 //!
-//! To add a metric, add a line to the table. If the workers count it, the number comes from `Total`.
+//! To add a metric, add an entry to the table. If the workers count it, the number comes from `Reading`.
 //! Otherwise it comes from the part of the process that knows it.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::process;
 use super::prometheus::Page;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::windows::Windows;
-use crate::limit::rate::Rate;
+use crate::limit::rate::{Burst, Interval, Rate};
 use crate::limit::time::Now;
-use crate::observe::metrics::{DECISIONS, Total};
+use crate::observe::metrics::{DECISIONS, Reading};
 use crate::redis::ClusterServer;
 use crate::store::Counters;
 use crate::upstream::health::ServerState;
@@ -21,8 +21,8 @@ use crate::worker::{Process, Published};
 
 /// What a scrape of the metrics shows.
 pub(super) struct Scrape<'s> {
-    /// The sum of what the workers counted.
-    pub(super) total: Total,
+    /// What the workers counted.
+    pub(super) reading: Reading,
     /// The numbers of the store.
     pub(super) store: Counters,
     /// The servers of a Redis cluster. Empty without a cluster.
@@ -50,29 +50,33 @@ type Samples = fn(&Scrape<'_>, &mut Page);
 #[rustfmt::skip]
 const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_requests_total", "Requests by route and status.", |scrape, page| {
-        for ((route, status), count) in &scrape.total.requests {
-            page.sample(&[("route", route), ("status", &status.to_string())], count);
+        for (route, requests) in &scrape.reading.routes {
+            let mut statuses = requests.statuses.0.clone();
+            statuses.sort_unstable();
+            for (status, count) in statuses {
+                page.sample(&[("route", route), ("status", &status.to_string())], &count);
+            }
         }
     }),
     ("counter", "tidegate_decisions_total", "Decisions of limits on requests.", |scrape, page| {
-        for (limit, counts) in &scrape.total.reading.limits {
+        for (limit, counts) in &scrape.reading.limits {
             for (decision, count) in DECISIONS.iter().zip(counts) {
                 page.sample(&[("limit", limit.as_str()), ("decision", decision)], count);
             }
         }
     }),
     ("histogram", "tidegate_request_duration_seconds", "Time from a request's head to the end of its response.", |scrape, page| {
-        for (route, seconds) in &scrape.total.request_seconds {
+        for (route, seconds) in &scrape.process.metrics.request_seconds() {
             page.histogram(&[("route", route)], seconds);
         }
     }),
     ("histogram", "tidegate_upstream_duration_seconds", "Time from sending a request upstream to the head of the response.", |scrape, page| {
-        for (upstream, counts) in &scrape.total.reading.upstreams {
+        for (upstream, counts) in &scrape.reading.upstreams {
             page.histogram(&[("upstream", upstream.as_str())], &counts.seconds);
         }
     }),
     ("counter", "tidegate_upstream_errors_total", "Exchanges that failed.", |scrape, page| {
-        for (upstream, counts) in &scrape.total.reading.upstreams {
+        for (upstream, counts) in &scrape.reading.upstreams {
             for (failure, count) in &counts.failures {
                 page.sample(&[("upstream", upstream.as_str()), ("reason", failure.reason())], count);
             }
@@ -83,16 +87,16 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.histogram(&[("server", &server.name)], &server.seconds);
         }
         if scrape.servers.is_empty() {
-            page.histogram(&[], &scrape.total.reading.store_seconds);
+            page.histogram(&[], &scrape.reading.store_seconds);
         }
     }),
     ("gauge", "tidegate_connections", "Client connections.", |scrape, page| {
-        let http2 = scrape.total.reading.http2;
+        let http2 = scrape.reading.http2;
         page.sample(&[("protocol", "http1")], &(scrape.process.connections.open() as u64).saturating_sub(http2));
         page.sample(&[("protocol", "http2")], &http2);
     }),
-    ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.reading.received)),
-    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.reading.sent)),
+    ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.reading.received)),
+    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.reading.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
             if let Some(rate) = rate(limit.figures.at(scrape.now)) {
@@ -160,7 +164,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         page.sample(&[("answer", "refused")], &scrape.store.refused_without);
     }),
     ("counter", "tidegate_unsettled_total", "Settlements of costs that did not reach Redis.", |scrape, page| page.number(&scrape.store.unsettled)),
-    ("counter", "tidegate_spans_dropped_total", "Spans of traced requests that no collector got.", |scrape, page| page.number(&scrape.process.spans.dropped())),
+    ("counter", "tidegate_spans_dropped_total", "Spans of traced requests that no collector got.", |scrape, page| page.number(&scrape.process.spans.dropped.total())),
     ("counter", "tidegate_log_dropped_total", "Log lines that were dropped.", |scrape, page| page.number(&scrape.log_dropped)),
     ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.is_config_valid.load(Ordering::Relaxed)))),
     ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came in force, in seconds since 1970.", |scrape, page| {
@@ -189,27 +193,25 @@ fn number(number: f64) -> String {
 
 /// The rate of these figures, in tokens a second. `None` where they have no rate.
 pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
-    let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
-    match algorithm {
-        None => Some(f64::INFINITY),
-        Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
-        Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
-        Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
-        Some(Algorithm::SlidingLog(params)) => {
-            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
-        }
-        Some(Algorithm::SlidingWindow(params)) => {
-            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
-        }
-        Some(Algorithm::FixedWindow(params)) => Some(match &params.windows {
+    let of = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
+    let in_interval =
+        |count: Burst, interval: Interval| count.get() as f64 * 1e6 / interval.as_micros() as f64;
+    Some(match algorithm {
+        None => f64::INFINITY,
+        Some(Algorithm::TokenBucket(params)) => of(params.rate),
+        Some(Algorithm::LeakyBucket(params)) => of(params.rate),
+        Some(Algorithm::Redisson(params)) => of(params.rate()?),
+        Some(Algorithm::SlidingLog(params)) => in_interval(params.count, params.interval),
+        Some(Algorithm::SlidingWindow(params)) => in_interval(params.count, params.interval),
+        Some(Algorithm::FixedWindow(params)) => match params.windows {
             Windows::Rolling(interval) | Windows::Clock(interval) => {
-                params.count.get() as f64 * 1e6 / interval.as_micros() as f64
+                in_interval(params.count, interval)
             }
             Windows::Calendar(_) => params.count.get() as f64 / params.windows.seconds() as f64,
-        }),
-        Some(Algorithm::Closed) => Some(0.0),
-        Some(Algorithm::Concurrency(_)) => None,
-    }
+        },
+        Some(Algorithm::Closed) => 0.0,
+        Some(Algorithm::Concurrency(_)) => return None,
+    })
 }
 
 /// The most that a limit lets pass at once. Infinite where everything passes. `None` where only Redis knows it.
@@ -229,10 +231,11 @@ mod tests {
 
     use super::*;
     use crate::admin::testing;
+    use crate::limit::decision::Outcome;
     use crate::limit::name::Name;
     use crate::limit::time::Timestamp;
     use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure, WorkerMetrics};
-    use crate::observe::throttled::{Shown, ThrottleEvent};
+    use crate::observe::throttled::ThrottleEvent;
     use crate::plan::testing::{limit, plan};
 
     const FILE: &str = r#"
@@ -259,7 +262,7 @@ limits = ["per-client", "off", "slots"]
         process.adopted.store(1_800_000_000_500_000, Ordering::Relaxed);
         let _kept = count(&process);
         page(&Scrape {
-            total: process.metrics.total(),
+            reading: process.metrics.reading(),
             store: Counters {
                 processes: 1,
                 known_refusals: 17,
@@ -338,7 +341,8 @@ limits = ["per-client", "off", "slots"]
                 request_id: None,
                 name: None,
                 figures: Algorithm::Closed,
-                decision: Shown::Rejected { retry_after: None },
+                outcome: Outcome::Reject { retry_after: None },
+                is_shadow: false,
             };
             process.throttled.record(&event, Timestamp::MIN);
             process.throttled.tick(Timestamp::MIN.plus_micros(60_000_000));

@@ -45,31 +45,32 @@ impl CandidateLog {
             else {
                 continue;
             };
-            let before = self.logged.get(&limit.name).filter(|(since, _)| *since == tally.since);
-            let differed = before.map_or(0, |(_, differing)| *differing);
-            if tally.differing > differed && plan.log.throttle != ThrottleLog::Off {
+            let counted = (tally.since, tally.differing);
+            let is_news = tally.differing > 0 && self.logged.get(&limit.name) != Some(&counted);
+            if is_news && plan.log.throttle != ThrottleLog::Off {
                 write_line(limit, candidate, &tally, now);
             }
-            logged.insert(limit.name.clone(), (tally.since, tally.differing));
+            logged.insert(limit.name.clone(), counted);
         }
         self.logged = logged;
     }
 }
 
 fn write_line(limit: &LimitSpec, candidate: &LimitSpec, tally: &CandidateTally, now: Timestamp) {
+    let CandidateTally { since, all, rejected, limit_rejected, .. } = tally;
     info!(
         target: TARGET,
         limit = limit.name.as_str(),
         candidate = %candidate.figures,
-        requests = tally.requests,
-        rejected = tally.rejected,
-        rejected_percent = tally.percent(tally.rejected),
-        keys = tally.keys(),
-        keys_rejected = tally.keys_rejected(),
-        limit_rejected = tally.limit_rejected,
-        limit_rejected_percent = tally.percent(tally.limit_rejected),
-        limit_keys_rejected = tally.limit_keys_rejected(),
-        since_ms = now.micros_since(tally.since) / 1_000,
+        requests = all.requests,
+        rejected = rejected.requests,
+        rejected_percent = tally.percent(rejected),
+        keys = all.keys(),
+        keys_rejected = rejected.keys(),
+        limit_rejected = limit_rejected.requests,
+        limit_rejected_percent = tally.percent(limit_rejected),
+        limit_keys_rejected = limit_rejected.keys(),
+        since_ms = now.micros_since(*since) / 1_000,
         "candidate"
     );
 }

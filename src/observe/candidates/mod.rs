@@ -4,9 +4,7 @@
 //! Each worker counts by itself, and a reader adds up the counts of all workers. The counts begin when a candidate
 //! gets its figures. A reload that changes neither these figures nor those of the limit keeps the counts.
 //!
-//! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`].
-
-mod distinct;
+//! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`](super::distinct).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -15,7 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use self::distinct::DistinctKeys;
+use super::distinct::DistinctKeys;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 
@@ -35,15 +33,19 @@ pub(crate) struct CandidateTally {
     /// Since when the candidate and its limit have their figures.
     pub(crate) since: Timestamp,
     /// The requests about which the candidate decided.
-    pub(crate) requests: u64,
+    pub(crate) all: CandidateCount,
     /// The requests that the candidate would have rejected, and those that its limit rejected.
-    pub(crate) rejected: u64,
-    pub(crate) limit_rejected: u64,
+    pub(crate) rejected: CandidateCount,
+    pub(crate) limit_rejected: CandidateCount,
     /// The requests that only the candidate, or only the limit, rejects.
     pub(super) differing: u64,
+}
+
+/// The number of some requests, and their different keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CandidateCount {
+    pub(crate) requests: u64,
     keys: DistinctKeys,
-    keys_rejected: DistinctKeys,
-    limit_keys_rejected: DistinctKeys,
 }
 
 /// Which of the two rejects a request.
@@ -77,11 +79,11 @@ impl CandidateTallies {
 
     /// Counts a request about which this candidate decided. A request that began before the candidate got
     /// its present figures is not counted.
-    pub fn note(&self, candidate: &LimitSpec, key: &[u8], by: RejectedBy) {
+    pub fn count(&self, candidate: &LimitSpec, key: &[u8], by: RejectedBy) {
         let mut tallies = self.tallies.lock();
         let Some((limit, tally)) = tallies.get_mut(&candidate.name.fingerprint()) else { return };
         if limit.candidate.as_ref().is_some_and(|it| it.figures == candidate.figures) {
-            tally.note(self.hasher.hash_one(key), by);
+            tally.count(self.hasher.hash_one(key), by);
         }
     }
 }
@@ -103,72 +105,61 @@ pub(crate) fn read<'w>(
 
 /// Whether both limits and their candidates have the same figures, so that the counts stay.
 fn have_same_figures(one: &LimitSpec, other: &LimitSpec) -> bool {
-    let figures = |limit: &LimitSpec| limit.candidate.as_ref().map(|it| it.figures.clone());
-    let is_same_limit =
-        one.figures == other.figures && one.key == other.key && one.cost == other.cost;
-    is_same_limit && figures(one) == figures(other)
+    let candidates = [one, other].map(|limit| limit.candidate.as_ref().map(|it| &it.figures));
+    one.figures == other.figures
+        && one.key == other.key
+        && one.cost == other.cost
+        && candidates[0] == candidates[1]
 }
 
 impl CandidateTally {
     pub(crate) fn new(since: Timestamp) -> Self {
-        Self {
-            since,
-            requests: 0,
-            rejected: 0,
-            limit_rejected: 0,
-            differing: 0,
-            keys: DistinctKeys::default(),
-            keys_rejected: DistinctKeys::default(),
-            limit_keys_rejected: DistinctKeys::default(),
-        }
+        let [all, rejected, limit_rejected] = Default::default();
+        Self { since, all, rejected, limit_rejected, differing: 0 }
     }
 
-    fn note(&mut self, key: u64, by: RejectedBy) {
-        self.requests += 1;
+    fn count(&mut self, key: u64, by: RejectedBy) {
         self.differing += u64::from(by.candidate != by.limit);
-        self.keys.insert(key);
+        self.all.count(key);
         if by.candidate {
-            self.rejected += 1;
-            self.keys_rejected.insert(key);
+            self.rejected.count(key);
         }
         if by.limit {
-            self.limit_rejected += 1;
-            self.limit_keys_rejected.insert(key);
+            self.limit_rejected.count(key);
         }
     }
 
     fn plus(mut self, other: Self) -> Self {
         self.since = self.since.min(other.since);
-        self.requests += other.requests;
-        self.rejected += other.rejected;
-        self.limit_rejected += other.limit_rejected;
+        self.all.add(&other.all);
+        self.rejected.add(&other.rejected);
+        self.limit_rejected.add(&other.limit_rejected);
         self.differing += other.differing;
-        self.keys.add(&other.keys);
-        self.keys_rejected.add(&other.keys_rejected);
-        self.limit_keys_rejected.add(&other.limit_keys_rejected);
         self
     }
 
-    /// The number of different keys of these requests. It is exact below 2,048. From there on it is an estimate
-    /// with a standard error of 2.2 %.
+    /// These requests in percent of all, with three digits after the point.
+    pub(crate) fn percent(&self, of: &CandidateCount) -> f64 {
+        let share = of.requests as f64 / self.all.requests.max(1) as f64;
+        (share * 100_000.0).round() / 1_000.0
+    }
+}
+
+impl CandidateCount {
+    fn count(&mut self, key: u64) {
+        self.requests += 1;
+        self.keys.insert(key);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.keys.add(&other.keys);
+    }
+
+    /// The number of different keys. It is exact below 2,048. From there on it is an estimate with a standard error of
+    /// 2.2 %.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.count()
-    }
-
-    /// The keys that had a request which the candidate would have rejected.
-    pub(crate) fn keys_rejected(&self) -> u64 {
-        self.keys_rejected.count()
-    }
-
-    /// The keys that had a request which the limit rejected.
-    pub(crate) fn limit_keys_rejected(&self) -> u64 {
-        self.limit_keys_rejected.count()
-    }
-
-    /// This number of requests in percent of all, with three digits after the point.
-    pub(crate) fn percent(&self, requests: u64) -> f64 {
-        let share = requests as f64 / self.requests.max(1) as f64;
-        (share * 100_000.0).round() / 1_000.0
     }
 }
 

@@ -28,19 +28,19 @@ fn two_workers(plan: &Plan, now: Timestamp) -> Arc<Metrics> {
 
 fn put_in_force(metrics: &Metrics, plan: &Plan, now: Timestamp) {
     for worker in 0..2 {
-        metrics.worker(worker).candidates().put_in_force(&plan.limits, now);
+        metrics.worker(worker).candidates.put_in_force(&plan.limits, now);
     }
 }
 
 fn note(metrics: &Metrics, worker: usize, plan: &Plan, key: &str, by: RejectedBy) {
     let candidate = plan.limits[0].candidate.as_ref().unwrap();
-    metrics.worker(worker).candidates().note(candidate, key.as_bytes(), by);
+    metrics.worker(worker).candidates.count(candidate, key.as_bytes(), by);
 }
 
 /// Requests, and those that each of the two rejects.
 fn requests(metrics: &Metrics, plan: &Plan) -> [u64; 3] {
     let tally = metrics.candidate(&plan.limits[0]).unwrap();
-    [tally.requests, tally.rejected, tally.limit_rejected]
+    [&tally.all, &tally.rejected, &tally.limit_rejected].map(|count| count.requests)
 }
 
 #[test]
@@ -54,9 +54,11 @@ fn the_workers_add_up_and_a_key_of_both_is_one_key() {
     }
     note(&metrics, 1, &plan, "d", NEWLY);
     let tally = metrics.candidate(&plan.limits[0]).unwrap();
-    assert_eq!((tally.requests, tally.rejected, tally.limit_rejected), (9, 5, 2));
-    assert_eq!((tally.keys(), tally.keys_rejected(), tally.limit_keys_rejected()), (4, 3, 1));
-    assert_eq!((tally.percent(5), tally.percent(0), tally.since), (55.556, 0.0, at(0)));
+    assert_eq!(requests(&metrics, &plan), [9, 5, 2]);
+    let keys = [&tally.all, &tally.rejected, &tally.limit_rejected].map(CandidateCount::keys);
+    assert_eq!(keys, [4, 3, 1]);
+    let none = tally.percent(&CandidateCount::default());
+    assert_eq!((tally.percent(&tally.rejected), none, tally.since), (55.556, 0.0, at(0)));
 }
 
 #[test]
@@ -99,7 +101,7 @@ fn a_request_that_began_with_other_figures_is_not_counted() {
     note(&metrics, 0, &before, "a", NEWLY);
     assert_eq!(requests(&metrics, &after), [0, 0, 0]);
     // While a worker has the former plan, what it counts is not of the new figures.
-    metrics.worker(0).candidates().put_in_force(&before.limits, at(6));
+    metrics.worker(0).candidates.put_in_force(&before.limits, at(6));
     note(&metrics, 0, &before, "a", NEWLY);
     note(&metrics, 1, &after, "a", PASSES);
     assert_eq!(requests(&metrics, &after), [1, 0, 0]);

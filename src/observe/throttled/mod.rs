@@ -5,28 +5,30 @@
 //! [`Throttled::tick`], which writes the summaries. The counts of all lines add up to exactly the number of
 //! events.
 
-mod episodes;
+mod episode;
 mod table;
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::mem::take;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
-use self::episodes::Episodes;
-use self::table::{EventEntry, EventShard, Group, GroupEntries, Overflow, Window};
+use self::table::{EventEntry, EventShard, Group, Others, Window};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::observe::millis_up;
 use crate::plan::ThrottleLog;
 
 /// The most lines of an interval if one line is enough for all other keys. `LINES - 1` lines are for single
@@ -59,43 +61,21 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) path: &'e str,
     /// The request's id, if `server.request_id` names a header for the id.
     pub(crate) request_id: Option<&'e str>,
-    pub(crate) decision: Shown,
-}
-
-/// The decision about a request that a limit does not let pass at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// The request was rejected.
-    Rejected {
-        /// The time until a retry can pass. `None` means never.
-        retry_after: Option<Duration>,
-    },
-    /// The request is held.
-    Delayed {
-        /// How long the request is held.
-        delay: Duration,
-    },
-    /// A limit in shadow would have rejected the request.
-    Shadow {
-        /// The time until a retry could pass. `None` means never.
-        retry_after: Option<Duration>,
-    },
-    /// A limit in shadow would have held the request.
-    ShadowDelayed {
-        /// How long the request would have been held.
-        delay: Duration,
-    },
+    /// What the limit decided: to reject the request, or to hold it.
+    pub(crate) outcome: Outcome,
+    /// The limit is in shadow: the request is neither rejected nor held.
+    pub(crate) is_shadow: bool,
 }
 
 const REJECTED: &str = "rejected";
 
-impl Shown {
+impl ThrottleEvent<'_> {
     /// The value of `decision` in the log.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rejected { .. } => REJECTED,
-            Self::Delayed { .. } => "delayed",
-            Self::Shadow { .. } | Self::ShadowDelayed { .. } => "shadow",
+    fn decision(&self) -> &'static str {
+        match self.outcome {
+            _ if self.is_shadow => "shadow",
+            Outcome::Reject { .. } => REJECTED,
+            Outcome::Allow | Outcome::Delay(_) => "delayed",
         }
     }
 }
@@ -118,15 +98,13 @@ macro_rules! by_decision {
     };
 }
 
-/// Counts refusals and delays and writes them to the log.
+/// Counts rejections and delays and writes them to the log.
 #[derive(Debug)]
 pub(crate) struct Throttled {
     shards: Vec<Mutex<EventShard>>,
-    /// Locked for a new entry and at the end of an interval. Whoever holds a shard may take this lock. Whoever holds
-    /// this lock must not take a shard.
+    /// Locked for a new entry, for a summary, and by a scrape of the metrics. Whoever holds a shard may take this
+    /// lock. Whoever holds this lock must not take a shard.
     window: Mutex<Window>,
-    /// Locked for a summary, and by a scrape of the metrics.
-    episodes: Mutex<Episodes>,
     secret: (u64, u64),
 }
 
@@ -135,10 +113,10 @@ impl Throttled {
     pub(crate) fn new(mode: ThrottleLog, interval: Duration) -> Self {
         // The secrets of the hash are random: a client cannot find two keys with the same hash.
         let random = RandomState::new();
+        let shard = |_| Mutex::new(EventShard { mode, entries: HashMap::new() });
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(EventShard::new(mode))).collect(),
+            shards: (0..SHARDS).map(shard).collect(),
             window: Mutex::new(Window::new(mode, interval)),
-            episodes: Mutex::default(),
             secret: (random.hash_one(0), random.hash_one(1)),
         }
     }
@@ -160,32 +138,26 @@ impl Throttled {
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
     /// call costs little while the interval still runs.
     pub(crate) fn tick(&self, now: Timestamp) {
-        let mut window = self.window.lock();
-        let (ended, mode) = (window.turn(now), window.mode);
-        drop(window);
+        let ended = self.window.lock().next_interval(now);
         if let Some(interval) = ended {
-            self.summarise(interval, |episodes| episodes.end(mode));
+            self.summarise(interval, true);
         }
     }
 
     /// Writes all counts that no line has yet. The end of the process calls this, too.
     pub(crate) fn flush(&self, now: Timestamp) {
         let elapsed = self.window.lock().restart(now);
-        // The interval may not be over, so it is too early to say that a limit's throttling has ended.
-        self.summarise(elapsed, |_| {});
+        self.summarise(elapsed, false);
     }
 
     /// Keys that this limit rejected in the last summary interval.
     pub(crate) fn throttled_keys(&self, limit: &Name) -> u64 {
-        self.episodes.lock().keys_of(limit)
+        self.window.lock().throttled_keys(limit)
     }
 
     /// Changes the mode and the interval from now on.
     pub(crate) fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
-        let mut window = self.window.lock();
-        window.set_interval(interval);
-        let before = std::mem::replace(&mut window.mode, mode);
-        drop(window);
+        let before = self.window.lock().configure(mode, interval);
         for shard in &self.shards {
             shard.lock().mode = mode;
         }
@@ -197,23 +169,22 @@ impl Throttled {
     /// Counts the event. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, line: EventLine, now: Timestamp) -> bool {
         let id = self.identity(event);
-        let Some(shard) = self.shards.get(place(id)) else { return false };
+        let Some(shard) = self.shards.get(shard_index(id)) else { return false };
         let mut shard = shard.lock();
         let is_summed = line == EventLine::Own && shard.mode == ThrottleLog::Summary;
         let is_each = line == EventLine::Own && shard.mode == ThrottleLog::Each;
         // Rejections are counted in each mode, for the metric and the end of the throttling.
-        if !is_summed && event.decision.name() != REJECTED {
+        if !is_summed && event.decision() != REJECTED {
             return is_each;
         }
         let is_full = shard.entries.len() >= ENTRIES / SHARDS;
         let entry = match shard.entries.entry(id) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(place) => {
-                let overflow = Overflow { summed: u64::from(is_summed), all: 1 };
-                if !self.window.lock().enter(event, is_full.then_some(overflow), now) {
+            Entry::Vacant(entry) => {
+                if !self.window.lock().enter(event, is_full, is_summed, now) {
                     return is_each;
                 }
-                place.insert(EventEntry::new(event, now))
+                entry.insert(EventEntry::new(event, now))
             }
         };
         let is_first = is_summed && !entry.is_listed;
@@ -226,57 +197,39 @@ impl Throttled {
         at_once
     }
 
-    fn summarise(&self, interval: Duration, log_ends: impl FnOnce(&mut Episodes)) {
+    /// Writes the summaries. If the interval is not over (`is_over`), it is too early to say that a limit's throttling
+    /// has ended.
+    fn summarise(&self, interval: Duration, is_over: bool) {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
-        let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
-        let mut lost = HashMap::<_, GroupEntries>::new();
-        let mut episodes = self.episodes.lock();
+        let mut lines = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock();
+            let (mut shard, mut window) = (shard.lock(), self.window.lock());
             shard.entries.retain(|id, entry| {
-                episodes.add(*id, entry);
+                let group = window.group(&entry.seen.event());
                 let (count, unsummed) = (take(&mut entry.count), take(&mut entry.unsummed));
+                group.add(*id, count + unsummed, entry.last);
                 let is_chosen = count > 0 && chosen.remove(id);
                 if is_chosen || count > 0 && spare > 0 {
                     spare -= usize::from(!is_chosen);
                     lines.push((entry.seen.clone(), count));
                     return true;
                 }
-                if count == 0 && unsummed > 0 {
-                    return true;
+                let is_kept = count == 0 && unsummed > 0;
+                if !is_kept {
+                    group.remove(entry.is_listed, count);
                 }
-                let group = Group::of(&entry.seen.event());
-                let lost = lost.entry(group.clone()).or_default();
-                lost.all += 1;
-                lost.listed += usize::from(entry.is_listed);
-                if count > 0 {
-                    let others = others.entry(group).or_default();
-                    others.keys += 1;
-                    others.count += count;
-                }
-                false
+                is_kept
             });
-            kept += shard.entries.len();
         }
-        let mut window = self.window.lock();
-        lost.iter().for_each(|(group, lost)| window.leave(group, *lost));
-        for (group, overflow) in window.take_overflow() {
-            episodes.add_uncounted(&group, overflow.all);
-            if overflow.summed > 0 {
-                others.entry(group).or_default().count += overflow.summed;
-            }
-        }
-        log_ends(&mut episodes);
-        window.close(spare, kept + episodes.len());
-        drop((window, episodes));
+        let others = self.window.lock().close(spare, is_over);
         // The most throttled keys come first: operators look for these keys.
         lines.sort_by_key(|(_, count)| Reverse(*count));
         for (seen, count) in lines {
             write_line(&seen.event(), count, Some(interval));
         }
         for (group, others) in others {
-            others.write(&group, interval);
+            write_others(&group, &others, interval);
         }
     }
 
@@ -298,10 +251,10 @@ impl Throttled {
     /// A hash of limit, key and decision. It has 128 bits and depends on secrets, so in practice two hashes are never
     /// equal. Therefore the table stores no keys.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
-        let decision = match event.decision {
-            Shown::Rejected { .. } => 0,
-            Shown::Shadow { .. } | Shown::ShadowDelayed { .. } => 1,
-            Shown::Delayed { .. } => 2,
+        let decision = match event.outcome {
+            _ if event.is_shadow => 1,
+            Outcome::Reject { .. } => 0,
+            Outcome::Allow | Outcome::Delay(_) => 2,
         };
         // Limit and decision are part of the secrets. Only the key is left to hash.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
@@ -309,61 +262,48 @@ impl Throttled {
     }
 }
 
-/// The counts of the keys that share a line, for one limit and decision.
-#[derive(Default)]
-struct Others {
-    /// Distinct keys, without those for which the table had no room.
-    keys: u64,
-    count: u64,
-}
-
-impl Others {
-    fn write(&self, group: &Group, interval: Duration) {
-        by_decision!(
-            group.decision,
-            limit = group.limit.as_str(),
-            key = "others",
-            decision = group.decision,
-            keys = self.keys,
-            count = self.count,
-            interval_ms = millis(interval),
-        );
-    }
-}
-
 pub(super) const TARGET: &str = "tidegate::throttle";
 
 fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
-    let (retry_after, delay) = match event.decision {
-        Shown::Rejected { retry_after } | Shown::Shadow { retry_after } => (retry_after, None),
-        Shown::Delayed { delay } | Shown::ShadowDelayed { delay } => (None, Some(delay)),
+    let (retry_after, delay) = match event.outcome {
+        Outcome::Reject { retry_after } => (retry_after, None),
+        Outcome::Delay(delay) => (None, Some(delay)),
+        Outcome::Allow => (None, None),
     };
     by_decision!(
-        event.decision.name(),
+        event.decision(),
         limit = event.limit.as_str(),
         key = %event.shown,
         route = event.route,
         client = %event.client,
         method = event.method,
         path = event.path,
-        decision = event.decision.name(),
-        retry_after_ms = retry_after.map(millis),
-        delay_ms = delay.map(millis),
-        // Slots have no rate: their number is shown.
+        decision = event.decision(),
+        retry_after_ms = retry_after.map(millis_up),
+        delay_ms = delay.map(millis_up),
+        // Of `concurrency` the number of slots is shown: it has no rate.
         rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
         name = event.name,
         count,
-        interval_ms = interval.map(millis),
+        interval_ms = interval.map(millis_up),
         request_id = event.request_id,
     );
 }
 
-/// Whole milliseconds, rounded up: a client that waits for the logged time has waited long enough.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+/// Writes the line of the keys that share one.
+fn write_others(group: &Group, others: &Others, interval: Duration) {
+    by_decision!(
+        group.decision,
+        limit = group.limit.as_str(),
+        key = "others",
+        decision = group.decision,
+        keys = others.keys,
+        count = others.count,
+        interval_ms = millis_up(interval),
+    );
 }
 
-fn place(id: u128) -> usize {
+fn shard_index(id: u128) -> usize {
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 

@@ -1,12 +1,15 @@
 //! The state between two summaries: the table of events, and the running interval.
 
+use std::mem::{replace, take};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::{LINES, Shown, ThrottleEvent};
+use super::episode::Episode;
+use super::{LINES, REJECTED, ThrottleEvent};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::start;
@@ -27,12 +30,6 @@ pub(super) struct EventShard {
     pub(super) entries: HashMap<u128, EventEntry>,
 }
 
-impl EventShard {
-    pub(super) fn new(mode: ThrottleLog) -> Self {
-        Self { mode, entries: HashMap::default() }
-    }
-}
-
 /// The events of one limit, key and decision.
 #[derive(Debug)]
 pub(super) struct EventEntry {
@@ -42,59 +39,31 @@ pub(super) struct EventEntry {
     pub(super) unsummed: u64,
     /// Whether this entry is in the log: an event had its line, or is counted for a summary.
     pub(super) is_listed: bool,
-    /// The times of the first and of the last event since the last summary.
-    pub(super) times: (Timestamp, Timestamp),
-    /// The last event.
+    /// The time of the last event.
+    pub(super) last: Timestamp,
+    /// The last event that a summary has, or the first event.
     pub(super) seen: PastEvent,
 }
 
 impl EventEntry {
     /// An entry without events.
     pub(super) fn new(event: &ThrottleEvent<'_>, now: Timestamp) -> Self {
-        Self {
-            count: 0,
-            unsummed: 0,
-            is_listed: false,
-            times: (now, now),
-            seen: PastEvent::of(event),
-        }
+        let seen = PastEvent::of(event);
+        Self { count: 0, unsummed: 0, is_listed: false, last: now, seen }
     }
 
     /// Adds an event for the next summary.
     pub(super) fn add(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        self.touch(now);
+        self.last = now;
         self.count += 1;
         self.seen.update(event);
     }
 
     /// Adds an event that no summary has.
     pub(super) fn add_unsummed(&mut self, now: Timestamp) {
-        self.touch(now);
+        self.last = now;
         self.unsummed += 1;
     }
-
-    fn touch(&mut self, now: Timestamp) {
-        if self.count + self.unsummed == 0 {
-            self.times.0 = now;
-        }
-        self.times.1 = now;
-    }
-}
-
-/// Events for which the table has no room.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Overflow {
-    /// Those that a summary is to count.
-    pub(super) summed: u64,
-    pub(super) all: u64,
-}
-
-/// How many entries the table has of a group.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GroupEntries {
-    pub(super) all: usize,
-    /// Those that are in the log.
-    pub(super) listed: usize,
 }
 
 /// The limit and the decision. Entries, and events without an entry, are counted by this group.
@@ -105,8 +74,45 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn of(event: &ThrottleEvent<'_>) -> Self {
-        Self { limit: event.limit.clone(), decision: event.decision.name() }
+    fn of(event: &ThrottleEvent<'_>) -> Self {
+        Self { limit: event.limit.clone(), decision: event.decision() }
+    }
+}
+
+/// What is counted of a group.
+#[derive(Debug, Default)]
+pub(super) struct GroupCounts {
+    /// The entries of the table.
+    entries: usize,
+    /// The entries that are in the log.
+    listed: usize,
+    others: Others,
+    /// Only rejections have one.
+    episode: Option<Episode>,
+}
+
+/// The counts of the keys that share a line, since the last summary.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// Distinct keys, without those for which the table has no room.
+    pub(super) keys: u64,
+    pub(super) count: u64,
+}
+
+impl GroupCounts {
+    /// Adds the events of an entry since the last summary to the group's episode. `id` is the key's hash.
+    pub(super) fn add(&mut self, id: u128, count: u64, last: Timestamp) {
+        if let Some(episode) = self.episode.as_mut().filter(|_| count > 0) {
+            episode.add(u64::try_from(id >> 64).unwrap_or_default(), count, last);
+        }
+    }
+
+    /// The table has lost an entry. `count` of its events are in no line yet.
+    pub(super) fn remove(&mut self, is_listed: bool, count: u64) {
+        self.entries = self.entries.saturating_sub(1);
+        self.listed = self.listed.saturating_sub(usize::from(is_listed));
+        self.others.keys += u64::from(count > 0);
+        self.others.count += count;
     }
 }
 
@@ -119,7 +125,8 @@ pub(super) struct PastEvent {
     client: IpAddr,
     method: String,
     path: String,
-    decision: Shown,
+    outcome: Outcome,
+    is_shadow: bool,
     name: Option<Box<str>>,
     figures: Algorithm,
 }
@@ -133,7 +140,8 @@ impl PastEvent {
             client: event.client,
             method: start(event.method, TEXT).into(),
             path: start(event.path, TEXT).into(),
-            decision: event.decision,
+            outcome: event.outcome,
+            is_shadow: event.is_shadow,
             name: event.name.map(Into::into),
             figures: event.figures,
         }
@@ -145,7 +153,7 @@ impl PastEvent {
         self.client = event.client;
         start(event.method, TEXT).clone_into(&mut self.method);
         start(event.path, TEXT).clone_into(&mut self.path);
-        (self.decision, self.figures) = (event.decision, event.figures);
+        (self.outcome, self.figures) = (event.outcome, event.figures);
         if self.name.as_deref() != event.name {
             self.name = event.name.map(Into::into);
         }
@@ -161,93 +169,90 @@ impl PastEvent {
             method: &self.method,
             path: &self.path,
             request_id: None,
-            decision: self.decision,
+            outcome: self.outcome,
+            is_shadow: self.is_shadow,
             name: self.name.as_deref(),
             figures: self.figures,
         }
     }
 }
 
-/// The running interval, and how many lines it has left.
+/// The running interval, and what is counted of each group.
 #[derive(Debug)]
 pub(super) struct Window {
-    pub(super) mode: ThrottleLog,
+    mode: ThrottleLog,
     interval: u64,
     /// `None` while nothing is counted: the next event begins an interval.
     start: Option<Timestamp>,
     lines_left: usize,
-    /// The entries of the table.
-    entries: HashMap<Group, GroupEntries>,
-    /// Events for which the table has no room.
-    overflow: HashMap<Group, Overflow>,
-    /// Whether a new entry, or an event without an entry, came since the last summary began.
-    used: bool,
+    groups: HashMap<Group, GroupCounts>,
 }
 
 impl Window {
     pub(super) fn new(mode: ThrottleLog, interval: Duration) -> Self {
-        let mut window = Self {
-            mode,
-            interval: 1,
-            start: None,
-            lines_left: 0,
-            entries: HashMap::new(),
-            overflow: HashMap::new(),
-            used: false,
-        };
-        window.set_interval(interval);
+        let mut window =
+            Self { mode, interval: 1, start: None, lines_left: 0, groups: HashMap::new() };
+        window.configure(mode, interval);
         window
     }
 
-    pub(super) fn set_interval(&mut self, interval: Duration) {
+    /// Changes the mode and the interval. Returns the mode before.
+    pub(super) fn configure(&mut self, mode: ThrottleLog, interval: Duration) -> ThrottleLog {
         self.interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
+        replace(&mut self.mode, mode)
+    }
+
+    pub(super) fn group(&mut self, event: &ThrottleEvent<'_>) -> &mut GroupCounts {
+        self.groups.entry(Group::of(event)).or_default()
     }
 
     /// Whether the table takes a new entry for the event. If the table is full, each group has room for a few
-    /// entries only, and then the event counts as this `overflow`.
+    /// entries only, and further events are counted together. `is_summed` says whether a summary counts the event.
     pub(super) fn enter(
         &mut self,
         event: &ThrottleEvent<'_>,
-        overflow: Option<Overflow>,
+        is_full: bool,
+        is_summed: bool,
         now: Timestamp,
     ) -> bool {
-        self.begin(now);
-        let group = Group::of(event);
-        let entries = self.entries.entry(group.clone()).or_default();
-        if let Some(overflow) = overflow.filter(|_| entries.all >= OWN_ENTRIES) {
-            let sum = self.overflow.entry(group).or_default();
-            sum.summed += overflow.summed;
-            sum.all += overflow.all;
+        if self.start.is_none() {
+            self.start = Some(now);
+            self.lines_left = LINES - 1;
+        }
+        let group = self.group(event);
+        if event.decision() == REJECTED {
+            group.episode.get_or_insert_with(|| Episode::new(now));
+        }
+        if is_full && group.entries >= OWN_ENTRIES {
+            group.others.count += u64::from(is_summed);
+            group.episode.iter_mut().for_each(|episode| episode.add_uncounted(1));
             return false;
         }
-        entries.all += 1;
+        group.entries += 1;
         true
     }
 
     /// An entry is in the log from now on. Returns whether it may have its line at once.
     pub(super) fn list(&mut self, event: &ThrottleEvent<'_>) -> bool {
-        let entries = self.entries.entry(Group::of(event)).or_default();
-        entries.listed += 1;
+        let group = self.group(event);
+        group.listed += 1;
+        let is_first = group.listed == 1;
         // The first key of a limit has its line even if the keys of another limit have used up the lines.
-        let has_line = self.lines_left > 0 || entries.listed == 1;
+        let has_line = self.lines_left > 0 || is_first;
         self.lines_left = self.lines_left.saturating_sub(1);
         has_line
     }
 
-    /// The table has lost these entries of the group.
-    pub(super) fn leave(&mut self, group: &Group, lost: GroupEntries) {
-        if let Some(entries) = self.entries.get_mut(group) {
-            entries.all = entries.all.saturating_sub(lost.all);
-            entries.listed = entries.listed.saturating_sub(lost.listed);
-            if entries.all == 0 {
-                self.entries.remove(group);
-            }
-        }
+    /// Keys that a limit rejected in the last interval.
+    pub(super) fn throttled_keys(&self, limit: &Name) -> u64 {
+        let group = self.groups.get(&Group { limit: limit.clone(), decision: REJECTED });
+        let episode = group.and_then(|group| group.episode.as_ref());
+        episode.map_or(0, Episode::keys_of_last_interval)
     }
 
     /// Begins the next interval if the running one has ended, and returns the length of the ended one.
     /// Intervals follow each other without a gap, even if this is called late.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Option<Duration> {
+    pub(super) fn next_interval(&mut self, now: Timestamp) -> Option<Duration> {
         let start = self.start?;
         let elapsed = now.micros_since(start);
         let ended = elapsed - elapsed % self.interval;
@@ -255,7 +260,6 @@ impl Window {
             return None;
         }
         self.start = Some(start.plus_micros(ended));
-        self.used = false;
         Some(Duration::from_micros(ended))
     }
 
@@ -263,29 +267,30 @@ impl Window {
     pub(super) fn restart(&mut self, now: Timestamp) -> Duration {
         let elapsed = self.start.map_or(0, |start| now.micros_since(start));
         self.start = self.start.map(|_| now);
-        self.used = false;
         Duration::from_micros(elapsed)
     }
 
-    /// The events without an entry since the last summary.
-    pub(super) fn take_overflow(&mut self) -> HashMap<Group, Overflow> {
-        std::mem::take(&mut self.overflow)
-    }
-
-    /// Ends a summary. `lines_left` are the lines for new keys until the next summary. `entries` is the
-    /// number of entries and episodes that the next summary must look at.
-    pub(super) fn close(&mut self, lines_left: usize, entries: usize) {
+    /// Ends a summary, and returns what is to be told of the keys that share a line. `lines_left` are the lines for
+    /// new keys until the next summary. If the interval `is_over`, the episodes end that had no rejection in it.
+    pub(super) fn close(&mut self, lines_left: usize, is_over: bool) -> Vec<(Group, Others)> {
+        let (mut others, mode) = (Vec::new(), self.mode);
+        self.groups.retain(|group, counts| {
+            let of_group = take(&mut counts.others);
+            if of_group.count > 0 {
+                others.push((group.clone(), of_group));
+            }
+            if is_over
+                && let Some(ended) = counts.episode.take_if(|it| !it.end_interval())
+                && mode != ThrottleLog::Off
+            {
+                ended.log(&group.limit);
+            }
+            counts.entries > 0 || counts.episode.is_some()
+        });
         self.lines_left = lines_left;
-        if entries == 0 && !self.used {
+        if self.groups.is_empty() {
             self.start = None;
         }
-    }
-
-    fn begin(&mut self, now: Timestamp) {
-        if self.start.is_none() {
-            self.start = Some(now);
-            self.lines_left = LINES - 1;
-        }
-        self.used = true;
+        others
     }
 }

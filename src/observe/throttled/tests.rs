@@ -36,7 +36,8 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         request_id: None,
         name: None,
         figures: figures("100/s"),
-        decision: Shown::Rejected { retry_after: Some(Duration::from_micros(1500)) },
+        outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1500)) },
+        is_shadow: false,
     }
 }
 
@@ -76,7 +77,7 @@ fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
         client: [10, 0, 0, 1].into(),
         method: "POST",
         path: "/other/path",
-        decision: Shown::Rejected { retry_after: None },
+        outcome: Outcome::Reject { retry_after: None },
         ..rejected(&"a")
     };
     let silent = lines_of(|| {
@@ -128,13 +129,14 @@ fn limits_keys_and_decisions_are_counted_apart() {
     let events = [
         rejected(&"a"),
         ThrottleEvent { limit: &OTHER, ..rejected(&"a") },
-        ThrottleEvent { decision: Shown::Shadow { retry_after: None }, ..rejected(&"a") },
-        rejected(&"b"),
         ThrottleEvent {
-            decision: Shown::Delayed { delay: Duration::from_micros(1500) },
+            outcome: Outcome::Reject { retry_after: None },
+            is_shadow: true,
             ..rejected(&"a")
         },
-        ThrottleEvent { decision: Shown::ShadowDelayed { delay: TEN }, ..rejected(&"c") },
+        rejected(&"b"),
+        ThrottleEvent { outcome: Outcome::Delay(Duration::from_micros(1500)), ..rejected(&"a") },
+        ThrottleEvent { outcome: Outcome::Delay(TEN), is_shadow: true, ..rejected(&"c") },
     ];
     let lines = lines_of(|| {
         for event in events.iter().chain(&events) {
@@ -228,7 +230,8 @@ fn the_end_of_throttling_is_told_once_a_limit_rejects_nobody_any_more() {
     let throttled = summary();
     let shadow = ThrottleEvent {
         limit: &OTHER,
-        decision: Shown::Shadow { retry_after: None },
+        outcome: Outcome::Reject { retry_after: None },
+        is_shadow: true,
         ..rejected(&"a")
     };
     let lines = testing::lines(|| {
@@ -254,13 +257,13 @@ fn the_end_of_throttling_is_told_once_a_limit_rejects_nobody_any_more() {
 #[test]
 fn only_a_rejection_is_a_warning() {
     let delay = Duration::from_secs(1);
-    for (decision, level) in [
-        (Shown::Rejected { retry_after: None }, "WARN"),
-        (Shown::Delayed { delay }, "INFO"),
-        (Shown::Shadow { retry_after: None }, "INFO"),
-        (Shown::ShadowDelayed { delay }, "INFO"),
+    for (outcome, is_shadow, level) in [
+        (Outcome::Reject { retry_after: None }, false, "WARN"),
+        (Outcome::Delay(delay), false, "INFO"),
+        (Outcome::Reject { retry_after: None }, true, "INFO"),
+        (Outcome::Delay(delay), true, "INFO"),
     ] {
-        let event = ThrottleEvent { decision, ..rejected(&"a") };
+        let event = ThrottleEvent { outcome, is_shadow, ..rejected(&"a") };
         assert_eq!(lines_of(|| summary().record(&event, at(0)))[0]["level"], level);
     }
 }

@@ -21,14 +21,14 @@ pub(super) struct DistinctKeys {
 }
 
 impl DistinctKeys {
-    /// Notes that the key with this hash came. Allocates memory only while fewer than [`KEPT`] hashes are kept.
+    /// Counts the key with this hash. Allocates memory only while fewer than [`KEPT`] hashes are kept.
     pub(super) fn insert(&mut self, hash: u64) {
         if self.smallest.len() == KEPT && self.smallest.last().is_some_and(|last| hash > *last) {
             return;
         }
-        let Err(place) = self.smallest.binary_search(&hash) else { return };
+        let Err(index) = self.smallest.binary_search(&hash) else { return };
         self.smallest.truncate(KEPT - 1);
-        self.smallest.insert(place, hash);
+        self.smallest.insert(index, hash);
     }
 
     /// Adds the keys of another set, which must use the same hash function.
