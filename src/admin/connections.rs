@@ -11,9 +11,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tokio_io_timeout::TimeoutStream;
 
@@ -33,7 +34,7 @@ const _: () = assert!(stream::MOST < MOST, "streams must leave room for other re
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that takes nothing of an answer for this long is cut. Otherwise a reader of a stream that does
-/// not read would keep its place.
+/// not read would keep its connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A pause after a failed accept: the process is out of descriptors or memory.
@@ -43,16 +44,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct AdminConnections {
     /// A permit for each further connection.
     permits: Arc<Semaphore>,
-    strangers: Mutex<Strangers>,
-}
-
-/// The connections that have asked for nothing but `/healthz` and `/readyz`, or were refused. The oldest comes
-/// first. A message closes the connection.
-#[derive(Default)]
-struct Strangers {
-    all: VecDeque<(u64, oneshot::Sender<()>)>,
-    /// The number of the next connection.
-    next: u64,
+    /// The connections that have asked for nothing but `/healthz` and `/readyz`, or were refused. The oldest comes
+    /// first.
+    strangers: Mutex<VecDeque<AbortHandle>>,
 }
 
 impl Default for AdminConnections {
@@ -65,26 +59,18 @@ impl AdminConnections {
     /// A permit for one more connection.
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         if self.permits.available_permits() == 0
-            && let Some((_, close)) = self.strangers.lock().all.pop_front()
+            && let Some(oldest) = self.strangers().pop_front()
         {
-            // An error says that the connection has just ended by itself.
-            let _ = close.send(());
+            oldest.abort();
         }
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    fn add(&self) -> (u64, oneshot::Receiver<()>) {
-        let (close, closed) = oneshot::channel();
+    /// The strangers whose connections are open.
+    fn strangers(&self) -> MutexGuard<'_, VecDeque<AbortHandle>> {
         let mut strangers = self.strangers.lock();
-        let number = strangers.next;
-        strangers.next += 1;
-        strangers.all.push_back((number, close));
-        (number, closed)
-    }
-
-    /// The connection has ended, or is no stranger any more.
-    fn remove(&self, number: u64) {
-        self.strangers.lock().all.retain(|(other, _)| *other != number);
+        strangers.retain(|stranger| !stranger.is_finished());
+        strangers
     }
 }
 
@@ -97,33 +83,20 @@ pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
         };
         let Some(permit) = admin.connections.permit().await else { return };
         let serving = serve(stream, admin.clone());
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             serving.await;
             drop(permit);
         });
+        admin.connections.strangers().push_back(connection.abort_handle());
     }
 }
 
 /// Answers the requests of a connection, until it ends. When the endpoint ends, an idle connection is closed at
 /// once, and another one after its answer.
 pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, admin: Arc<Admin>) {
-    let (number, closed) = admin.connections.add();
-    tokio::select! {
-        biased;
-        Ok(()) = closed => {}
-        () = answer_all(stream, &admin, number) => {}
-    }
-    admin.connections.remove(number);
-}
-
-async fn answer_all(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    admin: &Arc<Admin>,
-    number: u64,
-) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let mut ending = admin.pulse.ending.subscribe();
+    let mut event = admin.pulse.event.subscribe();
     let service = service_fn(move |request: Request<Incoming>| {
         let admin = admin.clone();
         async move {
@@ -131,7 +104,8 @@ async fn answer_all(
             let answer = admin.answer(request).await;
             let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
             if !is_open && !refused.contains(&answer.status()) {
-                admin.connections.remove(number);
+                let this = tokio::task::try_id();
+                admin.connections.strangers().retain(|stranger| Some(stranger.id()) != this);
             }
             Ok::<_, Infallible>(answer)
         }
@@ -144,7 +118,7 @@ async fn answer_all(
     );
     tokio::select! {
         _ = connection.as_mut() => return,
-        _ = ending.wait_for(|ending| *ending) => connection.as_mut().graceful_shutdown(),
+        _ = event.wait_for(Option::is_none) => connection.as_mut().graceful_shutdown(),
     }
     // How a connection ends is nobody's concern here.
     let _ = connection.await;

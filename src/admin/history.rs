@@ -1,11 +1,16 @@
 //! `/api/history`: the last hour, for a page that has just been opened.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
 use serde_json::{Map, Value, json};
 
 use super::Admin;
-use super::status::millis;
-use crate::observe::history::{History, Ring, STEP};
+use super::status::rounded;
+use crate::observe::history::{Counted, History, MOST, Point, STEP, add_counts};
 use crate::observe::metrics::DECISIONS;
+use crate::observe::millis;
 
 impl Admin {
     pub(super) fn history(&self) -> Value {
@@ -13,45 +18,65 @@ impl Admin {
     }
 
     fn points(&self, history: &History) -> Value {
-        let points = history.ends().len();
         let wall = self.process.clock.wall();
-        let ends: Vec<_> = history.ends().map(|end| wall.at(end).as_micros() / 1_000).collect();
-        let named = |name: &str, mut series: Map<String, Value>| {
-            series.insert("name".to_owned(), name.into());
-            series
+        let ends = history.iter().map(|point| wall.at(point.end).as_micros() / 1_000);
+        let limits = series(history, |point| &point.limits);
+        let routes = series(history, |point| &point.routes);
+        let others = history.iter().map(|point| {
+            let mut others = point.others;
+            let unlisted = point.routes.iter().filter(|(name, _)| !routes.contains_key(name));
+            unlisted.for_each(|(_, counts)| add_counts(&mut others, counts));
+            others
+        });
+        let store = |index: usize| -> Value {
+            let points = history.iter().map(|point| point.store_ms[index]);
+            points.map(|millis| Value::from(millis.map(|it| rounded(it.into())))).collect()
         };
-        let limits = history.limits();
-        let limits = limits.map(|(name, ring)| named(name.as_str(), counts(ring, points)));
-        let routes = history.routes().map(|(name, ring)| named(name, counts(ring, points)));
-        let store = history.store();
         json!({
             "interval_ms": millis(STEP),
-            "ends_ms": ends,
-            "limits": limits.collect::<Vec<_>>(),
-            "routes": routes.collect::<Vec<_>>(),
-            "other_routes": counts(history.others(), points),
-            "store_p50_ms": padded(store, points, |it| short(it.p50)),
-            "store_p99_ms": padded(store, points, |it| short(it.p99)),
+            "ends_ms": ends.collect::<Value>(),
+            "limits": limits.iter().map(|(name, counts)| named(name.as_str(), counts)).collect::<Value>(),
+            "routes": routes.iter().map(|(name, counts)| named(name, counts)).collect::<Value>(),
+            "other_routes": lists(&others.collect::<Vec<_>>()),
+            "store_p50_ms": store(0),
+            "store_p99_ms": store(1),
         })
     }
 }
 
-/// A list of `points` for each decision, and of a route for the requests that failed.
-fn counts<const N: usize>(ring: &Ring<[u32; N]>, points: usize) -> Map<String, Value> {
+/// The busiest of the hour, with their counts in each point.
+fn series<N: Eq + Hash + Ord, const K: usize>(
+    history: &History,
+    of: fn(&Point) -> &Counted<N, K>,
+) -> BTreeMap<&N, Vec<[u32; K]>> {
+    let mut sums = HashMap::<&N, u64>::new();
+    for (name, counts) in history.iter().flat_map(of) {
+        *sums.entry(name).or_default() += counts.iter().map(|count| u64::from(*count)).sum::<u64>();
+    }
+    let mut names: Vec<_> = sums.into_iter().collect();
+    names.sort_by_key(|(name, sum)| (Reverse(*sum), *name));
+    names.truncate(MOST);
+    let mut series: BTreeMap<_, _> =
+        names.into_iter().map(|(name, _)| (name, vec![[0; K]; history.len()])).collect();
+    for (index, point) in history.iter().enumerate() {
+        for (name, counts) in of(point) {
+            if let Some(series) = series.get_mut(name) {
+                series[index] = *counts;
+            }
+        }
+    }
+    series
+}
+
+fn named<const K: usize>(name: &str, points: &[[u32; K]]) -> Map<String, Value> {
+    let mut lists = lists(points);
+    lists.insert("name".to_owned(), name.into());
+    lists
+}
+
+/// A list for each decision, and of a route for the requests that failed.
+fn lists<const K: usize>(points: &[[u32; K]]) -> Map<String, Value> {
     let names = DECISIONS.into_iter().chain(["failed"]);
-    let lists = names.take(N).enumerate().map(|(place, name)| {
-        (name.to_owned(), padded(ring, points, |counts| counts[place].into()))
-    });
-    lists.collect()
-}
-
-/// The values of a series as a list of `points`. A series that began later has zeros in front.
-fn padded<T>(ring: &Ring<T>, points: usize, write: impl Fn(&T) -> Value) -> Value {
-    let missing = points.saturating_sub(ring.iter().len());
-    std::iter::repeat_n(0.into(), missing).chain(ring.iter().map(write)).collect()
-}
-
-/// A few digits are enough.
-fn short(number: Option<f32>) -> Value {
-    number.map(|number| (f64::from(number) * 1_000.0).round() / 1_000.0).into()
+    let list = |index: usize| points.iter().map(|counts| counts[index]).collect();
+    names.take(K).enumerate().map(|(index, name)| (name.to_owned(), list(index))).collect()
 }

@@ -1,6 +1,6 @@
 //! What happened in the last hour: reloads, outages, overrides. The plots of the page mark these moments.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -20,15 +20,8 @@ pub(super) struct Marks {
     list: VecDeque<(Timestamp, String)>,
 }
 
-/// What is looked at each second.
-#[derive(Debug)]
-struct Watched {
-    version: u64,
-    /// What is away: Redis, and upstreams without a server.
-    away: BTreeSet<String>,
-    /// The limits and keys that have an override.
-    overrides: BTreeSet<String>,
-}
+/// What holds for a time: the text that marks its begin, and the one that marks its end, if that is marked.
+type Watched = BTreeMap<String, Option<String>>;
 
 impl Admin {
     /// Marks what has changed since the last look.
@@ -37,12 +30,14 @@ impl Admin {
         let upstreams = &self.plan.borrow().upstreams;
         let down = upstreams.iter().filter(|it| it.servers().iter().all(|server| !server.is_up()));
         let redis = (store.counters().redis_up == Some(false)).then(|| "Redis".to_owned());
-        let overrides = store.overrides().into_iter();
-        let watched = Watched {
-            version: self.process.config.news().version,
-            away: down.map(|it| it.name().to_string()).chain(redis).collect(),
-            overrides: overrides.map(|it| format!("{} {}", it.entry.limit, it.entry.key)).collect(),
-        };
+        let away = down.map(|it| it.name().to_string()).chain(redis);
+        let mut watched: Watched =
+            away.map(|name| (format!("{name} away"), Some(format!("{name} back")))).collect();
+        watched.extend(store.overrides().into_iter().map(|it| {
+            let key = format!("{} {}", it.entry.limit, it.entry.key);
+            (format!("override set: {key}"), Some(format!("override ended: {key}")))
+        }));
+        watched.insert(format!("reload: version {}", self.process.config.news().version), None);
         self.marks.lock().note(watched, now);
     }
 
@@ -60,16 +55,10 @@ impl Marks {
     fn note(&mut self, now: Watched, at: Timestamp) {
         let Some(before) = self.before.replace(now) else { return };
         let Some(now) = &self.before else { return };
-        let mut texts = Vec::new();
-        if now.version != before.version {
-            texts.push(format!("reload: version {}", now.version));
-        }
-        texts.extend(now.away.difference(&before.away).map(|name| format!("{name} away")));
-        texts.extend(before.away.difference(&now.away).map(|name| format!("{name} back")));
-        let (set, ended) = (&now.overrides - &before.overrides, &before.overrides - &now.overrides);
-        texts.extend(set.iter().map(|key| format!("override set: {key}")));
-        texts.extend(ended.iter().map(|key| format!("override ended: {key}")));
-        self.list.extend(texts.into_iter().map(|text| (at, text)));
+        let begun = now.keys().filter(|text| !before.contains_key(*text)).cloned();
+        let ended = before.iter().filter(|(text, _)| !now.contains_key(*text));
+        let texts = begun.chain(ended.filter_map(|(_, end)| end.clone()));
+        self.list.extend(texts.map(|text| (at, text)));
         self.list.drain(..self.list.len().saturating_sub(MOST));
     }
 }

@@ -3,6 +3,7 @@
 //! The readings are taken whether somebody looks or not, so that a page that is opened has the last hour. The
 //! status is made only while somebody listens to a stream, once for all who listen.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 use super::status::ProcessReading;
 use super::{Admin, stream};
 use crate::clock::every;
-use crate::observe::history::{History, STEP};
+use crate::observe::history::{self, History, STEP};
 use crate::worker::Process;
 
 /// The time between two readings.
@@ -26,18 +27,16 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The readings of a process.
 pub(super) struct Pulse {
     readings: Mutex<Readings>,
-    /// The last event of the streams. A reader that is too slow for an event gets the next one.
-    pub(super) event: watch::Sender<Bytes>,
+    /// The last event of the streams. A reader that is too slow for an event gets the next one. `None` where the
+    /// streams and the connections end.
+    pub(super) event: watch::Sender<Option<Bytes>>,
     /// A permit for each further stream.
     pub(super) streams: Arc<Semaphore>,
-    /// Whether the streams and the connections end.
-    pub(super) ending: watch::Sender<bool>,
 }
 
 struct Readings {
-    /// The last reading and the one before.
-    last: Arc<ProcessReading>,
-    before: Arc<ProcessReading>,
+    /// Those of the last [`STEP`], the oldest first: at least two.
+    recent: VecDeque<Arc<ProcessReading>>,
     /// The reading at the last point of the history.
     point: Arc<ProcessReading>,
     history: History,
@@ -46,20 +45,18 @@ struct Readings {
 impl Pulse {
     pub(super) fn new(process: &Process) -> Self {
         let first = Arc::new(ProcessReading::now(process));
-        let (before, point) = (first.clone(), first.clone());
-        let readings = Readings { last: first, before, point, history: History::default() };
+        let recent = VecDeque::from([first.clone(), first.clone()]);
         Self {
-            readings: Mutex::new(readings),
-            event: watch::Sender::new(Bytes::new()),
+            readings: Mutex::new(Readings { recent, point: first, history: History::default() }),
+            event: watch::Sender::new(Some(Bytes::new())),
             streams: Arc::new(Semaphore::new(stream::MOST)),
-            ending: watch::Sender::new(false),
         }
     }
 
-    /// The last two readings, the earlier one first.
-    pub(super) fn readings(&self) -> [Arc<ProcessReading>; 2] {
-        let readings = self.readings.lock();
-        [readings.before.clone(), readings.last.clone()]
+    /// The oldest reading of the last seconds, and the last two readings.
+    pub(super) fn readings(&self) -> [Arc<ProcessReading>; 3] {
+        let recent = &self.readings.lock().recent;
+        [0, recent.len() - 2, recent.len() - 1].map(|index| recent[index].clone())
     }
 
     pub(super) fn with_history<T>(&self, read: impl FnOnce(&History) -> T) -> T {
@@ -67,14 +64,19 @@ impl Pulse {
     }
 
     fn read(&self, now: ProcessReading) {
-        let mut readings = self.readings.lock();
+        let Readings { recent, point, history } = &mut *self.readings.lock();
         let now = Arc::new(now);
-        readings.before = std::mem::replace(&mut readings.last, now.clone());
-        let since = now.at.micros_since(readings.point.at);
         // A reading may come a little early after a late one. It counts as the end of a whole step.
-        if Duration::from_micros(since) + PERIOD / 2 >= STEP {
-            let point = std::mem::replace(&mut readings.point, now.clone());
-            readings.history.add(&point.reading, &now.reading, now.at);
+        let is_step = |then: &ProcessReading| {
+            Duration::from_micros(now.at.micros_since(then.at)) + PERIOD / 2 >= STEP
+        };
+        recent.push_back(now.clone());
+        while recent.len() > 2 && is_step(&recent[1]) {
+            recent.pop_front();
+        }
+        if is_step(point) {
+            history::add(history, &point.reading, &now.reading, now.at);
+            *point = now;
         }
     }
 }
@@ -90,8 +92,10 @@ impl Admin {
             self.pulse.read(ProcessReading::now(&self.process));
             self.mark(self.process.clock.now());
             if self.pulse.streams.available_permits() < stream::MOST {
-                let [_, last] = self.pulse.readings();
-                self.pulse.event.send_replace(stream::event(&self, &last));
+                let event = stream::event(&self);
+                self.pulse
+                    .event
+                    .send_if_modified(|last| last.as_mut().map(|it| *it = event).is_some());
             }
         }
     }
@@ -99,7 +103,7 @@ impl Admin {
     /// Ends the streams, and closes connections that are idle. Their clients come again, and meet the process
     /// that listens then.
     pub(crate) fn end_soon(&self) {
-        self.pulse.ending.send_replace(true);
+        self.pulse.event.send_replace(None);
     }
 
     /// Ends the streams, at the end of the process, and waits a moment until they have ended.

@@ -1,11 +1,11 @@
 //! `/api/stream`: the status each second, as server-sent events (HTML Standard, section 9.2).
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::{Stream, StreamExt as _, once, unfold};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::Admin;
 use super::answer::{AdminResponse, answer, problem};
-use super::status::{self, ProcessReading};
+use super::status;
 use crate::worker::Published;
 
 /// The most streams at once.
@@ -27,18 +27,17 @@ const RETRY: &str = "retry: 2000\n";
 
 /// What a stream holds while it lives.
 struct StreamReader {
-    first: Option<Bytes>,
-    event: watch::Receiver<Bytes>,
-    ending: watch::Receiver<bool>,
+    event: watch::Receiver<Option<Bytes>>,
     /// The stream ends with the token by which it was asked for.
     token: Option<String>,
     plan: watch::Receiver<Arc<Published>>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The event that tells the status at a moment.
-pub(super) fn event(admin: &Admin, now: &ProcessReading) -> Bytes {
-    format!("data: {}\n\n", status::build(admin, now)).into()
+/// The event with the status at the last reading.
+pub(super) fn event(admin: &Admin) -> Bytes {
+    let [.., last] = admin.pulse.readings();
+    format!("data: {}\n\n", status::build(admin, &last)).into()
 }
 
 impl Admin {
@@ -50,49 +49,33 @@ impl Admin {
             let why = format!("there are {MOST} streams already; close one of them");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let [_, last] = self.pulse.readings();
-        let first = [RETRY.as_bytes(), &event(self, &last)].concat();
-        let listener = StreamReader {
-            first: Some(first.into()),
+        let first = [RETRY.as_bytes(), &event(self)].concat();
+        let reader = StreamReader {
             event: self.pulse.event.subscribe(),
-            ending: self.pulse.ending.subscribe(),
             token: self.plan.borrow().plan.admin.token.clone(),
             plan: self.plan.clone(),
             _permit: permit,
         };
-        let body = StreamBody::new(listener.events()).boxed_unsync();
+        let body = StreamBody::new(reader.events(first.into())).boxed_unsync();
         let mut answer = Response::new(body);
         answer.headers_mut().insert(CONTENT_TYPE, EVENTS);
         answer
     }
 }
 
-/// The events of a stream, as a body sends them.
-type EventStream = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
-
 impl StreamReader {
-    fn events(self) -> EventStream {
-        Box::pin(unfold(self, |mut listener| async move {
-            let event = match listener.first.take() {
-                Some(first) => first,
-                None => listener.next().await?,
-            };
-            Some((Ok(Frame::data(event)), listener))
-        }))
+    /// The events of the stream, as a body sends them.
+    fn events(self, first: Bytes) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
+        let later = unfold(self, |mut reader| async move { Some((reader.next().await?, reader)) });
+        once(ready(first)).chain(later).map(|event| Ok(Frame::data(event)))
     }
 
     /// The next event. `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        tokio::select! {
-            biased;
-            _ = self.ending.wait_for(|ending| *ending) => None,
-            changed = self.event.changed() => {
-                changed.ok()?;
-                if self.plan.borrow().plan.admin.token != self.token {
-                    return None;
-                }
-                Some(self.event.borrow_and_update().clone())
-            }
+        if self.event.borrow().is_some() {
+            self.event.changed().await.ok()?;
         }
+        let has_token = self.plan.borrow().plan.admin.token == self.token;
+        self.event.borrow_and_update().clone().filter(|_| has_token)
     }
 }

@@ -21,7 +21,7 @@ async fn listener(admin: &Arc<Admin>, room: usize) -> (DuplexStream, JoinHandle<
     (client, serving)
 }
 
-/// Reads until the text has this many events.
+/// Reads until the text has `count` events.
 async fn events(client: &mut DuplexStream, count: usize) -> String {
     let mut text = Vec::new();
     let mut piece = [0; 4096];
@@ -41,7 +41,8 @@ async fn an_event_comes_at_once_and_then_each_second() {
     let admin = testing::admin(FILE);
     tokio::spawn(admin.clone().keep_pulse());
     sleep(Duration::from_millis(4_500)).await;
-    assert!(admin.pulse.event.borrow().is_empty(), "nobody listens, and no status is made");
+    let event = admin.pulse.event.borrow().clone();
+    assert_eq!(event.as_deref(), Some(&b""[..]), "nobody listens, and no status is made");
     let began = Instant::now();
     let (mut client, _serving) = listener(&admin, 1 << 20).await;
     let text = events(&mut client, 1).await;
@@ -98,9 +99,9 @@ async fn idle(admin: &Arc<Admin>) -> DuplexStream {
     client
 }
 
-/// Otherwise idle connections would keep those that wait for a place waiting.
+/// Otherwise idle connections would keep those that wait for a permit waiting.
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_gives_its_place_back() {
+async fn an_idle_connection_gives_its_permit_back() {
     let admin = testing::admin(FILE);
     let mut client = idle(&admin).await;
     let began = Instant::now();

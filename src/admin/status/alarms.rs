@@ -1,6 +1,8 @@
 //! The alarms: what somebody should look at now, the worst first, each with what it means and what to do. The page
 //! and `tidegate top` show these words.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,8 +10,9 @@ use tokio::time::Instant;
 
 use super::Scene;
 use crate::limit::Mode;
+use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
-use crate::observe::metrics::{DecisionKind, RouteReading};
+use crate::observe::metrics::{DecisionKind, Reading, RouteCounts};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -36,16 +39,15 @@ impl Scene<'_> {
 
     /// What the limits do now, in a sentence. `is_well` where there is no alarm.
     pub(super) fn summary(&self, plan: &Plan, is_well: bool) -> String {
-        let rejecting = plan.limits.iter().filter(|spec| {
-            let rejected = |it: &super::Reading| {
-                it.limits.get(&spec.name).map_or(0, |it| it[DecisionKind::Rejected as usize])
-            };
-            let [before, last] = self.readings().map(rejected);
+        let rejected = |limit: &Name, reading: &Reading| {
+            reading.limits.get(limit).map_or(0, |counts| counts[DecisionKind::Rejected as usize])
+        };
+        let names = plan.limits.iter().map(|spec| &spec.name).filter(|limit| {
+            let [before, last] = self.readings().map(|reading| rejected(limit, reading));
             last > before
         });
-        let names: Vec<_> =
-            rejecting.map(|spec: &std::sync::Arc<LimitSpec>| spec.name.as_str()).collect();
-        let is_shadow = |spec: &std::sync::Arc<LimitSpec>| spec.mode == Mode::Shadow;
+        let names: Vec<_> = names.map(Name::as_str).collect();
+        let is_shadow = |spec: &Arc<LimitSpec>| spec.mode == Mode::Shadow;
         match names.is_empty() {
             true if !plan.limits.is_empty() && plan.limits.iter().all(is_shadow) => {
                 "Every limit is in shadow: none rejects.".to_owned()
@@ -59,14 +61,14 @@ impl Scene<'_> {
     /// No server of an upstream gets requests.
     fn upstream_down(&self, state: &UpstreamState, is_only: bool) -> Option<Value> {
         let last = state.servers().iter().map(|it| it.notes()).max_by_key(|it| it.changed)?;
-        let of = if is_only { String::new() } else { format!(" of upstream {}", state.name()) };
+        let name = if is_only { "it".to_owned() } else { format!("upstream {}", state.name()) };
         let (what, means) = match status(&last.reason) {
             Some(status) => (
-                format!("API down: all answers{of} are {status}"),
-                "Clients get errors, whatever the limits decide.",
+                format!("API down: requests to {name} get {status}"),
+                "Clients get errors, unless a limit rejects them first.",
             ),
             None => (
-                format!("API down: each server{of} fails its health check"),
+                format!("API down: each server of {name} fails its health check"),
                 "Requests are sent all the same, because no server is better.",
             ),
         };
@@ -75,22 +77,13 @@ impl Scene<'_> {
         Some(self.alarm("error", &what, Some(last.changed.elapsed()), means, &todo))
     }
 
-    /// Answers with 5xx statuses in the last second, or in the last two points of the history. Those of the store are
-    /// another alarm.
+    /// Answers with 5xx statuses in the last seconds. Those of the store are another alarm.
     fn failing(&self) -> Option<Value> {
-        let lately = |name: &str| {
-            self.admin.pulse.with_history(|history| {
-                let route = history.routes().find(|(route, _)| ***route == *name);
-                let mut last = route.into_iter().flat_map(|(_, ring)| ring.iter().rev().take(2));
-                last.any(|point| point[5] > point[DecisionKind::Error as usize])
-            })
-        };
-        let unanswered = |it: &RouteReading| {
-            it.failed.saturating_sub(it.decisions[DecisionKind::Error as usize])
-        };
+        let unanswered =
+            |it: &RouteCounts| it.failed.saturating_sub(it.decisions[DecisionKind::Error as usize]);
         let routes = self.later.reading.routes.iter().filter(|(name, last)| {
-            let before = self.earlier.reading.routes.get(*name).copied().unwrap_or_default();
-            unanswered(last) > unanswered(&before) || lately(name)
+            let before = self.oldest.reading.routes.get(*name).map_or(0, unanswered);
+            unanswered(last) > before
         });
         let names: Vec<_> = routes.map(|(name, _)| &**name).collect();
         let what = format!("Answers fail: {}", some(&names));
@@ -104,8 +97,8 @@ impl Scene<'_> {
         if store.counters().redis_up.unwrap_or(true) {
             return None;
         }
-        let rejects = |it: &&std::sync::Arc<LimitSpec>| it.on_store_error == OnStoreError::Reject;
-        let level = if plan.limits.iter().any(|it| rejects(&it)) { "error" } else { "warning" };
+        let rejects = plan.limits.iter().any(|it| it.on_store_error == OnStoreError::Reject);
+        let level = if rejects { "error" } else { "warning" };
         let means = format!("Meanwhile {}.", store.without_redis());
         let location = &self.admin.first_store.location;
         let todo = format!(
@@ -131,11 +124,10 @@ impl Scene<'_> {
         let mut alarms = Vec::new();
         if let Some((errors, since)) = &news.rejected {
             let name = news.file.rsplit('/').next().unwrap_or_default();
-            let what = format!("{name} is wrong");
             let means = format!("Version {} of it stays in force.", news.version);
             let first = errors.first().and_then(|it| it.lines().next()).unwrap_or_default();
             let todo = format!("Mend it and save it; `tidegate check` lists all: {first}");
-            let mut alarm = self.alarm("warning", &what, None, &means, &todo);
+            let mut alarm = self.alarm("warning", &format!("{name} is wrong"), None, &means, &todo);
             alarm["since"] = date_and_time(*since).into();
             alarms.push(alarm);
         }
@@ -146,7 +138,7 @@ impl Scene<'_> {
             let todo = "Restart, or send SIGUSR2: then no connection is lost.";
             alarms.push(self.alarm("warning", &what, None, means, todo));
         }
-        if self.admin.process.draining.load(std::sync::atomic::Ordering::Relaxed) {
+        if self.admin.process.draining.load(Ordering::Relaxed) {
             let means = "It finishes what is under way, and takes nothing new.";
             let todo = "Nothing, if it was stopped on purpose.";
             alarms.push(self.alarm("warning", "This process is ending", None, means, todo));

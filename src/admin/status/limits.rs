@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Listed, Scene, listed, millis, rounded};
+use super::{Scene, busiest, rounded};
 use crate::admin::metrics;
-use crate::limit::Mode;
 use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
+use crate::observe::millis;
 use crate::observe::top_keys::{self, KeyCount, NearKey};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
 
@@ -19,16 +19,16 @@ const KEYS: usize = 10;
 
 impl Scene<'_> {
     /// The limits, each followed by its candidate.
-    pub(super) fn limits(&self, plan: &Plan) -> Listed {
+    pub(super) fn limits(&self, plan: &Plan) -> Vec<Value> {
         let specs: Vec<(&LimitSpec, &str)> = plan
             .limits
             .iter()
             .flat_map(|spec| {
                 let candidate = spec.candidate.iter().map(|it| (&**it, "candidate"));
-                [(&**spec, mode(spec.mode))].into_iter().chain(candidate)
+                [(&**spec, spec.mode.name())].into_iter().chain(candidate)
             })
             .collect();
-        listed(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
+        busiest(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
     }
 
     /// The time whose rejections count for the lists of keys.
@@ -81,18 +81,19 @@ impl Scene<'_> {
         let tally = self.admin.process.metrics.candidate(limit);
         let tally = tally.unwrap_or_else(|| CandidateTally::new(self.now.at));
         let since = Duration::from_micros(self.now.at.micros_since(tally.since));
+        let CandidateTally { all, rejected, limit_rejected, .. } = &tally;
         json!({
             "figures": candidate.figures.to_string(),
             "since": self.ago(since),
             "since_ms": millis(since),
-            "requests": tally.requests,
-            "rejected": tally.rejected,
-            "rejected_percent": tally.percent(tally.rejected),
-            "keys": tally.keys(),
-            "keys_rejected": tally.keys_rejected(),
-            "limit_rejected": tally.limit_rejected,
-            "limit_rejected_percent": tally.percent(tally.limit_rejected),
-            "limit_keys_rejected": tally.limit_keys_rejected(),
+            "requests": all.requests,
+            "rejected": rejected.requests,
+            "rejected_percent": tally.percent(rejected),
+            "keys": all.keys(),
+            "keys_rejected": rejected.keys(),
+            "limit_rejected": limit_rejected.requests,
+            "limit_rejected_percent": tally.percent(limit_rejected),
+            "limit_keys_rejected": limit_rejected.keys(),
         })
     }
 
@@ -144,12 +145,4 @@ pub(super) fn top_keys(limits: &[Value]) -> Vec<Value> {
 
 fn decisions(reading: &Reading, spec: &LimitSpec) -> DecisionCounts {
     reading.limits.get(&spec.name).copied().unwrap_or_default()
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Candidate => "candidate",
-    }
 }

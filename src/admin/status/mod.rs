@@ -16,6 +16,7 @@ use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DECISIONS, DecisionCounts, Histogram, Reading};
+use crate::observe::millis;
 use crate::redis::ClusterServer;
 use crate::worker::Process;
 
@@ -45,6 +46,8 @@ struct Scene<'s> {
     admin: &'s Admin,
     /// The totals.
     now: &'s ProcessReading,
+    /// The oldest reading of the last seconds, for the alarms.
+    oldest: &'s ProcessReading,
     /// The last two readings, for what is counted a second.
     earlier: &'s ProcessReading,
     later: &'s ProcessReading,
@@ -53,15 +56,9 @@ struct Scene<'s> {
 
 /// The status at a moment.
 pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
-    let [earlier, later] = admin.pulse.readings();
-    let scene = Scene {
-        admin,
-        now,
-        earlier: &earlier,
-        later: &later,
-        interval: Duration::from_micros(later.at.micros_since(earlier.at)),
-    };
-    scene.status()
+    let [oldest, earlier, later] = &admin.pulse.readings();
+    let interval = Duration::from_micros(later.at.micros_since(earlier.at));
+    Scene { admin, now, oldest, earlier, later, interval }.status()
 }
 
 impl Scene<'_> {
@@ -69,8 +66,8 @@ impl Scene<'_> {
         let process = &self.admin.process;
         let published = self.admin.plan.borrow().clone();
         let uptime = Duration::from_micros(self.now.at.micros_since(self.admin.started));
-        let [limits, routes] = [self.limits(&published.plan), self.routes(&published.plan)];
-        let (top_keys, alarms) = (limits::top_keys(&limits.entries), self.alarms(&published));
+        let (limits, alarms) = (self.limits(&published.plan), self.alarms(&published));
+        let top_keys = limits::top_keys(&limits);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "host": self.admin.host,
@@ -87,10 +84,8 @@ impl Scene<'_> {
             "connections": self.connections(&published.plan),
             "requests": self.requests(),
             "upstreams": self.upstreams(&published),
-            "routes": routes.entries,
-            "routes_left_out": routes.left_out,
-            "limits": limits.entries,
-            "limits_left_out": limits.left_out,
+            "routes": self.routes(&published.plan),
+            "limits": limits,
             "top_keys": top_keys,
             "rejected_keys_window_ms": millis(self.rejections_window(uptime)),
         })
@@ -126,9 +121,9 @@ impl Scene<'_> {
     /// Writes how often each decision occurred, in all and a second.
     fn write_decisions(&self, value: &mut Value, of: impl Fn(&Reading) -> DecisionCounts) {
         let ([before, last], total) = (self.readings().map(&of), of(&self.now.reading));
-        for (place, decision) in DECISIONS.iter().enumerate() {
-            value[format!("{decision}_total")] = total[place].into();
-            let per_second = self.per_second(before[place], last[place]);
+        for (index, decision) in DECISIONS.iter().enumerate() {
+            value[format!("{decision}_total")] = total[index].into();
+            let per_second = self.per_second(before[index], last[index]);
             value[format!("{decision}_per_second")] = per_second.into();
         }
     }
@@ -142,26 +137,23 @@ impl Scene<'_> {
     }
 }
 
-/// Entries of a list, and how many are not in it.
-struct Listed {
-    entries: Vec<Value>,
-    left_out: usize,
-}
-
 /// The busiest of these items, in their order. `busy` says how busy each is.
-fn listed<T>(items: &[T], busy: impl Fn(&T) -> (f64, u64), write: impl Fn(&T) -> Value) -> Listed {
-    let mut places: Vec<usize> = (0..items.len()).collect();
-    if places.len() > MOST {
+fn busiest<T>(
+    items: &[T],
+    busy: impl Fn(&T) -> (f64, u64),
+    write: impl Fn(&T) -> Value,
+) -> Vec<Value> {
+    let mut listed: Vec<_> = items.iter().enumerate().collect();
+    if listed.len() > MOST {
         let busy: Vec<_> = items.iter().map(busy).collect();
-        places.sort_by(|a, b| {
+        listed.sort_by(|(a, _), (b, _)| {
             let (a, b) = (busy[*a], busy[*b]);
             b.0.total_cmp(&a.0).then(b.1.cmp(&a.1))
         });
-        places.truncate(MOST);
-        places.sort_unstable();
+        listed.truncate(MOST);
+        listed.sort_unstable_by_key(|(index, _)| *index);
     }
-    let left_out = items.len() - places.len();
-    Listed { entries: places.into_iter().map(|place| write(&items[place])).collect(), left_out }
+    listed.into_iter().map(|(_, item)| write(item)).collect()
 }
 
 /// Half of the durations, and 99 of 100, took no longer than these milliseconds.
@@ -170,13 +162,9 @@ fn latency(earlier: &Histogram, later: &Histogram) -> [Value; 2] {
     [0.5, 0.99].map(|share| since.quantile_ms(share).map(rounded).into())
 }
 
-/// Three digits behind the point are enough.
-fn rounded(number: f64) -> f64 {
+/// Three digits after the point are enough.
+pub(super) fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
-}
-
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

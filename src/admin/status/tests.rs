@@ -74,6 +74,24 @@ async fn rates_are_of_the_last_second_and_totals_of_now() {
     assert_eq!(status["store"]["p50_ms"], json!(null), "nothing was asked");
 }
 
+/// The alarm stayed for up to fourteen seconds after the API was back.
+#[tokio::test(start_paused = true)]
+async fn answers_that_fail_are_an_alarm_for_the_next_seconds_and_no_longer() {
+    let admin = testing::admin(&limits(1));
+    tokio::spawn(admin.clone().keep_pulse());
+    sleep(Duration::from_millis(7_500)).await;
+    let worker = admin.process.metrics.worker(0);
+    let (route, failed) = (worker.route(&"/0".into()), StatusCode::BAD_GATEWAY);
+    worker.request(route, failed, DecisionKind::Allowed, Duration::ZERO, None);
+    let mut told = Vec::new();
+    for _ in 0..9 {
+        sleep(Duration::from_secs(1)).await;
+        told.push(status(&admin)["alarms"][0]["what"] == "Answers fail: /0");
+    }
+    let seconds = told.iter().filter(|is_told| **is_told).count();
+    assert!(told[0] && (4..=6).contains(&seconds) && told[seconds..] == vec![false; 9 - seconds]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_many_limits_and_routes_the_busiest_are_listed() {
     let admin = testing::admin(&limits(MOST + 50));
@@ -86,13 +104,10 @@ async fn of_many_limits_and_routes_the_busiest_are_listed() {
     worker.request(route, StatusCode::OK, DecisionKind::Allowed, Duration::ZERO, None);
     sleep(Duration::from_secs(1)).await;
     let status = status(&admin);
-    // One more route is for requests without a route.
-    for (list, name, left_out) in [("limits", busy, 50), ("routes", format!("/{}", MOST + 49), 51)]
-    {
+    for (list, name) in [("limits", busy), ("routes", format!("/{}", MOST + 49))] {
         let entries = status[list].as_array().unwrap();
         assert_eq!(entries.len(), MOST);
         assert!(entries.iter().any(|entry| entry["name"] == *name), "{name}");
-        assert_eq!(status[format!("{list}_left_out")], left_out);
         assert_eq!(entries[0]["name"], if list == "limits" { "l0" } else { "/0" });
     }
 }
@@ -104,9 +119,9 @@ async fn keys_are_listed_as_the_log_shows_them() {
     let worker = admin.process.metrics.worker(0);
     let now = admin.process.clock.now();
     for text in ["%2=203.0.113.7|%-", "a"] {
-        worker.top_keys().rejected(&name, KeyLabel { text: text.as_bytes(), name: None }, now);
+        worker.top_keys.rejected(&name, KeyLabel { text: text.as_bytes(), name: None }, now);
     }
-    worker.top_keys().near(&name, KeyLabel { text: b"b", name: None }, 1, 5, now);
+    worker.top_keys.near(&name, KeyLabel { text: b"b", name: None }, 1, 5, now);
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
     let rate = &limit["rejected_keys"][0]["per_second"];
@@ -133,20 +148,14 @@ async fn next_are_keys_that_are_near_now_and_not_rejected() {
     let (name, worker) = (Name::new("l0").unwrap(), admin.process.metrics.worker(0));
     let near = |key: &str, left: u64| {
         let now = admin.process.clock.now();
-        worker.top_keys().near(
-            &name,
-            KeyLabel { text: key.as_bytes(), name: None },
-            left,
-            100,
-            now,
-        );
+        worker.top_keys.near(&name, KeyLabel { text: key.as_bytes(), name: None }, left, 100, now);
     };
     for (key, left) in [("near", 5), ("filling", 20), ("rejected", 0)] {
         near(key, left);
         advance(Duration::from_millis(1)).await;
     }
     let now = admin.process.clock.now();
-    worker.top_keys().rejected(&name, KeyLabel { text: b"rejected", name: None }, now);
+    worker.top_keys.rejected(&name, KeyLabel { text: b"rejected", name: None }, now);
     let next = || -> Vec<String> {
         let status = status(&admin);
         let keys = status["limits"][0]["near_keys"].as_array().unwrap().clone();

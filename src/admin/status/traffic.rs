@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Listed, Scene, latency, listed};
+use super::{Scene, busiest, latency};
 use crate::limit::name::Name;
-use crate::observe::metrics::{Reading, RouteReading, UpstreamCounts, UpstreamFailure};
+use crate::observe::metrics::{Reading, RouteCounts, UpstreamCounts, UpstreamFailure};
 use crate::plan::{Plan, RouteSpec};
 use crate::upstream::health::ServerState;
 use crate::worker::Published;
 
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const CLASSES: [(u16, &str); 5] = [(1, "1xx"), (2, "2xx"), (3, "3xx"), (4, "4xx"), (5, "5xx")];
 
 impl Scene<'_> {
     pub(super) fn connections(&self, plan: &Plan) -> Value {
@@ -44,26 +44,25 @@ impl Scene<'_> {
         requests
     }
 
-    pub(super) fn routes(&self, plan: &Plan) -> Listed {
-        let of = |reading: &Reading, name: &Arc<str>| -> RouteReading {
-            reading.routes.get(name).copied().unwrap_or_default()
-        };
-        let sum = |route: RouteReading| route.decisions.iter().sum::<u64>();
+    pub(super) fn routes(&self, plan: &Plan) -> Vec<Value> {
+        let none = &RouteCounts::default();
+        let sum = |route: &RouteCounts| route.decisions.iter().sum::<u64>();
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
         let busy = |name: &Arc<str>| {
-            let [before, last] = self.readings().map(|it| sum(of(it, name)));
+            let [before, last] = self.readings().map(|it| it.routes.get(name).map_or(0, sum));
             (self.per_second(before, last), last)
         };
         let write = |route: &&RouteSpec| {
             let name = &route.name;
-            let [earlier, later] = self.readings().map(|reading| of(reading, name));
-            let (before, last) = (earlier.statuses, later.statuses);
-            let total = of(&self.now.reading, name);
-            let statuses = CLASSES.iter().zip(total.statuses);
+            let [earlier, later] = self.readings();
+            let [earlier, later, total] = [earlier, later, &self.now.reading]
+                .map(|reading| reading.routes.get(name).unwrap_or(none));
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
-            for ((class, total), (before, last)) in statuses.zip(before.into_iter().zip(last)) {
-                by_class.insert((*class).to_owned(), total.into());
-                per_second.insert((*class).to_owned(), self.per_second(before, last).into());
+            for (class, text) in CLASSES {
+                let count = |route: &RouteCounts| route.statuses.of_class(class);
+                by_class.insert(text.to_owned(), count(total).into());
+                let last = self.per_second(count(earlier), count(later));
+                per_second.insert(text.to_owned(), last.into());
             }
             let mut route = json!({
                 "name": &**name,
@@ -74,10 +73,12 @@ impl Scene<'_> {
                 "failed_total": total.failed,
                 "failed_per_second": self.per_second(earlier.failed, later.failed),
             });
-            self.write_decisions(&mut route, |reading| of(reading, name).decisions);
+            self.write_decisions(&mut route, |reading| {
+                reading.routes.get(name).unwrap_or(none).decisions
+            });
             route
         };
-        listed(&routes, |route| busy(&route.name), write)
+        busiest(&routes, |route| busy(&route.name), write)
     }
 
     pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {
