@@ -27,6 +27,17 @@ pub enum Mode {
     Candidate,
 }
 
+impl Mode {
+    /// The mode's name for people and programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Candidate => "candidate",
+        }
+    }
+}
+
 /// Who shares a limit's buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {

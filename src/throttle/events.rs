@@ -11,7 +11,7 @@ use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
-use crate::observe::throttled::{Shown, ThrottleEvent};
+use crate::observe::throttled::ThrottleEvent;
 use crate::request::key::View;
 use crate::store::{Claim, LimiterFigures};
 
@@ -24,12 +24,9 @@ impl Throttle {
         now: Timestamp,
     ) {
         for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
-            let shown = match limit.outcome() {
-                Some(Outcome::Reject { retry_after }) => Shown::Shadow { retry_after },
-                Some(Outcome::Delay(delay)) => Shown::ShadowDelayed { delay },
-                Some(Outcome::Allow) | None => continue,
-            };
-            self.record(limit, request, shown, now);
+            if let Some(outcome @ (Outcome::Reject { .. } | Outcome::Delay(_))) = limit.outcome() {
+                self.record(limit, request, outcome, now);
+            }
         }
     }
 
@@ -44,9 +41,9 @@ impl Throttle {
     ) {
         let others = limits.iter().enumerate().filter(|(index, _)| *index != by);
         for (_, limit) in others.filter(|(_, limit)| limit.mode() == Mode::Enforce) {
-            if let Some(Outcome::Reject { retry_after }) = limit.outcome() {
+            if let Some(outcome @ Outcome::Reject { .. }) = limit.outcome() {
                 let shown = LoggedKey(limit.claim.key.shown());
-                let event = event(limit, &shown, request, Shown::Rejected { retry_after });
+                let event = event(limit, &shown, request, outcome);
                 self.log.record_beside(&event, now);
             }
         }
@@ -56,11 +53,11 @@ impl Throttle {
         &self,
         limit: &RequestLimit<'_>,
         request: &View<'_>,
-        decision: Shown,
+        outcome: Outcome,
         now: Timestamp,
     ) {
         let shown = LoggedKey(limit.claim.key.shown());
-        self.log.record(&event(limit, &shown, request, decision), now);
+        self.log.record(&event(limit, &shown, request, outcome), now);
     }
 }
 
@@ -68,7 +65,7 @@ fn event<'e>(
     limit: &'e RequestLimit<'_>,
     shown: &'e LoggedKey<'_>,
     request: &'e View<'_>,
-    decision: Shown,
+    outcome: Outcome,
 ) -> ThrottleEvent<'e> {
     let Claim { spec, key, .. } = &limit.claim;
     ThrottleEvent {
@@ -82,7 +79,8 @@ fn event<'e>(
         method: request.method.as_str(),
         path: request.path.matching(),
         request_id: request.id,
-        decision,
+        outcome,
+        is_shadow: limit.mode() != Mode::Enforce,
     }
 }
 

@@ -35,7 +35,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
-use crate::observe::throttled::{Shown, Throttled};
+use crate::observe::throttled::Throttled;
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, LimitSpec, Plan, RouteSpec};
@@ -185,7 +185,7 @@ impl Throttle {
             }
             Verdict::Pass { wait } => {
                 let by = open::slowest(limits, wait);
-                self.record(&limits[by], request, Shown::Delayed { delay: wait }, now);
+                self.record(&limits[by], request, Outcome::Delay(wait), now);
                 // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.hold(&mut open.limits, wait));
                 match held.await {
@@ -230,7 +230,7 @@ impl Throttle {
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Refused<'p> {
-        self.record(limit, request, Shown::Rejected { retry_after }, now);
+        self.record(limit, request, Outcome::Reject { retry_after }, now);
         let Claim { spec, key, ask, .. } = &limit.claim;
         let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
         let retry_after = match ask.algorithm {
@@ -252,7 +252,7 @@ impl Throttle {
             match outcome {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
-                    let keys = self.metrics.top_keys();
+                    let keys = &self.metrics.top_keys;
                     keys.near(&spec.name, limit.label(), remaining, burst, now);
                 }
                 Outcome::Allow | Outcome::Delay(_) => {}
@@ -277,12 +277,12 @@ impl Throttle {
                 candidate: !decision.outcome.passes(),
                 limit: limit.is_some_and(|it| !it.outcome.passes()),
             };
-            self.metrics.candidates().note(spec, key.shown().as_bytes(), by);
+            self.metrics.candidates.count(spec, key.shown().as_bytes(), by);
         }
     }
 
     fn note_rejection(&self, limit: &RequestLimit<'_>, now: Timestamp) {
-        self.metrics.top_keys().rejected(&limit.claim.spec.name, limit.label(), now);
+        self.metrics.top_keys.rejected(&limit.claim.spec.name, limit.label(), now);
     }
 }
 

@@ -18,10 +18,9 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 pub(crate) use self::histogram::{Histogram, SharedHistogram};
-pub(crate) use self::reading::{Reading, RouteReading};
-pub(crate) use self::routes::RouteCounter;
-pub(crate) use self::routes::RouteCounters;
-use self::routes::{Requests, increment};
+pub(crate) use self::reading::Reading;
+use self::routes::Requests;
+pub(crate) use self::routes::{RouteCounter, RouteCounters, RouteCounts};
 use super::candidates::{self, CandidateTallies, CandidateTally};
 use super::top_keys::{self, ReadKeys, TopKeys};
 use crate::limit::name::Name;
@@ -44,8 +43,10 @@ pub struct WorkerMetrics {
     sent: AtomicU64,
     /// Connections that speak HTTP/2 now.
     http2: AtomicU64,
-    top_keys: TopKeys,
-    candidates: CandidateTallies,
+    /// The keys that this worker notes.
+    pub(crate) top_keys: TopKeys,
+    /// What this worker counts of candidates.
+    pub candidates: CandidateTallies,
 }
 
 /// Why an exchange with an upstream failed.
@@ -111,17 +112,18 @@ impl Metrics {
         own.map(Arc::clone).unwrap_or_default()
     }
 
-    /// The sum of what the workers have counted.
-    pub(crate) fn total(&self) -> Total {
-        let mut total = Total::default();
+    /// How long the requests of each route took.
+    pub(crate) fn request_seconds(&self) -> BTreeMap<Arc<str>, Histogram> {
+        let mut all = BTreeMap::<_, Histogram>::new();
         for worker in &self.workers {
-            total.add(worker);
+            for Requests { route, seconds, .. } in &worker.counts.lock().requests {
+                all.entry(route.clone()).or_default().add(seconds);
+            }
         }
-        total
+        all
     }
 
-    /// The present counts, without the routes' histograms. This costs less than [`Metrics::total`], and no worker has
-    /// to wait for long.
+    /// The present counts, without the routes' histograms. No worker has to wait for long.
     pub(crate) fn reading(&self) -> Reading {
         let mut reading = Reading::default();
         self.workers.iter().for_each(|worker| reading.add(worker));
@@ -171,10 +173,11 @@ impl WorkerMetrics {
         let requests = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
         if let Some(requests) = requests {
             requests.seconds.observe(duration);
-            increment(&mut requests.statuses, status.as_u16());
-            requests.decisions[decision as usize] += 1;
+            let counts = &mut requests.counts;
+            counts.statuses.add(status.as_u16(), 1);
+            counts.decisions[decision as usize] += 1;
             if status.is_server_error() && decision != DecisionKind::Rejected {
-                requests.failed += 1;
+                counts.failed += 1;
             }
         }
         if let Some((name, duration)) = upstream {
@@ -199,16 +202,6 @@ impl WorkerMetrics {
     pub(crate) fn http2_connection(self: &Arc<Self>) -> Http2Counted {
         self.http2.fetch_add(1, Ordering::Relaxed);
         Http2Counted(Arc::clone(self))
-    }
-
-    /// The keys that this worker notes.
-    pub(crate) fn top_keys(&self) -> &TopKeys {
-        &self.top_keys
-    }
-
-    /// What this worker counts of candidates.
-    pub fn candidates(&self) -> &CandidateTallies {
-        &self.candidates
     }
 
     /// Counts a decision of the limit with this name.
@@ -298,30 +291,6 @@ pub(crate) type DecisionCounts = [u64; 5];
 
 /// The labels of [`DecisionKind`], in the order of its variants.
 pub(crate) const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
-
-/// All workers' counts, in the order in which they are shown.
-#[derive(Default)]
-pub(crate) struct Total {
-    /// By route and status.
-    pub(crate) requests: BTreeMap<(Arc<str>, u16), u64>,
-    /// By route.
-    pub(crate) request_seconds: BTreeMap<Arc<str>, Histogram>,
-    /// All else.
-    pub(crate) reading: Reading,
-}
-
-impl Total {
-    fn add(&mut self, worker: &WorkerMetrics) {
-        self.reading.add(worker);
-        let counts = worker.counts.lock();
-        for Requests { route, statuses, seconds, .. } in &counts.requests {
-            self.request_seconds.entry(route.clone()).or_default().add(seconds);
-            for (status, count) in statuses {
-                *self.requests.entry((route.clone(), *status)).or_default() += count;
-            }
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -4,30 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{DecisionCounts, Histogram, UpstreamCounts, WorkerMetrics};
+use super::routes::add;
+use super::{DecisionCounts, Histogram, RouteCounts, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
-/// This many routes are read under one lock. Then the worker may count again.
+/// So many routes are read under one lock. Then the worker may count again.
 const ROUTES_AT_ONCE: usize = 256;
-
-/// Requests by the class of their answer: 1xx, 2xx, 3xx, 4xx, 5xx.
-type StatusClasses = [u64; 5];
-
-/// The requests of one route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RouteReading {
-    pub(crate) statuses: StatusClasses,
-    /// What the limits of each request decided together.
-    pub(crate) decisions: DecisionCounts,
-    /// Requests that no limit rejected, and that were answered with a 5xx status.
-    pub(crate) failed: u64,
-}
 
 /// All workers' counts at one moment. Each is counted since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     /// By route. A route without a request is left out.
-    pub(crate) routes: BTreeMap<Arc<str>, RouteReading>,
+    pub(crate) routes: BTreeMap<Arc<str>, RouteCounts>,
     /// By limit.
     pub(crate) limits: BTreeMap<Name, DecisionCounts>,
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
@@ -56,22 +44,13 @@ impl Reading {
         self.http2 += worker.http2.load(Ordering::Relaxed);
     }
 
-    /// Adds the routes from this place. Returns the place of the first route that is left.
+    /// Adds the routes from this index. Returns the index of the first route that is left.
     fn add_routes(&mut self, worker: &WorkerMetrics, from: usize) -> Option<usize> {
         let counts = worker.counts.lock();
         let next = from + ROUTES_AT_ONCE;
         for requests in counts.requests.iter().take(next).skip(from) {
-            if requests.statuses.is_empty() {
-                continue;
-            }
-            let route = self.routes.entry(requests.route.clone()).or_default();
-            add(&mut route.decisions, &requests.decisions);
-            route.failed += requests.failed;
-            for (status, count) in &requests.statuses {
-                let class = usize::from(status / 100).saturating_sub(1);
-                if let Some(total) = route.statuses.get_mut(class) {
-                    *total += count;
-                }
+            if !requests.counts.statuses.0.is_empty() {
+                self.routes.entry(requests.route.clone()).or_default().add(&requests.counts);
             }
         }
         (next < counts.requests.len()).then_some(next)
@@ -88,18 +67,6 @@ impl Reading {
     pub(crate) fn failed(&self) -> u64 {
         self.routes.values().map(|route| route.failed).sum()
     }
-}
-
-impl RouteReading {
-    /// The decisions, then the requests that failed.
-    pub(crate) fn outcomes(&self) -> [u64; 6] {
-        let [allowed, delayed, error, rejected, shadow] = self.decisions;
-        [allowed, delayed, error, rejected, shadow, self.failed]
-    }
-}
-
-fn add(total: &mut DecisionCounts, counts: &DecisionCounts) {
-    total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
 }
 
 #[cfg(test)]
@@ -132,9 +99,11 @@ mod tests {
         }
         let reading = metrics.reading();
         assert_eq!(reading.routes.len(), ROUTES_AT_ONCE * 2 + 1);
-        let route =
-            RouteReading { statuses: [0, 4, 0, 2, 2], decisions: [6, 0, 0, 2, 0], failed: 2 };
-        assert!(reading.routes.values().all(|it| *it == route));
+        for route in reading.routes.values() {
+            assert_eq!(route.statuses.0[..], [(200, 2), (204, 2), (404, 2), (503, 2)]);
+            assert_eq!([2, 3, 4, 5].map(|class| route.statuses.of_class(class)), [4, 0, 2, 2]);
+            assert_eq!((route.decisions, route.failed), ([6, 0, 0, 2, 0], 2));
+        }
         let routes = ROUTES_AT_ONCE as u64 * 2 + 1;
         assert_eq!(reading.decisions(), [6 * routes, 0, 0, 2 * routes, 0]);
         assert_eq!(reading.failed(), 2 * routes);

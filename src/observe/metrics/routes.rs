@@ -43,31 +43,63 @@ impl RouteCounters {
     }
 }
 
-/// The counts of a route.
+/// A worker's counts of a route.
 #[derive(Debug)]
 pub(super) struct Requests {
     pub(super) route: Arc<str>,
-    pub(super) statuses: StatusCounts,
-    pub(super) decisions: DecisionCounts,
-    /// Requests that no limit rejected, and that were answered with a 5xx status.
-    pub(super) failed: u64,
+    pub(super) counts: RouteCounts,
     pub(super) seconds: Histogram,
 }
 
 impl Requests {
     pub(super) fn of(route: Arc<str>) -> Self {
-        let (statuses, decisions) = (StatusCounts::default(), DecisionCounts::default());
-        Self { route, statuses, decisions, failed: 0, seconds: Histogram::default() }
+        Self { route, counts: RouteCounts::default(), seconds: Histogram::default() }
     }
+}
+
+/// The requests of one route since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RouteCounts {
+    pub(crate) statuses: StatusCounts,
+    /// What the limits of each request decided together.
+    pub(crate) decisions: DecisionCounts,
+    /// Requests that no limit rejected, and that were answered with a 5xx status.
+    pub(crate) failed: u64,
+}
+
+impl RouteCounts {
+    pub(super) fn add(&mut self, other: &Self) {
+        add(&mut self.decisions, &other.decisions);
+        self.failed += other.failed;
+        other.statuses.0.iter().for_each(|(status, count)| self.statuses.add(*status, *count));
+    }
+
+    /// The decisions, then the requests that failed.
+    pub(crate) fn outcomes(&self) -> [u64; 6] {
+        let [allowed, delayed, error, rejected, shadow] = self.decisions;
+        [allowed, delayed, error, rejected, shadow, self.failed]
+    }
+}
+
+pub(super) fn add(total: &mut DecisionCounts, counts: &DecisionCounts) {
+    total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
 }
 
 /// How often each status was answered. A route answers with few statuses: a list is searched faster than a
 /// table. Two statuses fit into the list without an allocation.
-pub(super) type StatusCounts = SmallVec<[(u16, u64); 2]>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StatusCounts(pub(crate) SmallVec<[(u16, u64); 2]>);
 
-pub(super) fn increment(statuses: &mut StatusCounts, status: u16) {
-    match statuses.iter_mut().find(|(answered, _)| *answered == status) {
-        Some((_, count)) => *count += 1,
-        None => statuses.push((status, 1)),
+impl StatusCounts {
+    pub(super) fn add(&mut self, status: u16, count: u64) {
+        match self.0.iter_mut().find(|(answered, _)| *answered == status) {
+            Some((_, sum)) => *sum += count,
+            None => self.0.push((status, count)),
+        }
+    }
+
+    /// The answers of a class, such as 4 for the statuses from 400 to 499.
+    pub(crate) fn of_class(&self, class: u16) -> u64 {
+        self.0.iter().filter(|(status, _)| status / 100 == class).map(|(_, count)| count).sum()
     }
 }

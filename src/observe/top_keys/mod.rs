@@ -12,6 +12,7 @@ mod sketch;
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
+use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ pub(crate) use self::sketch::{KeyCount, KeyLabel, OwnedLabel};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 
-/// Rejections are counted in periods of this length. A reader sees the running period and the one before.
-const PERIOD: Duration = Duration::from_secs(300);
+/// Rejections are counted in periods of this length, in microseconds. A reader sees the running period and the one
+/// before.
+const PERIOD: u64 = 300_000_000;
 
 /// A key counts as near its limit for this long after the decision that said so.
 const NEAR_FOR: Duration = Duration::from_secs(60);
@@ -35,10 +37,10 @@ const NEAR_PART: u64 = 4;
 /// The most limits of which a worker counts keys.
 const LIMITS: usize = 128;
 
-/// The shortest time between two searches for a limit that can give its place to a new one.
+/// The shortest time between two searches for a limit that can give way to a new one.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// A limit gives its place to a new one only if none of its keys was noted for this time.
+/// A limit gives way to a new one only if none of its keys was noted for this time.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The keys of one worker.
@@ -78,7 +80,7 @@ pub(crate) struct NearKey {
 struct LimitTable {
     /// By the fingerprint of the limit's name.
     keys: HashMap<u64, LimitKeys>,
-    /// When a limit that can give its place away was last looked for.
+    /// When a limit that can give way was last looked for.
     swept: Option<Timestamp>,
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn is_near(remaining: u64, burst: u64) -> bool {
 
 /// The time whose rejections a reader sees at `now`: from one period to two.
 pub(crate) fn window(now: Timestamp) -> Duration {
-    PERIOD + Duration::from_micros(now.as_micros() % period_micros())
+    Duration::from_micros(PERIOD + now.as_micros() % PERIOD)
 }
 
 impl TopKeys {
@@ -143,7 +145,7 @@ impl TopKeys {
         }
         let keys = limits.keys.entry(fingerprint).or_default();
         keys.last_note = Some(now);
-        keys.turn(now);
+        keys.begin_period(now);
         change(keys);
     }
 }
@@ -159,7 +161,7 @@ pub(crate) fn read<'w>(
     for worker in workers {
         let mut limits = worker.limits.lock();
         let Some(keys) = limits.keys.get_mut(&limit.fingerprint()) else { continue };
-        keys.turn(now);
+        keys.begin_period(now);
         sketches.extend([keys.rejected.clone(), keys.rejected_before.clone()]);
         for key in keys.near.iter().filter(|key| key.is_fresh(now)) {
             match near.iter_mut().find(|known| known.id == key.id) {
@@ -182,9 +184,8 @@ pub(crate) fn read<'w>(
 }
 
 impl LimitTable {
-    /// Makes room for one more limit, and returns whether there is room. If there is none, the limits are removed whose
-    /// keys no reader sees any more. If there is none of these, the limit that was quiet for the longest time is removed.
-    /// Thus the limits of a new configuration get a place.
+    /// Makes room for one more limit, and returns whether there is room. If there is none, the limit that was quiet for
+    /// the longest time is removed. Thus the limits of a new configuration get room.
     fn make_room(&mut self, now: Timestamp) -> bool {
         if self.keys.len() < LIMITS {
             return true;
@@ -193,61 +194,46 @@ impl LimitTable {
             return false;
         }
         self.swept = Some(now);
-        self.keys.retain(|_, keys| keys.is_used(now));
-        if self.keys.len() >= LIMITS
-            && let Some((limit, keys)) = self.keys.iter().min_by_key(|(_, keys)| keys.last_note)
-            && !keys.last_note.is_some_and(|last| is_within(QUIET, last, now))
-        {
-            let limit = *limit;
-            self.keys.remove(&limit);
-        }
-        self.keys.len() < LIMITS
+        let quietest = self.keys.iter().min_by_key(|(_, keys)| keys.last_note);
+        let is_quiet = |last: Timestamp| !is_within(QUIET, last, now);
+        let quiet = quietest.filter(|(_, keys)| keys.last_note.is_none_or(is_quiet));
+        let quiet = quiet.map(|(limit, _)| *limit);
+        quiet.is_some_and(|limit| self.keys.remove(&limit).is_some())
     }
 }
 
 impl LimitKeys {
     /// Begins a new period where the last one is over.
-    fn turn(&mut self, now: Timestamp) {
-        let period = now.as_micros() / period_micros();
+    fn begin_period(&mut self, now: Timestamp) {
+        let period = now.as_micros() / PERIOD;
         match period.saturating_sub(self.period) {
             0 => return,
-            1 => self.rejected_before = std::mem::take(&mut self.rejected),
+            1 => self.rejected_before = take(&mut self.rejected),
             _ => (self.rejected, self.rejected_before) = Default::default(),
         }
         self.period = period;
     }
 
-    fn is_used(&mut self, now: Timestamp) -> bool {
-        self.turn(now);
-        let is_rejecting = !self.rejected.is_empty() || !self.rejected_before.is_empty();
-        is_rejecting || self.near.iter().any(|key| key.is_fresh(now))
-    }
-
-    /// Notes a key near its limit. Where there is no room, it takes the place of a key that is further from
-    /// its limit, or that was seen too long ago.
-    fn note(&mut self, new: NearKey, key: KeyLabel<'_>) {
-        let now = new.seen;
+    /// Notes a key near its limit. Where there is no room, it replaces a key that is further from its limit, or that
+    /// was seen too long ago.
+    fn note(&mut self, mut new: NearKey, key: KeyLabel<'_>) {
         if let Some(known) = self.near.iter_mut().find(|known| known.id == new.id) {
-            let label = std::mem::take(&mut known.label);
-            *known = NearKey { label, ..new };
+            new.label = take(&mut known.label);
+            *known = new;
             return;
         }
-        if self.near.len() < KEYS {
-            self.near.push(new);
-            if let Some(added) = self.near.last_mut() {
-                added.label.write(key);
-            }
-            return;
+        if self.near.len() >= KEYS {
+            let now = new.seen;
+            let share = |key: &NearKey| if key.is_fresh(now) { key.share() } else { f64::INFINITY };
+            let shares = self.near.iter().map(share).enumerate();
+            let furthest = shares.max_by(|(_, a), (_, b)| a.total_cmp(b));
+            let Some((furthest, _)) = furthest.filter(|(_, share)| *share > new.share()) else {
+                return;
+            };
+            self.near.swap_remove(furthest);
         }
-        let order = |key: &NearKey| if key.is_fresh(now) { key.share() } else { f64::INFINITY };
-        let furthest = self.near.iter_mut().max_by(|a, b| order(a).total_cmp(&order(b)));
-        if let Some(furthest) = furthest
-            && order(furthest) > new.share()
-        {
-            let label = std::mem::take(&mut furthest.label);
-            *furthest = NearKey { label, ..new };
-            furthest.label.write(key);
-        }
+        new.label.write(key);
+        self.near.push(new);
     }
 }
 
@@ -265,10 +251,6 @@ impl NearKey {
 /// Whether `now` is at most this long after `then`.
 fn is_within(span: Duration, then: Timestamp, now: Timestamp) -> bool {
     Duration::from_micros(now.micros_since(then)) <= span
-}
-
-fn period_micros() -> u64 {
-    u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(crate) struct Recent {
 
 impl Recent {
     /// Begins a new window where the last one is over.
-    fn turn(mut self, now: Timestamp) -> Self {
+    fn until(mut self, now: Timestamp) -> Self {
         let window = now.as_micros() / WINDOW;
         self.counts = match window.saturating_sub(self.window) {
             0 => return self,
@@ -85,7 +85,7 @@ impl Recent {
 
     /// The events a second in the last [`WINDOW`]. Those of the window before count by the part of it that is within.
     pub(crate) fn per_second(self, now: Timestamp) -> f64 {
-        let [running, before] = self.turn(now).counts.map(|count| count as f64);
+        let [running, before] = self.until(now).counts.map(|count| count as f64);
         let past = (now.as_micros() % WINDOW) as f64 / WINDOW as f64;
         (running + before * (1.0 - past)) / (WINDOW as f64 / 1e6)
     }
@@ -94,31 +94,24 @@ impl Recent {
 impl KeySketch {
     /// Counts an event of the key with this hash.
     pub(super) fn record(&mut self, id: u64, now: Timestamp, key: KeyLabel<'_>) {
-        if let Some(place) = self.ids.iter().position(|known| *known == id) {
-            if let Some(counted) = self.counts.get_mut(place) {
+        if let Some(index) = self.ids.iter().position(|known| *known == id) {
+            if let Some(counted) = self.counts.get_mut(index) {
                 counted.count(now);
             }
             return;
         }
-        if self.ids.len() < KEYS {
-            let mut counted = KeyCount::default();
-            counted.count(now);
-            counted.label.write(key);
-            self.ids.push(id);
-            self.counts.push(counted);
-            return;
-        }
-        let least = self.counts.iter_mut().zip(&mut self.ids).min_by_key(|(it, _)| it.count);
-        if let Some((counted, known)) = least {
-            *known = id;
+        let mut counted = KeyCount::default();
+        if self.ids.len() >= KEYS {
+            let counts = self.counts.iter().enumerate();
+            let least = counts.min_by_key(|(_, it)| it.count).map_or(0, |(index, _)| index);
+            self.ids.swap_remove(least);
+            counted = self.counts.swap_remove(least);
             (counted.at_most_over, counted.recent) = (counted.count, Recent::default());
-            counted.count(now);
-            counted.label.write(key);
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        counted.count(now);
+        counted.label.write(key);
+        self.ids.push(id);
+        self.counts.push(counted);
     }
 
     /// The events that a key without a count may have had.
@@ -133,7 +126,7 @@ impl KeySketch {
 impl KeyCount {
     fn count(&mut self, now: Timestamp) {
         self.count += 1;
-        self.recent = self.recent.turn(now);
+        self.recent = self.recent.until(now);
         self.recent.counts[0] += 1;
     }
 }
@@ -152,7 +145,7 @@ pub(super) fn merged<'s>(
             });
             total.count += counted.count;
             total.at_most_over += counted.at_most_over;
-            let (recent, more) = (total.recent.turn(now), counted.recent.turn(now).counts);
+            let (recent, more) = (total.recent.until(now), counted.recent.until(now).counts);
             let counts = [recent.counts[0] + more[0], recent.counts[1] + more[1]];
             total.recent = Recent { counts, ..recent };
             // The events that the key may have had in the sketches that do not count it are added below.

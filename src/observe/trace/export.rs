@@ -1,18 +1,17 @@
 //! The task that sends spans to the collector, in batches.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::collector::{CollectorConnection, ExportError, PartialRefusal};
-use super::{BATCH, RequestSpan, SpanQueue, otlp};
+use super::collector::{CollectorConnection, ExportError};
+use super::{BATCH, MOST, RequestSpan, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
-use crate::observe::repeated::Summaries;
 use crate::plan::CollectorAddress;
 
 /// Spans are sent after this time at the latest. After a failure, this is the time to the next try.
@@ -95,12 +94,11 @@ impl Exporter {
             self.wait().await;
             let is_end = self.orders.borrow_and_update().end.is_some();
             // A batch that is not full has all spans that were left.
-            while self.send_batch().await == Some(BATCH) {
-                self.log_overflow();
-            }
-            self.log_overflow();
+            while self.send_batch().await == Some(BATCH) {}
             if is_end {
-                self.lose_rest();
+                let left = self.queue.take(MOST).len();
+                self.drop_spans(DropReason::End, "the process ended before", left as u64);
+                self.drop_overflow();
                 return;
             }
         }
@@ -108,15 +106,10 @@ impl Exporter {
 
     /// Waits for a batch, for a second, or for the end of the process.
     async fn wait(&mut self) {
-        let has_batch = async {
-            match self.failing_since {
-                None => self.queue.has_batch.notified().await,
-                Some(_) => std::future::pending().await,
-            }
-        };
+        let is_failing = self.failing_since.is_some();
         tokio::select! {
             () = sleep(INTERVAL) => {}
-            () = has_batch => {}
+            () = self.queue.has_batch.notified(), if !is_failing => {}
             // An error means that the process has ended.
             _ = self.orders.wait_for(|orders| orders.end.is_some()) => {}
         }
@@ -124,12 +117,13 @@ impl Exporter {
 
     /// Sends the oldest spans. Returns their number; `None` where they could not be sent.
     async fn send_batch(&mut self) -> Option<usize> {
-        let batch = self.queue.take_batch();
+        self.drop_overflow();
+        let batch = self.queue.take(BATCH);
         let count = batch.len();
         let collector = self.orders.borrow().collector.clone();
         let Some(collector) = collector else {
-            // A reload has ended the tracing. Requests that began before have left these.
-            self.queue.count_dropped(count as u64);
+            // Requests that began before the reload have left these.
+            self.drop_spans(DropReason::End, "a reload has ended the tracing", count as u64);
             self.connection = None;
             return Some(count);
         };
@@ -145,29 +139,28 @@ impl Exporter {
         match sent {
             Ok(refused) => {
                 if let Some(since) = self.failing_since.take() {
-                    let away = now.saturating_duration_since(since);
-                    self.queue.lost.write(Summaries::All, now);
-                    events::collector_recovered(&collector, away);
+                    self.queue.dropped.write(Duration::ZERO, now);
+                    events::collector_recovered(&collector, now.saturating_duration_since(since));
                 }
-                if let Some(PartialRefusal { spans, message }) = refused {
-                    let error = format!("it did not take all: {message}");
-                    self.lose(DropReason::Refused, error, spans.min(count as u64));
-                }
+                let (spans, why) = refused.unwrap_or_default();
+                let error = format!("it did not take all: {why}");
+                self.drop_spans(DropReason::Refused, &error, spans.min(count as u64));
                 Some(count)
             }
             Err(error) => {
                 self.failing_since.get_or_insert(now);
-                self.lose(error.reason(), error.to_string(), count as u64);
+                self.drop_spans(error.reason(), &error.to_string(), count as u64);
                 None
             }
         }
     }
 
+    /// Returns how many spans the collector did not take, and the reason that it gave.
     async fn send(
         &mut self,
         collector: CollectorAddress,
-        batch: VecDeque<Box<RequestSpan>>,
-    ) -> Result<Option<PartialRefusal>, ExportError> {
+        batch: Vec<Box<RequestSpan>>,
+    ) -> Result<Option<(u64, String)>, ExportError> {
         // A connection that fails, or is given up, is not put back.
         let kept = self.connection.take();
         let kept = kept.filter(|kept| kept.address == collector && !kept.is_closed());
@@ -182,33 +175,19 @@ impl Exporter {
         Ok(refused)
     }
 
-    /// Drops the spans that could not be sent before the end of the process.
-    fn lose_rest(&self) {
-        let batches = std::iter::repeat_with(|| self.queue.take_batch().len() as u64);
-        let left: u64 = batches.take_while(|spans| *spans > 0).sum();
-        if left > 0 {
-            self.lose(DropReason::End, "the process ended before".to_owned(), left);
-        }
+    /// Counts and logs the spans that found the queue full.
+    fn drop_overflow(&self) {
+        let spans = self.queue.overflow.swap(0, Ordering::Relaxed);
+        self.drop_spans(DropReason::Full, "more came than it took", spans);
     }
 
-    /// Counts and logs spans that no collector got.
-    fn lose(&self, reason: DropReason, error: String, spans: u64) {
-        self.queue.count_dropped(spans);
-        self.log_dropped(reason, error, spans);
-    }
-
-    /// Logs the spans that found the queue full, which are counted already.
-    fn log_overflow(&self) {
-        let spans = self.queue.take_overflow();
+    /// Counts and logs spans that no collector got, if there are any.
+    fn drop_spans(&self, reason: DropReason, error: &str, spans: u64) {
         if spans > 0 {
-            self.log_dropped(DropReason::Full, "more came than it took".to_owned(), spans);
+            let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
+            let details = (collector.unwrap_or_default(), error.to_owned());
+            self.queue.dropped.count_many(reason, details, spans, Instant::now());
         }
-    }
-
-    fn log_dropped(&self, reason: DropReason, error: String, spans: u64) {
-        let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
-        let details = (collector.unwrap_or_default(), error);
-        self.queue.lost.count_many(reason, details, spans, Instant::now());
     }
 }
 
@@ -279,7 +258,7 @@ mod tests {
             (0..spans).for_each(|_| queue.put(span()));
             assert_eq!(exporter.send_batch().await, Some(spans));
         }
-        assert_eq!((connections.load(Ordering::SeqCst), queue.dropped()), (1, 0));
+        assert_eq!((connections.load(Ordering::SeqCst), queue.dropped.total()), (1, 0));
     }
 
     /// Batches were full without end, and the log said nothing of the spans that were lost meanwhile.
@@ -292,7 +271,7 @@ mod tests {
         let export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
         overload();
         let logged = async {
-            while queue.overflow.load(Ordering::Relaxed) == queue.dropped() {
+            while queue.dropped.total() == 0 {
                 sleep(Duration::from_millis(1)).await;
             }
         };

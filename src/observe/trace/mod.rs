@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 pub(crate) use self::export::SpanExport;
 pub(crate) use self::otlp::{LONGEST, cut};
 pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
-use super::repeated::DroppedSpans;
+use super::events;
+use super::repeated::{DroppedSpans, Repeated};
 
 /// The most spans that are sent together.
 const BATCH: usize = 512;
@@ -28,26 +29,31 @@ const BATCH: usize = 512;
 const MOST: usize = 8 * BATCH;
 
 /// The spans that wait to be sent, of all workers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SpanQueue {
     waiting: Mutex<VecDeque<Box<RequestSpan>>>,
     /// Notified when a whole batch waits.
     has_batch: Notify,
     /// Spans that no collector got.
-    dropped: AtomicU64,
-    /// The lines about spans that no collector got.
-    pub(crate) lost: DroppedSpans,
-    /// Spans that found the queue full, since the last line about them.
+    pub(crate) dropped: DroppedSpans,
+    /// Spans that found the queue full, until the exporter counts them as dropped.
     overflow: AtomicU64,
 }
 
+impl Default for SpanQueue {
+    fn default() -> Self {
+        let dropped = Repeated::new(events::spans_dropped);
+        let (waiting, has_batch) = (Mutex::default(), Notify::new());
+        Self { waiting, has_batch, dropped, overflow: AtomicU64::new(0) }
+    }
+}
+
 impl SpanQueue {
-    /// Puts a span into the queue. In a full queue it is dropped and counted.
+    /// Puts a span into the queue. In a full queue it is dropped.
     pub(crate) fn put(&self, span: Box<RequestSpan>) {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= MOST {
             drop(waiting);
-            self.count_dropped(1);
             self.overflow.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -59,25 +65,11 @@ impl SpanQueue {
         }
     }
 
-    /// Spans that no collector got, since the start.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Takes the oldest spans out, at most a batch.
-    fn take_batch(&self) -> VecDeque<Box<RequestSpan>> {
+    /// Takes the oldest spans out, at most `most`.
+    fn take(&self, most: usize) -> Vec<Box<RequestSpan>> {
         let mut waiting = self.waiting.lock();
-        let count = waiting.len().min(BATCH);
+        let count = waiting.len().min(most);
         waiting.drain(..count).collect()
-    }
-
-    fn count_dropped(&self, spans: u64) {
-        self.dropped.fetch_add(spans, Ordering::Relaxed);
-    }
-
-    /// How many spans found the queue full since the last call.
-    fn take_overflow(&self) -> u64 {
-        self.overflow.swap(0, Ordering::Relaxed)
     }
 }
 

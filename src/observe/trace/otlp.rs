@@ -1,10 +1,9 @@
 //! Writes spans as OTLP, with OpenTelemetry's semantic conventions for HTTP servers. What the conventions
 //! do not have is named `tidegate.…`.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use http::{Method, Version};
+use http::Version;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -16,7 +15,6 @@ use tokio::time::Instant;
 
 use super::span::{LimitDecision, RequestSpan, ServerAnswer};
 use crate::clock::Clock;
-use crate::limit::Mode;
 use crate::limit::decision::Outcome;
 use crate::observe::metrics::DECISIONS;
 use crate::observe::start;
@@ -37,7 +35,7 @@ const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The message that brings these spans to a collector. `process` tells this process from others.
 pub(super) fn message(
-    spans: &VecDeque<Box<RequestSpan>>,
+    spans: &[Box<RequestSpan>],
     process: &str,
     clock: &Clock,
 ) -> ExportTraceServiceRequest {
@@ -132,19 +130,14 @@ fn attributes(span: &RequestSpan) -> Vec<KeyValue> {
     all
 }
 
-fn decided(said: &LimitDecision, clock: &Clock) -> Event {
-    let decision = DECISIONS.get(said.kind as usize).copied().unwrap_or_default();
-    let mode = match said.mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Candidate => "candidate",
-    };
+fn decided(limit: &LimitDecision, clock: &Clock) -> Event {
+    let decision = DECISIONS.get(limit.kind as usize).copied().unwrap_or_default();
     let mut attributes = vec![
-        text("tidegate.limit", said.limit.as_str()),
+        text("tidegate.limit", limit.limit.as_str()),
         text("tidegate.decision", decision),
-        text("tidegate.mode", mode),
+        text("tidegate.mode", limit.mode.name()),
     ];
-    if let Some(decision) = said.decision {
+    if let Some(decision) = limit.decision {
         let remaining = i64::try_from(decision.remaining).unwrap_or(i64::MAX);
         attributes.push(number("tidegate.remaining", remaining));
         attributes.extend(match decision.outcome {
@@ -155,7 +148,7 @@ fn decided(said: &LimitDecision, clock: &Clock) -> Event {
             }
         });
     }
-    event("decision", said.at, attributes, clock)
+    event("decision", limit.at, attributes, clock)
 }
 
 fn answered(answer: &ServerAnswer, clock: &Clock) -> Event {

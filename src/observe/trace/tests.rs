@@ -44,12 +44,21 @@ fn the_queue_is_bounded_and_counts_what_it_drops() {
     for _ in 0..MOST + 7 {
         queue.put(span());
     }
-    assert_eq!((queue.dropped(), queue.take_overflow(), queue.take_overflow()), (7, 7, 0));
-    let batches = std::iter::repeat_with(|| queue.take_batch().len());
+    assert_eq!(queue.overflow.load(Ordering::Relaxed), 7);
+    let batches = std::iter::repeat_with(|| queue.take(BATCH).len());
     let batches: Vec<_> = batches.take_while(|spans| *spans > 0).collect();
     assert_eq!(batches, [BATCH; MOST / BATCH]);
     queue.put(span());
-    assert_eq!((queue.take_batch().len(), queue.dropped()), (1, 7));
+    assert_eq!(queue.take(BATCH).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_that_found_the_queue_full_are_dropped_for_this_reason() {
+    let queue = Arc::new(SpanQueue::default());
+    (0..MOST + 7).for_each(|_| queue.put(span()));
+    let mut export = SpanExport::start(queue.clone(), Clock::new(), None);
+    export.finish().await;
+    assert_eq!(queue.dropped.total(), MOST as u64 + 7);
 }
 
 /// A collector that takes connections and says nothing.
@@ -82,7 +91,7 @@ async fn what_is_left_at_the_end_has_a_second() {
     export.finish().await;
     // A timer of tokio may fire a millisecond late.
     assert!(begin.elapsed() <= Duration::from_millis(1_002), "{:?}", begin.elapsed());
-    assert_eq!(queue.dropped(), 3 * BATCH as u64);
+    assert_eq!(queue.dropped.total(), 3 * BATCH as u64);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +100,7 @@ async fn spans_without_a_collector_are_dropped_and_end_nothing() {
     let mut export = SpanExport::start(queue.clone(), Clock::new(), None);
     queue.put(span());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(queue.dropped(), 1);
+    assert_eq!(queue.dropped.total(), 1);
     let begin = Instant::now();
     export.finish().await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
@@ -105,7 +114,7 @@ async fn a_span_has_times_of_day() {
     clock.wall().anchor(start, start.plus_micros(10_000_000));
     let mut one = span();
     one.times.1 += Duration::from_micros(1_500);
-    let message = otlp::message(&VecDeque::from([one]), "a", &clock);
+    let message = otlp::message(&[one], "a", &clock);
     let written = &message.resource_spans[0].scope_spans[0].spans[0];
     assert_eq!(written.start_time_unix_nano, 1_700_000_010_000_000_000);
     assert_eq!(written.end_time_unix_nano, 1_700_000_010_001_500_000);
