@@ -36,7 +36,6 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
-use crate::observe::repeated::Summaries;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -103,17 +102,18 @@ impl Process {
         self.clock.wall().at(self.clock.now())
     }
 
-    /// Writes the log's summaries.
-    pub(crate) fn write_summaries(&self, which: Summaries) {
-        match which {
-            Summaries::Due(_) => self.throttled.tick(self.clock.now()),
-            Summaries::All => self.throttled.flush(self.clock.now()),
+    /// Writes the log's summaries whose last line is at least `interval` old. `None`: all, as at the end of the
+    /// process.
+    pub(crate) fn write_summaries(&self, interval: Option<Duration>) {
+        match interval {
+            Some(_) => self.throttled.tick(self.clock.now()),
+            None => self.throttled.flush(self.clock.now()),
         }
-        let now = Instant::now();
-        self.error_log.write(which, now);
-        self.connections.refused().write(which, now);
-        self.spans.lost.write(which, now);
-        self.store.unsettled.write(which, now);
+        let (interval, now) = (interval.unwrap_or_default(), Instant::now());
+        self.error_log.write(interval, now);
+        self.connections.refused().write(interval, now);
+        self.spans.dropped.write(interval, now);
+        self.store.unsettled.write(interval, now);
     }
 }
 
@@ -170,7 +170,7 @@ pub async fn run(
 ) -> io::Result<()> {
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
+    metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
     let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
     let throttle = Throttle {
         store,
@@ -196,7 +196,7 @@ pub async fn run(
                     return Ok(());
                 }
                 let published = orders.plan.borrow_and_update().clone();
-                metrics.candidates().put_in_force(&published.plan.limits, process.clock.now());
+                metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
                 let before = proxy.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
                 proxy.activate(Rc::new(active));

@@ -29,6 +29,9 @@ const FIELDS: [(HeaderName, HeaderValue); 4] = [
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
 ];
 
+/// How a request without the token can show it.
+pub(super) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
+
 /// Refuses a request that may not ask here. `token` is `admin.token`.
 pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<AdminResponse> {
     match token {
@@ -42,7 +45,7 @@ pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<Adm
                 false => "a bearer token is needed: `authorization: Bearer` and admin.token",
             };
             let mut refused = problem(StatusCode::UNAUTHORIZED, detail);
-            refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            refused.headers_mut().insert(WWW_AUTHENTICATE, BEARER);
             Some(refused)
         }
         _ if changes(request.method()) && is_of_another_site(request.headers(), request.uri()) => {

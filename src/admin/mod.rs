@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
 use self::connections::AdminConnections;
 pub(crate) use self::connections::listen;
-use self::limits::LimitPath;
+use self::limits::ApiProblem;
 use self::marks::Marks;
 use self::metrics::Scrape;
 use self::pulse::Pulse;
@@ -45,6 +45,10 @@ use crate::worker::{Process, Published};
 
 /// How long a command waits for a connection to Redis. An operator waits at a terminal.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a request for another path is answered.
+const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
+                     /api/config and /api/limits";
 
 /// The state that the endpoint reports.
 pub(crate) struct Admin {
@@ -73,20 +77,17 @@ impl Admin {
         dropped: Arc<AtomicU64>,
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
-        let (started, pulse) = (process.clock.now(), Pulse::new(&process));
-        let (store, connections) = (OnceLock::new(), AdminConnections::default());
-        let (marks, host) = (Mutex::default(), process::host());
         Self {
+            first_store,
+            store: OnceLock::new(),
+            started: process.clock.now(),
+            pulse: Pulse::new(&process),
+            marks: Mutex::default(),
+            connections: AdminConnections::default(),
+            host: process::host(),
             process,
             plan,
             dropped,
-            first_store,
-            store,
-            started,
-            pulse,
-            marks,
-            connections,
-            host,
         }
     }
 
@@ -98,22 +99,20 @@ impl Admin {
 
     async fn route(&self, request: Request<Incoming>) -> AdminResponse {
         let token = self.plan.borrow().plan.admin.token.clone();
+        let uri = request.uri().clone();
         if let Some(refused) = access::refuse(&request, token.as_deref()) {
-            // A browser cannot send the token by itself: the page asks for it.
-            let asks = request.uri().path() == "/" && refused.status() == StatusCode::UNAUTHORIZED;
-            if !asks {
+            if uri.path() != "/" || refused.status() != StatusCode::UNAUTHORIZED {
                 return refused;
             }
-            let mut asking = page::page(StatusCode::UNAUTHORIZED);
-            for (name, value) in refused.headers().iter().filter(|(it, _)| *it == WWW_AUTHENTICATE)
-            {
-                asking.headers_mut().insert(name, value.clone());
-            }
-            return asking;
+            // A browser cannot send the token by itself: the page asks for it.
+            let mut page = page::page(StatusCode::UNAUTHORIZED);
+            page.headers_mut().insert(WWW_AUTHENTICATE, access::BEARER);
+            return page;
         }
-        let uri = request.uri().clone();
-        if let Some(path) = LimitPath::parse(uri.path()) {
-            return self.limits(path, uri.query(), request).await;
+        let path: Vec<_> = uri.path().split('/').collect();
+        if let ["", "api", "limits", path @ ..] = path.as_slice() {
+            let answered = self.limits(path, uri.query(), request).await;
+            return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
         }
         let method = request.method();
         match uri.path() {
@@ -127,11 +126,7 @@ impl Admin {
             "/api/stream" => read_only(method, || self.stream(method)),
             "/api/history" => read_only(method, || answer_json(&self.history())),
             "/api/config" => read_only(method, || self.config()),
-            _ => problem(
-                StatusCode::NOT_FOUND,
-                "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
-                 /api/config and /api/limits",
-            ),
+            _ => problem(StatusCode::NOT_FOUND, PATHS),
         }
     }
 
@@ -176,7 +171,7 @@ impl Admin {
 
     fn metrics(&self) -> AdminResponse {
         let page = metrics::page(&Scrape {
-            total: self.process.metrics.total(),
+            reading: self.process.metrics.reading(),
             store: self.process.store.counters(),
             servers: self.process.store.cluster_servers(),
             log_dropped: self.dropped.load(Ordering::Relaxed),

@@ -22,7 +22,7 @@ use super::listener::AsyncListener;
 use super::{Port, serve};
 use crate::observe::events;
 use crate::observe::log_interval::LogIntervals;
-use crate::observe::repeated::RefusedConnections;
+use crate::observe::repeated::{RefusedConnections, Repeated};
 use crate::proxy::Proxy;
 use crate::proxy::client::AcceptedStream;
 use crate::request::client::PeerAddress;
@@ -79,7 +79,7 @@ impl ConnectionLimit {
             freed: Notify::new(),
             listening: AtomicUsize::default(),
             of_clients: ConnectionCounts::default(),
-            refused: RefusedConnections::default(),
+            refused: Repeated::new(events::connections_refused),
             complaints: LogIntervals::new(COMPLAINT_PAUSE),
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::events;
 use super::log_interval::LogIntervals;
-use super::repeated::{FailedExchanges, MalformedRequests, SlowClients, Summaries};
+use super::repeated::{FailedExchanges, MalformedRequests, Repeated, SlowClients};
 
 /// The time between two lines about proxies in front that are not trusted.
 const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
@@ -26,17 +27,20 @@ pub(crate) struct ErrorLog {
 
 impl Default for ErrorLog {
     fn default() -> Self {
-        let (failed, malformed, slow) =
-            (FailedExchanges::default(), MalformedRequests::default(), SlowClients::default());
-        Self { failed, malformed, slow, untrusted: LogIntervals::new(UNTRUSTED_PAUSE) }
+        Self {
+            failed: Repeated::new(events::upstream_failed),
+            malformed: Repeated::new(events::malformed_requests),
+            slow: Repeated::new(events::slow_clients),
+            untrusted: LogIntervals::new(UNTRUSTED_PAUSE),
+        }
     }
 }
 
 impl ErrorLog {
-    /// Writes the summaries.
-    pub(crate) fn write(&self, which: Summaries, now: Instant) {
-        self.failed.write(which, now);
-        self.malformed.write(which, now);
-        self.slow.write(which, now);
+    /// Writes the summaries whose last line is at least `interval` old.
+    pub(crate) fn write(&self, interval: Duration, now: Instant) {
+        self.failed.write(interval, now);
+        self.malformed.write(interval, now);
+        self.slow.write(interval, now);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderName;
 use tracing::{error, info, warn};
 
+use super::millis;
 use crate::limit::key::write_shown;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -48,8 +49,10 @@ events! {
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
-    /// A configuration can be used, but probably does not do what was meant.
-    pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");
+    /// A configuration can be used, but probably does not do what was meant. The message says already that this is a
+    /// warning.
+    pub(crate) fn config_warning(warning: &dyn Display) =
+        warn!(warning = warning.to_string().replacen("warning: ", "", 1), "config warning");
 
     /// A changed configuration is wrong. The old configuration stays in force.
     pub(crate) fn config_rejected(errors: &[String]) =
@@ -72,17 +75,17 @@ events! {
     pub(crate) fn admin_listening(address: &ListenAddress) = info!(%address, "admin listening");
 
     /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
-    pub(crate) fn costs_not_settled(_kind: &(), error: &String, count: u64) =
-        warn!(error, count, "costs not settled");
+    pub(crate) fn costs_not_settled(_kind: &(), error: &String, count: u64, interval_ms: Option<u64>) =
+        warn!(error, count, interval_ms, "costs not settled");
 
     /// `count` connections since the last such line were closed because their client took too long. `client`
     /// was the last one.
-    pub(crate) fn slow_clients(reason: &&'static str, client: &IpAddr, count: u64) =
-        info!(reason = *reason, %client, count, "slow clients");
+    pub(crate) fn slow_clients(reason: &&'static str, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
+        info!(reason = *reason, %client, count, interval_ms, "slow clients");
 
     /// `count` connections since the last such line sent malformed requests. `client` was the last one.
-    pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) =
-        warn!(reason, %client, count, "malformed requests");
+    pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
+        warn!(reason, %client, count, interval_ms, "malformed requests");
 
     /// `peer` names a client in `header`, and is not one of `server.trusted_proxies`.
     pub(crate) fn client_header_ignored(peer: IpAddr, header: &HeaderName) =
@@ -129,8 +132,8 @@ events! {
 
     /// `count` connections since the last such line were closed at once, because their client had too many.
     /// `client` was the last one.
-    pub(crate) fn connections_refused(_kind: &(), client: &IpAddr, count: u64) =
-        warn!(%client, count,
+    pub(crate) fn connections_refused(_kind: &(), client: &IpAddr, count: u64, interval_ms: Option<u64>) =
+        warn!(%client, count, interval_ms,
             help = "if the client may have more, raise server.max_connections_per_client",
             "connections refused");
 
@@ -192,7 +195,12 @@ pub(crate) enum DropReason {
 }
 
 /// `count` spans did not reach the collector since the last such line, for this reason.
-pub(crate) fn spans_dropped(reason: &DropReason, details: &(String, String), count: u64) {
+pub(crate) fn spans_dropped(
+    reason: &DropReason,
+    details: &(String, String),
+    count: u64,
+    interval_ms: Option<u64>,
+) {
     let (collector, error) = details;
     let help = match reason {
         DropReason::Connect => Some("see that the collector runs and can be reached from here"),
@@ -202,13 +210,12 @@ pub(crate) fn spans_dropped(reason: &DropReason, details: &(String, String), cou
         DropReason::Full => Some("set a smaller trace.sample"),
         DropReason::Timeout | DropReason::Refused | DropReason::End => None,
     };
-    warn!(target: TARGET, collector, error, count, help, "spans dropped");
+    warn!(target: TARGET, collector, error, count, interval_ms, help, "spans dropped");
 }
 
 /// The collector takes spans again.
 pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) {
-    let away_ms = u64::try_from(away.as_millis()).unwrap_or(u64::MAX);
-    info!(target: TARGET, %collector, away_ms, "collector recovered");
+    info!(target: TARGET, %collector, away_ms = millis(away), "collector recovered");
 }
 
 /// The configuration of the start is in force.
@@ -287,9 +294,14 @@ pub(crate) struct FailedExchange {
 
 /// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an
 /// error, or only a part of the answer.
-pub(crate) fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
+pub(crate) fn upstream_failed(
+    failed: &FailedExchange,
+    (): &(),
+    count: u64,
+    interval_ms: Option<u64>,
+) {
     let FailedExchange { upstream, server, route, error } = failed;
-    warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
+    warn!(target: TARGET, upstream, server, route, error, count, interval_ms, "upstream failed");
 }
 
 #[cfg(test)]

@@ -45,8 +45,6 @@ fn json(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         match value {
             FieldValue::Text(text) => quoted(&mut out, text),
             FieldValue::List(lines) => list(&mut out, lines),
-            FieldValue::Float(number) if number.is_finite() => write!(out, "{number}"),
-            FieldValue::Float(_) => out.write_str("null"),
             FieldValue::Plain(value) => write!(out, "{value}"),
         }
     })?;
@@ -76,7 +74,6 @@ fn pretty(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let text = match value {
             FieldValue::Text(value) | FieldValue::Plain(value) => value.to_string(),
             FieldValue::List(lines) => lines.replace('\n', "; "),
-            FieldValue::Float(number) => format!("{number:?}"),
         };
         if name == "message" {
             write!(out, " {bold}")?;
@@ -100,8 +97,7 @@ enum FieldValue<'v> {
     Text(&'v dyn Display),
     /// The lines are the items.
     List(&'v str),
-    Float(f64),
-    /// A whole number or a truth value.
+    /// A number or a truth value.
     Plain(&'v dyn Display),
 }
 
@@ -152,7 +148,10 @@ impl<F: FnMut(&str, FieldValue<'_>) -> fmt::Result> Visit for Fields<F> {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.field(field, FieldValue::Float(value));
+        match value.is_finite() {
+            true => self.field(field, FieldValue::Plain(&value)),
+            false => self.field(field, FieldValue::Plain(&"null")),
+        }
     }
 }
 
@@ -166,8 +165,8 @@ fn quoted(writer: &mut Writer<'_>, value: &dyn Display) -> fmt::Result {
 /// Lines as a JSON array of strings.
 fn list(writer: &mut Writer<'_>, lines: &str) -> fmt::Result {
     writer.write_char('[')?;
-    for (place, line) in lines.lines().enumerate() {
-        if place > 0 {
+    for (index, line) in lines.lines().enumerate() {
+        if index > 0 {
             writer.write_char(',')?;
         }
         quoted(writer, &line)?;
@@ -256,7 +255,7 @@ mod tests {
             concat!(
                 "2026-01-02T12:00:00.000000Z  WARN throttled ",
                 r#"key="a \"b\"\n{\"x\":1}" path=/plain empty="" shown=1.2.3.4 "#,
-                "count=3 below=-1 duration_ms=1.25 endless=inf up=true error=reset ",
+                "count=3 below=-1 duration_ms=1.25 endless=null up=true error=reset ",
                 r"escape=\u001b[2J\u009b\u007f\u202e",
                 "\n"
             )

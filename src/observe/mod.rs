@@ -4,6 +4,7 @@
 
 pub(crate) mod candidate_log;
 pub mod candidates;
+mod distinct;
 pub(crate) mod error_log;
 pub(crate) mod events;
 mod format;
@@ -20,6 +21,18 @@ pub(crate) mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;
+
+use std::time::Duration;
+
+/// Whole milliseconds, rounded down.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whole milliseconds, rounded up: a client that waits for them has waited long enough.
+pub(crate) fn millis_up(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
 
 /// The first `most` bytes of a text that a client chose, or a few bytes less where a character would be cut.
 fn start(text: &str, most: usize) -> &str {

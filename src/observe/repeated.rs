@@ -1,5 +1,5 @@
 //! Log lines for events that may happen thousands of times a second. The first event of a kind is logged at
-//! once. Later events are counted, and a line each `log.summary_interval` says how many they were. The counts of
+//! once. Later events are counted, and a summary each `log.summary_interval` says how many they were. The counts of
 //! all lines add up to the number of events.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::events::{self, DropReason, FailedExchange};
-use super::log_interval::LogInterval;
+use super::events::{DropReason, FailedExchange};
+use super::millis;
 
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
 pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
@@ -36,35 +36,6 @@ pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
 /// Settlements of costs that may not have reached Redis, with the last error: an outage must not fill the log.
 pub(crate) type UnsettledCosts = Repeated<(), String>;
 
-/// Which summaries are to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Summaries {
-    /// Those whose last line is as old as this.
-    Due(Duration),
-    /// All, as at the end of the process.
-    All,
-}
-
-/// Implements `Default` for each kind of events. The function after a kind writes its lines.
-macro_rules! begin_without_counts {
-    ($($events:ty: $say:path,)*) => {
-        $(impl Default for $events {
-            fn default() -> Self {
-                Self::new($say)
-            }
-        })*
-    };
-}
-
-begin_without_counts! {
-    FailedExchanges: events::upstream_failed,
-    MalformedRequests: events::malformed_requests,
-    SlowClients: events::slow_clients,
-    RefusedConnections: events::connections_refused,
-    DroppedSpans: events::spans_dropped,
-    UnsettledCosts: events::costs_not_settled,
-}
-
 /// The most kinds that are counted apart. When one more kind comes, all counts are logged, and start again from
 /// zero.
 const MOST: usize = 1_000;
@@ -74,13 +45,16 @@ const MOST: usize = 1_000;
 pub(crate) struct Repeated<K, S> {
     kinds: Mutex<HashMap<K, EventKind<S>>>,
     total: AtomicU64,
-    /// Writes a line: the kind, the last event's details, and the count.
-    say: fn(&K, &S, u64),
+    write_line: WriteLine<K, S>,
 }
+
+/// Writes a line: the kind, the last event's details, the count, and in a summary the milliseconds since the last line.
+type WriteLine<K, S> = fn(&K, &S, u64, Option<u64>);
 
 #[derive(Debug)]
 struct EventKind<S> {
-    line: LogInterval,
+    /// When the last line was written.
+    last: Instant,
     /// Events since the last line.
     unlogged: u64,
     /// The details of the last event.
@@ -88,9 +62,9 @@ struct EventKind<S> {
 }
 
 impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
-    /// Starts without counts. `say` writes a line.
-    fn new(say: fn(&K, &S, u64)) -> Self {
-        Self { kinds: Mutex::default(), total: AtomicU64::new(0), say }
+    /// Starts without counts.
+    pub(crate) fn new(write_line: WriteLine<K, S>) -> Self {
+        Self { kinds: Mutex::default(), total: AtomicU64::new(0), write_line }
     }
 
     /// Counts an event of this kind at `now`.
@@ -107,20 +81,15 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
             known.details = details;
             return;
         }
-        let over = match kinds.len() < MOST {
+        let before = match kinds.len() < MOST {
             true => HashMap::new(),
             false => mem::take(&mut *kinds),
         };
-        let line = LogInterval::from(now);
-        let new = EventKind { line, unlogged: 0, details: details.clone() };
+        let new = EventKind { last: now, unlogged: 0, details: details.clone() };
         kinds.insert(kind.clone(), new);
         drop(kinds);
-        for (kind, EventKind { unlogged, details, .. }) in
-            over.iter().filter(|(_, kind)| kind.unlogged > 0)
-        {
-            (self.say)(kind, details, *unlogged);
-        }
-        (self.say)(&kind, &details, count);
+        before.iter().for_each(|(kind, events)| self.summarise(kind, events, now));
+        (self.write_line)(&kind, &details, count, None);
     }
 
     /// All events since the start.
@@ -128,25 +97,30 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Writes the counts of kinds that are due, or all counts that no line has yet. A kind without events since its last
-    /// line is forgotten. To be called about every second.
-    pub(crate) fn write(&self, which: Summaries, now: Instant) {
-        let interval = match which {
-            Summaries::Due(interval) => interval,
-            Summaries::All => Duration::ZERO,
-        };
-        let mut lines = Vec::new();
-        self.kinds.lock().retain(|name, kind| {
-            if !kind.line.next(interval, now) {
+    /// Writes the summaries of the kinds whose last line is at least `interval` old. A kind without events since its
+    /// last line is forgotten. To be called about every second.
+    pub(crate) fn write(&self, interval: Duration, now: Instant) {
+        let mut due = Vec::new();
+        self.kinds.lock().retain(|kind, events| {
+            if now.saturating_duration_since(events.last) < interval {
                 return true;
             }
-            let count = mem::take(&mut kind.unlogged);
-            if count > 0 {
-                lines.push((name.clone(), kind.details.clone(), count));
-            }
-            count > 0
+            let (last, unlogged) = (events.last, mem::take(&mut events.unlogged));
+            events.last = now;
+            let details = events.details.clone();
+            due.push((kind.clone(), EventKind { last, unlogged, details }));
+            unlogged > 0
         });
-        lines.iter().for_each(|(kind, details, count)| (self.say)(kind, details, *count));
+        due.iter().for_each(|(kind, events)| self.summarise(kind, events, now));
+    }
+
+    /// Writes the summary of a kind, if it has events since its last line.
+    fn summarise(&self, kind: &K, events: &EventKind<S>, now: Instant) {
+        let EventKind { last, unlogged, details } = events;
+        if *unlogged > 0 {
+            let interval_ms = millis(now.saturating_duration_since(*last));
+            (self.write_line)(kind, details, *unlogged, Some(interval_ms));
+        }
     }
 }
 
@@ -155,7 +129,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::observe::testing;
+    use crate::observe::{events, testing};
 
     fn exchange(route: &str, error: &str) -> FailedExchange {
         let (route, error) = (route.to_owned(), error.to_owned());
@@ -169,14 +143,14 @@ mod tests {
     }
 
     fn logged_each(interval: u64, failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
-        let (failed, begin) = (FailedExchanges::default(), Instant::now());
+        let (failed, begin) = (Repeated::new(events::upstream_failed), Instant::now());
         let lines = testing::lines(|| {
             for second in 0..30 {
                 let now = begin + Duration::from_secs(second);
                 for (_, route, error) in failures.iter().filter(|(after, ..)| *after == second) {
                     failed.count(exchange(route, error), (), now);
                 }
-                failed.write(Summaries::Due(Duration::from_secs(interval)), now);
+                failed.write(Duration::from_secs(interval), now);
             }
         });
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -212,15 +186,29 @@ mod tests {
 
     #[test]
     fn the_end_of_the_process_logs_what_is_left() {
-        let (failed, now) = (FailedExchanges::default(), Instant::now());
+        let (failed, now) = (Repeated::new(events::upstream_failed), Instant::now());
         let lines = testing::lines(|| {
             for _ in 0..3 {
                 failed.count(exchange("a", "refused"), (), now);
             }
-            failed.write(Summaries::All, now);
-            failed.write(Summaries::All, now);
+            failed.write(Duration::ZERO, now);
+            failed.write(Duration::ZERO, now);
         });
         assert_eq!(lines.iter().map(|line| &line["count"]).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_summary_has_its_interval_and_a_first_line_has_none() {
+        let (failed, begin) = (Repeated::new(events::upstream_failed), Instant::now());
+        let due = Duration::from_secs(10);
+        let lines = testing::lines(|| {
+            for second in [0, 4] {
+                failed.count(exchange("a", "refused"), (), begin + Duration::from_secs(second));
+            }
+            failed.write(due, begin + Duration::from_millis(10_250));
+        });
+        let intervals: Vec<_> = lines.iter().map(|line| line.get("interval_ms")).collect();
+        assert_eq!(intervals, [None, Some(&10_250.into())]);
     }
 
     #[test]
@@ -232,7 +220,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (repeated, now) = (Repeated::new(|_: &String, (), _| {}), Instant::now());
+        let (repeated, now) = (Repeated::new(|_: &String, (), _, _| {}), Instant::now());
         for kind in 0..3 * MOST {
             repeated.count(kind.to_string(), (), now);
         }

@@ -41,7 +41,6 @@ use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::log_interval::LogInterval;
-use crate::observe::repeated::Summaries;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::Reload;
@@ -242,7 +241,7 @@ impl Supervisor {
         };
         self.drain(end).await?;
         self.export.finish().await;
-        self.process.write_summaries(Summaries::All);
+        self.process.write_summaries(None);
         let now = self.process.clock.now();
         self.candidates.flush(&self.published.borrow().plan, now);
         events::stopped();
@@ -254,7 +253,7 @@ impl Supervisor {
         match occasion {
             Occasion::Tick => {
                 let interval = self.published.borrow().plan.log.summary_interval;
-                self.process.write_summaries(Summaries::Due(interval));
+                self.process.write_summaries(Some(interval));
                 let (time, now) = (self.process.clock.now(), Instant::now());
                 self.candidates.tick(&self.published.borrow().plan, time, now);
                 if let Some(line) = &mut self.shadow

@@ -17,7 +17,8 @@ use super::warnings::LimitWarnings;
 use crate::clock::Wall;
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
-use crate::observe::repeated::UnsettledCosts;
+use crate::observe::events;
+use crate::observe::repeated::{Repeated, UnsettledCosts};
 use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, OnStoreError, StoreLocation, StoreSpec};
 use crate::redis::{ClusterServer, RedisNodes};
 
@@ -90,7 +91,7 @@ impl ProcessStore {
             redis,
             client_id: client_id(),
             warnings: LimitWarnings::default(),
-            unsettled: UnsettledCosts::default(),
+            unsettled: Repeated::new(events::costs_not_settled),
             current_limits: CurrentLimits::default(),
             running: RunningOverrides::default(),
             known_refusals: AtomicU64::new(0),

@@ -11,7 +11,7 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
-use crate::observe::events;
+use crate::observe::{events, millis_up};
 use crate::plan::{Figures, LimitSpec, OnStoreError};
 use crate::redis::CallError;
 use crate::request::overrides::KeyOverrides;
@@ -31,6 +31,7 @@ impl Admin {
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
         match &mut algorithm {
+            None => {}
             Some(Algorithm::Closed) => remaining = Some(0),
             Some(algorithm) => {
                 let mut ask = ask(spec, bucket, *algorithm);
@@ -45,15 +46,14 @@ impl Admin {
                     }
                     asked => asked?,
                 };
-                (remaining, retry) = (Some(decision.remaining), after(decision));
+                (remaining, retry) = (Some(decision.remaining), passes_in(decision));
                 if spec.wait > MaxWait::NONE {
-                    let ask = Ask { max_wait: spec.wait, ..ask.ask };
-                    let ask = BucketAsk { spec, key: bucket, ask };
-                    held = held_for(self.look(&ask, is_here).await?);
+                    let waiting = Ask { max_wait: spec.wait, ..ask.ask };
+                    let waiting = BucketAsk { ask: waiting, ..ask };
+                    held = held_for(self.look(&waiting, is_here).await?);
                 }
                 reset = self.reset(&ask, is_here).await?;
             }
-            None => {}
         }
         Ok(answer_json(&json!({
             "limit": spec.name.as_str(),
@@ -108,7 +108,7 @@ impl Admin {
     }
 
     /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and
-    /// no time can be named.
+    /// nobody knows when that is.
     async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, CallError> {
         let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
@@ -124,7 +124,7 @@ impl Admin {
         match seconds {
             Some(_) if decision.remaining == capacity => Ok(Some(0)),
             Some(seconds) => Ok(Some(seconds * 1_000)),
-            None => Ok(after(decision)),
+            None => Ok(passes_in(decision)),
         }
     }
 }
@@ -148,21 +148,19 @@ fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, algorithm: Algorithm) -> Buc
     BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
 }
 
-/// The milliseconds, rounded up, for which a request with this decision is held. `None` where it is refused.
+/// The milliseconds for which a request with this decision is held. `None` where it is rejected.
 fn held_for(decision: Decision) -> Option<u64> {
     match decision.outcome {
         Outcome::Allow => Some(0),
-        Outcome::Delay(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).ok(),
+        Outcome::Delay(wait) => Some(millis_up(wait)),
         Outcome::Reject { .. } => None,
     }
 }
 
-/// The milliseconds, rounded up, after which such a request would pass. `None` is never.
-fn after(decision: Decision) -> Option<u64> {
+/// The milliseconds after which such a request would pass. `None` is never.
+fn passes_in(decision: Decision) -> Option<u64> {
     match decision.outcome {
-        Outcome::Reject { retry_after } => {
-            u64::try_from(retry_after?.as_micros().div_ceil(1_000)).ok()
-        }
         Outcome::Allow | Outcome::Delay(_) => Some(0),
+        Outcome::Reject { retry_after } => retry_after.map(millis_up),
     }
 }

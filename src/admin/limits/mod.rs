@@ -9,45 +9,23 @@ mod overrides;
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use self::key::AskedKey;
-use super::Admin;
-use super::answer::{AdminResponse, json as answer_json, only, problem};
-use crate::limit::{Mode, Scope};
+use super::answer::{AdminResponse, json as answer_json, only, read_only};
+use super::{Admin, PATHS};
+use crate::limit::Scope;
 use crate::observe::events::date_and_time;
+use crate::observe::millis;
 use crate::plan::{KeyDisplay, LimitSpec, Plan};
 use crate::redis::CallError;
 use crate::store::ListedOverride;
 
-/// What a path below `/api/limits` names. The parts are percent-encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LimitPath<'p> {
-    All,
-    Bucket { limit: &'p str, key: &'p str },
-    Override { limit: &'p str, key: &'p str },
-}
-
-impl<'p> LimitPath<'p> {
-    /// `None` where the path names none of these.
-    pub(super) fn parse(path: &'p str) -> Option<Self> {
-        let rest = path.strip_prefix("/api/limits")?;
-        if rest.is_empty() {
-            return Some(Self::All);
-        }
-        let parts: Vec<_> = rest.strip_prefix('/')?.split('/').collect();
-        match *parts.as_slice() {
-            [limit, "keys", key] => Some(Self::Bucket { limit, key }),
-            [limit, "keys", key, "override"] => Some(Self::Override { limit, key }),
-            _ => None,
-        }
-    }
-}
-
 /// What goes wrong with a request. It is answered with a problem.
-pub(super) struct ApiProblem(StatusCode, String);
+pub(super) struct ApiProblem(pub(super) StatusCode, pub(super) String);
 
 impl ApiProblem {
     /// What was sent can be read, and makes no sense.
@@ -81,44 +59,35 @@ impl From<CallError> for ApiProblem {
 }
 
 impl Admin {
+    /// Answers a request for a path below `/api/limits`. `path` has the parts after that, percent-encoded.
     pub(super) async fn limits(
         &self,
-        path: LimitPath<'_>,
-        query: Option<&str>,
-        request: Request<Incoming>,
-    ) -> AdminResponse {
-        let answered = self.limit_answer(path, query, request).await;
-        answered.unwrap_or_else(|ApiProblem(status, detail)| problem(status, &detail))
-    }
-
-    async fn limit_answer(
-        &self,
-        path: LimitPath<'_>,
+        path: &[&str],
         query: Option<&str>,
         request: Request<Incoming>,
     ) -> Result<AdminResponse, ApiProblem> {
         let plan = Arc::clone(&self.plan.borrow().plan);
-        let (parts, body) = request.into_parts();
-        match (path, parts.method) {
-            (LimitPath::All, Method::GET | Method::HEAD) => Ok(self.list(&plan)),
-            (LimitPath::All, _) => Ok(only("GET, HEAD")),
-            (LimitPath::Bucket { limit, key }, Method::GET | Method::HEAD) => {
+        let (Parts { method, headers, .. }, body) = request.into_parts();
+        match (path, &method) {
+            ([], _) => Ok(read_only(&method, || self.list(&plan))),
+            ([limit, "keys", key], &(Method::GET | Method::HEAD)) => {
                 let (spec, key) = self.asked(&plan, limit, key, query)?;
                 self.bucket(spec, &key).await
             }
-            (LimitPath::Bucket { limit, key }, Method::DELETE) => {
+            ([limit, "keys", key], &Method::DELETE) => {
                 let (spec, key) = self.asked(&plan, limit, key, query)?;
                 self.forget(spec, &key).await
             }
-            (LimitPath::Bucket { .. }, _) => Ok(only("GET, HEAD, DELETE")),
-            (LimitPath::Override { limit, key }, Method::PUT) => {
+            ([_, "keys", _], _) => Ok(only("GET, HEAD, DELETE")),
+            ([limit, "keys", key, "override"], &Method::PUT) => {
                 let (spec, key) = self.asked(&plan, limit, key, query)?;
-                self.set(spec, &key, &parts.headers, body).await
+                self.set(spec, &key, &headers, body).await
             }
-            (LimitPath::Override { limit, key }, Method::DELETE) => {
+            ([limit, "keys", key, "override"], &Method::DELETE) => {
                 self.end(&plan, limit, key, query).await
             }
-            (LimitPath::Override { .. }, _) => Ok(only("PUT, DELETE")),
+            ([_, "keys", _, "override"], _) => Ok(only("PUT, DELETE")),
+            _ => Err(ApiProblem(StatusCode::NOT_FOUND, PATHS.to_owned())),
         }
     }
 
@@ -160,7 +129,7 @@ impl Admin {
             "algorithm": algorithm.map(|it| it.name()),
             "rate": spec.figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
-            "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
+            "mode": spec.mode.name(),
             "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
         })
     }
@@ -177,7 +146,7 @@ impl Admin {
             "queue": entry.wanted.queue,
             "reason": entry.reason,
             "until": entry.ends.or(until).map(date_and_time),
-            "ends_in_ms": left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "ends_in_ms": left.map(millis),
             "in_force": is_in_force,
         })
     }
@@ -189,31 +158,5 @@ impl Admin {
         let spec = plan.limits.iter().find(named).filter(|_| listed.is_in_force)?;
         let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
         Some(figures.at(self.clocks())?.capacity())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_names_a_bucket_or_its_override() {
-        let bucket = |limit, key| Some(LimitPath::Bucket { limit, key });
-        for (path, expected) in [
-            ("/api/limits", Some(LimitPath::All)),
-            ("/api/limits/a/keys/b", bucket("a", "b")),
-            ("/api/limits/a/keys/", bucket("a", "")),
-            ("/api/limits/a/keys/%2Fb%7Cc", bucket("a", "%2Fb%7Cc")),
-            ("/api/limits/a/keys/override", bucket("a", "override")),
-            ("/api/limits/a/keys/b/override", Some(LimitPath::Override { limit: "a", key: "b" })),
-            ("/api/limits/a/keys//override", Some(LimitPath::Override { limit: "a", key: "" })),
-            ("/api/limits/", None),
-            ("/api/limits/a", None),
-            ("/api/limits/a/keys", None),
-            ("/api/limits/a/keys/b/c", None),
-            ("/api/limitsa", None),
-        ] {
-            assert_eq!(LimitPath::parse(path), expected, "{path}");
-        }
     }
 }

@@ -41,10 +41,8 @@ impl Admin {
     ) -> Result<AdminResponse, ApiProblem> {
         // No form of another site can send this type.
         if !is_json(headers) {
-            return Err(ApiProblem(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "expected `content-type: application/json`".to_owned(),
-            ));
+            let detail = "expected `content-type: application/json`".to_owned();
+            return Err(ApiProblem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
         let given = WantedOverride::parse(&read(body).await?)?;
         given.check(spec)?;
@@ -64,13 +62,9 @@ impl Admin {
             return Err(ApiProblem(StatusCode::CONFLICT, detail));
         }
         let listed = self.listed(spec.name.as_str(), &key.text);
-        let gone = || {
-            ApiProblem(
-                StatusCode::CONFLICT,
-                "the override was set, and has ended already".to_owned(),
-            )
-        };
-        Ok(answer_json(&self.overridden(&listed.ok_or_else(gone)?)))
+        let gone = "the override was set, and has ended already";
+        let listed = listed.ok_or_else(|| ApiProblem(StatusCode::CONFLICT, gone.to_owned()))?;
+        Ok(answer_json(&self.overridden(&listed)))
     }
 
     /// Ends an override, also one whose limit is gone.
@@ -117,9 +111,8 @@ impl WantedOverride {
             ApiProblem(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
         })?;
         let Value::Object(fields) = value else {
-            return Err(ApiProblem::nonsense(
-                "expected an object such as { \"rate\": \"1000/s\" }",
-            ));
+            let detail = "expected an object such as { \"rate\": \"1000/s\" }";
+            return Err(ApiProblem::nonsense(detail));
         };
         if let Some(unknown) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
             let fields = FIELDS.map(|field| format!("`{field}`")).join(", ");
@@ -128,32 +121,15 @@ impl WantedOverride {
         let string =
             |name| field(&fields, name, "a text", |value| value.as_str().map(str::to_owned));
         let whole = |name| field(&fields, name, "a whole number", Value::as_u64);
-        let rate = string("rate")?;
-        let wanted = WantedFigures {
-            rate: rate
-                .ok_or_else(|| ApiProblem::nonsense("`rate` is missing, as in \"1000/s\""))?,
-            burst: whole("burst")?,
-            queue: whole("queue")?,
-        };
-        let lasts = string("for")?.map(|text| match config::duration(&text) {
-            Ok(Duration::ZERO) => Err(ApiProblem::nonsense(format!(
-                "an override for `{text}` would end at once: give a time as in \"30m\", or leave \
-                     `for` out, and it lasts until it is reset"
-            ))),
-            Ok(lasts) => Ok(lasts),
-            Err(DurationError::Syntax) => Err(ApiProblem::nonsense(format!(
-                "`{text}` is no time as in \"30m\", \"2h\" or \"1d\""
-            ))),
-            Err(DurationError::TooLong) => Err(ApiProblem::nonsense(format!(
-                "`{text}` is too long: expected {}",
-                DurationError::AT_MOST
-            ))),
-        });
+        let missing = || ApiProblem::nonsense("`rate` is missing, as in \"1000/s\"");
+        let rate = string("rate")?.ok_or_else(missing)?;
+        let wanted = WantedFigures { rate, burst: whole("burst")?, queue: whole("queue")? };
+        let lasts = string("for")?.map(|text| time(&text)).transpose()?;
         let reason = string("reason")?;
         if let Some(reason) = &reason {
             check_reason(reason)?;
         }
-        Ok(Self { wanted, lasts: lasts.transpose()?, reason })
+        Ok(Self { wanted, lasts, reason })
     }
 
     /// Checks the figures against the limit.
@@ -179,6 +155,20 @@ impl WantedOverride {
              {cost} or more, or the rate \"0/s\" where nothing is to pass"
         )))
     }
+}
+
+/// Reads the time for which an override lasts.
+fn time(text: &str) -> Result<Duration, ApiProblem> {
+    let why = match config::duration(text) {
+        Ok(Duration::ZERO) => {
+            "would end at once: give a time as in \"30m\", or leave `for` out, and the override lasts until it is reset"
+                .to_owned()
+        }
+        Ok(lasts) => return Ok(lasts),
+        Err(DurationError::Syntax) => "is no time as in \"30m\", \"2h\" or \"1d\"".to_owned(),
+        Err(DurationError::TooLong) => format!("is too long: expected {}", DurationError::AT_MOST),
+    };
+    Err(ApiProblem::nonsense(format!("`{text}` {why}")))
 }
 
 /// Checks that a reason fits into one line of a terminal, and looks there as it was meant.

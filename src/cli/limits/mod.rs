@@ -292,6 +292,9 @@ fn shown(bucket: &Value) -> String {
         held => ("held for", time(held)),
     });
     lines.push(("full again in", time(&bucket["reset_ms"])));
+    if bucket["here"] == true {
+        lines.push(("counted in", "this process alone, because Redis is away".to_owned()));
+    }
     let set = &bucket["override"];
     if !set.is_null() {
         lines.push(("override", text(&set["rate"])));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::Version;
+use http::{Method, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};

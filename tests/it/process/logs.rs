@@ -210,6 +210,7 @@ fn the_warnings_of_the_start_are_lines_of_the_log() {
     let warnings = proxy.log.with("config warning");
     let told: Vec<_> = warnings.iter().map(|line| line["warning"].as_str().unwrap()).collect();
     assert!(told.iter().any(|it| it.contains("no route uses the limit \"unused\"")), "{told:?}");
+    assert!(told.iter().all(|it| !it.contains("warning:")), "the message says it: {told:?}");
     assert!(warnings.iter().all(|line| line["level"] == "WARN"), "{warnings:?}");
     assert_eq!(proxy.log.lines().len(), proxy.log.text().lines().count(), "every line is JSON");
     assert_eq!(proxy.errors.text(), "");

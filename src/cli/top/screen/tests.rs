@@ -118,7 +118,7 @@ fn what_somebody_must_see_is_said() {
     let todo = "Mend it. ".repeat(40);
     let alarm = |what: &str, since: Option<&str>| json!({ "what": what, "since": since, "means": "It is bad.", "do": todo });
     status["alarms"] = json!([
-        alarm("API down: all answers are 502", Some("2026-01-02T03:05:00Z")),
+        alarm("API down: requests to it get 502", Some("2026-01-02T03:05:00Z")),
         alarm("This process is ending", None),
     ]);
     let lines = shown(&status, Some("127.0.0.1:9090 does not answer"), 80, 40);
@@ -127,7 +127,7 @@ fn what_somebody_must_see_is_said() {
         lines.iter().filter(is_what).skip(1).take(4).collect::<Vec<_>>(),
         [
             "127.0.0.1:9090 does not answer; trying again",
-            "API down: all answers are 502 since 2026-01-02T03:05:00Z.",
+            "API down: requests to it get 502 since 2026-01-02T03:05:00Z.",
             "This process is ending.",
             "Rejecting now: per-client.",
         ]

@@ -335,7 +335,7 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
 fn that_the_api_is_down_is_seen() {
     let proxy = Proxy::to("http://127.0.0.1:1").admin().start();
     let mut page = open(&proxy);
-    page.wait("#state", |text| text.starts_with("API down: all answers are 502 since"));
+    page.wait("#state", |text| text.starts_with("API down: requests to it get 502 since"));
     let answers = "points.live.map((point) => point.all.decisions)";
     wait_until("the answers count as failed", || {
         assert_eq!(get(proxy.address, "/", &[]).status, 502);
@@ -345,12 +345,13 @@ fn that_the_api_is_down_is_seen() {
     let points = page.js(answers);
     let allowed = |point: &serde_json::Value| point[0].as_f64().unwrap() > 0.0;
     assert!(!points.as_array().unwrap().iter().any(allowed), "{points}");
-    let alarm = page.wait("#state", |text| text.starts_with("API down: all answers are 502 since"));
+    let alarm =
+        page.wait("#state", |text| text.starts_with("API down: requests to it get 502 since"));
     assert!(alarm.contains("Clients get errors") && alarm.contains("127.0.0.1:1"), "{alarm}");
     let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
     assert_eq!(status["summary"], "No limit rejects.", "beside an alarm nothing is well");
     let title = page.js("document.title");
-    assert!(title.as_str().unwrap().starts_with("API down: all answers are 502 – "), "{title}");
+    assert!(title.as_str().unwrap().starts_with("API down: requests to it get 502 – "), "{title}");
     let servers = page.text("#upstreams tbody");
     assert!(servers.contains("set aside since") && servers.contains(" connect"), "{servers}");
     assert_eq!(page.complaints, [""; 0]);

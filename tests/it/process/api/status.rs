@@ -7,7 +7,7 @@ use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::Tidegate;
+use crate::support::tidegate::{Tidegate, program};
 use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
@@ -227,7 +227,7 @@ fn each_alarm_is_one_line_and_the_worst_comes_first() {
         .limit("user", "key = [\"header:x-user\"]\nrate = \"2/h\"")
         .store(&redis.fields())
         .start();
-    let down = "API down: all answers are 502";
+    let down = "API down: requests to it get 502";
     wait_until("the API is down", || alarms(&proxy) == [down]);
     std::fs::write(proxy.config_file(), "nonsense").unwrap();
     wait_until("the file is wrong", || alarms(&proxy) == [down, "proxy.toml is wrong"]);
@@ -273,6 +273,10 @@ fn a_key_is_looked_up_in_this_process_while_redis_is_away() {
     send(&proxy, "a", 1);
     let bucket = read(proxy.admin(), path);
     assert_eq!((&bucket["here"], &bucket["remaining"]), (&json!(true), &json!(1)), "{bucket}");
+    let admin = format!("http://{}", proxy.admin());
+    let told = program().args(["limits", "get", "user", "a", "--admin", &admin]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("counted in this process alone, because Redis is away"), "{told}");
     let strict = get(proxy.admin(), "/api/limits/strict/keys/127.0.0.1", &[("host", "localhost")]);
     assert_eq!(strict.status, 503, "no bucket here decides");
 }

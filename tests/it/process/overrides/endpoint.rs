@@ -141,6 +141,9 @@ fn a_path_has_its_methods() {
         let reply = ask(proxy.admin(), method, path, "");
         assert_eq!((reply.status, reply.header("allow").as_deref()), (405, Some(allow)), "{path}");
     }
+    for path in ["/", "/user", "/user/keys", "/user/keys/b/c", "/user/keys/b/override/c", "s"] {
+        assert_eq!(ask(proxy.admin(), "GET", path, "").status, 404, "{path}");
+    }
 }
 
 #[test]
