@@ -22,7 +22,13 @@ pub(crate) mod trace;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::collections::hash_map::RandomState;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+/// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All workers have the same
+/// secret, so that their keys can be added up.
+static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Whole milliseconds, rounded down.
 pub(crate) fn millis(time: Duration) -> u64 {

@@ -158,7 +158,7 @@ impl RedisConnection {
             Err(CallError::TimedOut)
         });
         if self.is_in_cluster && !matches!(result, Err(CallError::NotConnected)) {
-            health.counts.seconds.observe(began.elapsed());
+            health.counts.seconds.lock().observe(began.elapsed());
         }
         match &result {
             // A server that redirects a call to another server of its cluster works.

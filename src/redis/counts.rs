@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 
 use super::error::CallError;
-use crate::observe::metrics::SharedHistogram;
+use crate::observe::metrics::Histogram;
 
 /// The calls of all workers to one server.
 #[derive(Default)]
 pub(crate) struct CallCounts {
-    pub(crate) seconds: SharedHistogram,
+    pub(crate) seconds: Mutex<Histogram>,
     errors: Mutex<ErrorCounts>,
 }
 

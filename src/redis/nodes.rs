@@ -320,7 +320,7 @@ impl RedisNodes {
             name: health.server().to_owned(),
             is_up: health.is_up(),
             phase_age: health.phase_age(),
-            seconds: health.counts.seconds.total(),
+            seconds: health.counts.seconds.lock().clone(),
             errors: health.counts.errors(),
         };
         let of_owners = owners.iter().map(|node| server(&node.health));

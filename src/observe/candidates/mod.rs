@@ -6,13 +6,13 @@
 //!
 //! A candidate takes at most 48 KiB in each worker: three times the keys of [`distinct`](super::distinct).
 
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::KEY_HASHER;
 use super::distinct::DistinctKeys;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
@@ -22,9 +22,6 @@ use crate::plan::LimitSpec;
 pub struct CandidateTallies {
     /// By the fingerprint of the candidate's name. Only a reader takes this lock besides the worker.
     tallies: Mutex<HashMap<u64, (Arc<LimitSpec>, CandidateTally)>>,
-    /// Hashes keys. The secret is random, so that no client can choose its keys' hashes. All workers have the
-    /// same secret, so that their keys can be added up.
-    hasher: RandomState,
 }
 
 /// What was counted of a candidate.
@@ -58,10 +55,6 @@ pub struct RejectedBy {
 }
 
 impl CandidateTallies {
-    pub(crate) fn new(hasher: RandomState) -> Self {
-        Self { hasher, ..Self::default() }
-    }
-
     /// Counts for the candidates of these limits from now on. If a candidate and its limit have the same figures as
     /// before, its counts stay.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>], now: Timestamp) {
@@ -83,7 +76,7 @@ impl CandidateTallies {
         let mut tallies = self.tallies.lock();
         let Some((limit, tally)) = tallies.get_mut(&candidate.name.fingerprint()) else { return };
         if limit.candidate.as_ref().is_some_and(|it| it.figures == candidate.figures) {
-            tally.count(self.hasher.hash_one(key), by);
+            tally.count(KEY_HASHER.hash_one(key), by);
         }
     }
 }

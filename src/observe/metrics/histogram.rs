@@ -1,6 +1,5 @@
 //! Histograms of durations.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Upper bounds in microseconds, ascending: from a lock in memory to an API that answers after a minute. A
@@ -11,49 +10,25 @@ const BOUNDS: [u64; 20] = [
 ];
 
 /// One count for each bound, and one for longer durations.
-type BoundCounts<C> = [C; BOUNDS.len() + 1];
+type BoundCounts = [u64; BOUNDS.len() + 1];
 
 /// Durations, counted by how long they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    counts: BoundCounts<u64>,
+    counts: BoundCounts,
     sum: Duration,
 }
 
-/// Durations that several workers count. No worker waits for another one.
-#[derive(Debug, Default)]
-pub(crate) struct SharedHistogram {
-    counts: BoundCounts<AtomicU64>,
-    /// In nanoseconds.
-    sum: AtomicU64,
-}
-
-impl SharedHistogram {
-    pub(crate) fn observe(&self, duration: Duration) {
-        if let Some(count) = self.counts.get(place(duration)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.sum.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    /// What was counted so far.
-    pub(crate) fn total(&self) -> Histogram {
-        let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        Histogram { counts, sum: Duration::from_nanos(self.sum.load(Ordering::Relaxed)) }
-    }
-}
-
-/// The place of the count to which a duration belongs.
-fn place(duration: Duration) -> usize {
+/// The index of the count to which a duration belongs.
+fn index(duration: Duration) -> usize {
     let seconds = duration.as_secs().saturating_mul(1_000_000);
     let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
     BOUNDS.partition_point(|bound| *bound < micros)
 }
 
 impl Histogram {
-    pub(super) fn observe(&mut self, duration: Duration) {
-        if let Some(count) = self.counts.get_mut(place(duration)) {
+    pub(crate) fn observe(&mut self, duration: Duration) {
+        if let Some(count) = self.counts.get_mut(index(duration)) {
             *count += 1;
         }
         self.sum = self.sum.saturating_add(duration);
@@ -118,18 +93,15 @@ mod tests {
 
     #[test]
     fn a_duration_on_a_bound_belongs_to_it() {
-        let (mut own, shared) = (Histogram::default(), SharedHistogram::default());
+        let mut histogram = Histogram::default();
         for nanos in [0, 10_000, 10_001, 50_000, 50_001, 90_000_000_000] {
-            own.observe(Duration::from_nanos(nanos));
-            shared.observe(Duration::from_nanos(nanos));
+            histogram.observe(Duration::from_nanos(nanos));
         }
-        for histogram in [own, shared.total()] {
-            let cumulative: Vec<_> = histogram.cumulative().collect();
-            assert_eq!(cumulative[..3], [(0.00001, 2), (0.00005, 4), (0.0001, 5)]);
-            assert_eq!(cumulative.last(), Some(&(60.0, 5)));
-            assert_eq!(histogram.count(), 6);
-            assert_eq!(histogram.sum(), 90.000_120_002);
-        }
+        let cumulative: Vec<_> = histogram.cumulative().collect();
+        assert_eq!(cumulative[..3], [(0.00001, 2), (0.00005, 4), (0.0001, 5)]);
+        assert_eq!(cumulative.last(), Some(&(60.0, 5)));
+        assert_eq!(histogram.count(), 6);
+        assert_eq!(histogram.sum(), 90.000_120_002);
     }
 
     #[test]

@@ -8,7 +8,6 @@ mod reading;
 mod routes;
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use hashbrown::HashMap;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-pub(crate) use self::histogram::{Histogram, SharedHistogram};
+pub(crate) use self::histogram::Histogram;
 pub(crate) use self::reading::Reading;
 use self::routes::Requests;
 pub(crate) use self::routes::{RouteCounter, RouteCounters, RouteCounts};
@@ -96,13 +95,8 @@ pub(crate) enum DecisionKind {
 impl Metrics {
     /// The counters of this number of workers, at least one.
     pub fn new(workers: usize) -> Arc<Self> {
-        let hasher = RandomState::new();
-        let worker = |_| WorkerMetrics {
-            top_keys: TopKeys::new(hasher.clone()),
-            candidates: CandidateTallies::new(hasher.clone()),
-            ..WorkerMetrics::default()
-        };
-        Arc::new(Self { workers: (0..workers.max(1)).map(worker).map(Arc::new).collect() })
+        let workers = (0..workers.max(1)).map(|_| Arc::default());
+        Arc::new(Self { workers: workers.collect() })
     }
 
     /// The counters of a worker, by its number from 0. A number beyond the last worker gets the counters of
@@ -214,16 +208,16 @@ impl WorkerMetrics {
     pub(crate) fn decided<'l>(
         &self,
         store: Option<Duration>,
-        said: impl Iterator<Item = (&'l Name, DecisionKind)>,
+        decisions: impl Iterator<Item = (&'l Name, DecisionKind)>,
     ) {
-        let mut counts = self.counts.lock();
+        let mut all = self.counts.lock();
         if let Some(duration) = store {
-            counts.store_seconds.observe(duration);
+            all.store_seconds.observe(duration);
         }
-        for (limit, kind) in said {
-            let of_limit = counts.decisions.entry(limit.fingerprint());
-            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Default::default()));
-            decisions[kind as usize] += 1;
+        for (limit, kind) in decisions {
+            let of_limit = all.decisions.entry(limit.fingerprint());
+            let (_, counts) = of_limit.or_insert_with(|| (limit.clone(), Default::default()));
+            counts[kind as usize] += 1;
         }
     }
 }

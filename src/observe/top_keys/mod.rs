@@ -10,19 +10,20 @@
 mod sketch;
 
 use std::cmp::Reverse;
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 
 use self::sketch::{KEYS, KeySketch, merged};
 pub(crate) use self::sketch::{KeyCount, KeyLabel, OwnedLabel};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::observe::KEY_HASHER;
 
 /// Rejections are counted in periods of this length, in microseconds. A reader sees the running period and the one
 /// before.
@@ -37,22 +38,13 @@ const NEAR_PART: u64 = 4;
 /// The most limits of which a worker counts keys.
 const LIMITS: usize = 128;
 
-/// The shortest time between two searches for a limit that can give way to a new one.
-const SWEEP: Duration = Duration::from_secs(1);
-
-/// A limit gives way to a new one only if none of its keys was noted for this time.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// The keys of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct TopKeys {
     /// Only a reader takes this lock besides the worker.
-    limits: Mutex<LimitTable>,
+    table: Mutex<LimitTable>,
     /// The time of the last note of a key near its limit, in milliseconds.
     last_near: AtomicU64,
-    /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All
-    /// workers have the same secret, so that their keys can be merged.
-    hasher: RandomState,
 }
 
 /// What a reader sees of a limit's keys.
@@ -78,18 +70,14 @@ pub(crate) struct NearKey {
 
 #[derive(Debug, Default)]
 struct LimitTable {
+    /// The number of the running period.
+    period: u64,
     /// By the fingerprint of the limit's name.
-    keys: HashMap<u64, LimitKeys>,
-    /// When a limit that can give way was last looked for.
-    swept: Option<Timestamp>,
+    limits: HashMap<u64, LimitKeys>,
 }
 
 #[derive(Debug, Default)]
 struct LimitKeys {
-    /// When a key was last noted.
-    last_note: Option<Timestamp>,
-    /// The number of the running period.
-    period: u64,
     rejected: KeySketch,
     rejected_before: KeySketch,
     near: Vec<NearKey>,
@@ -106,13 +94,9 @@ pub(crate) fn window(now: Timestamp) -> Duration {
 }
 
 impl TopKeys {
-    pub(crate) fn new(hasher: RandomState) -> Self {
-        Self { hasher, ..Self::default() }
-    }
-
     /// Counts a rejection of a key.
     pub(crate) fn rejected(&self, limit: &Name, key: KeyLabel<'_>, now: Timestamp) {
-        let id = self.hasher.hash_one(key.text);
+        let id = KEY_HASHER.hash_one(key.text);
         self.of(limit, now, |keys| keys.rejected.record(id, now, key));
     }
 
@@ -131,22 +115,21 @@ impl TopKeys {
             return;
         }
         self.last_near.store(millis, Ordering::Relaxed);
-        let id = self.hasher.hash_one(key.text);
+        let id = KEY_HASHER.hash_one(key.text);
         let new = NearKey { id, label: OwnedLabel::default(), remaining, burst, seen: now };
         self.of(limit, now, |keys| keys.note(new, key));
     }
 
     /// Calls `change` with the keys of a limit, unless there are too many limits.
     fn of(&self, limit: &Name, now: Timestamp, change: impl FnOnce(&mut LimitKeys)) {
-        let mut limits = self.limits.lock();
-        let fingerprint = limit.fingerprint();
-        if !limits.keys.contains_key(&fingerprint) && !limits.make_room(now) {
-            return;
+        let mut table = self.table.lock();
+        table.begin_period(now);
+        let is_full = table.limits.len() >= LIMITS;
+        match table.limits.entry(limit.fingerprint()) {
+            Entry::Occupied(mut known) => change(known.get_mut()),
+            Entry::Vacant(_) if is_full => {}
+            Entry::Vacant(new) => change(new.insert(LimitKeys::default())),
         }
-        let keys = limits.keys.entry(fingerprint).or_default();
-        keys.last_note = Some(now);
-        keys.begin_period(now);
-        change(keys);
     }
 }
 
@@ -159,9 +142,9 @@ pub(crate) fn read<'w>(
 ) -> ReadKeys {
     let (mut sketches, mut near) = (Vec::new(), Vec::<NearKey>::new());
     for worker in workers {
-        let mut limits = worker.limits.lock();
-        let Some(keys) = limits.keys.get_mut(&limit.fingerprint()) else { continue };
-        keys.begin_period(now);
+        let mut table = worker.table.lock();
+        table.begin_period(now);
+        let Some(keys) = table.limits.get(&limit.fingerprint()) else { continue };
         sketches.extend([keys.rejected.clone(), keys.rejected_before.clone()]);
         for key in keys.near.iter().filter(|key| key.is_fresh(now)) {
             match near.iter_mut().find(|known| known.id == key.id) {
@@ -184,36 +167,25 @@ pub(crate) fn read<'w>(
 }
 
 impl LimitTable {
-    /// Makes room for one more limit, and returns whether there is room. If there is none, the limit that was quiet for
-    /// the longest time is removed. Thus the limits of a new configuration get room.
-    fn make_room(&mut self, now: Timestamp) -> bool {
-        if self.keys.len() < LIMITS {
-            return true;
-        }
-        if self.swept.is_some_and(|swept| is_within(SWEEP, swept, now)) {
-            return false;
-        }
-        self.swept = Some(now);
-        let quietest = self.keys.iter().min_by_key(|(_, keys)| keys.last_note);
-        let is_quiet = |last: Timestamp| !is_within(QUIET, last, now);
-        let quiet = quietest.filter(|(_, keys)| keys.last_note.is_none_or(is_quiet));
-        let quiet = quiet.map(|(limit, _)| *limit);
-        quiet.is_some_and(|limit| self.keys.remove(&limit).is_some())
+    /// Begins a new period where the last one is over. Limits whose keys no reader sees any more are removed, so that
+    /// others get room.
+    fn begin_period(&mut self, now: Timestamp) {
+        let period = now.as_micros() / PERIOD;
+        let is_next = match period.saturating_sub(self.period) {
+            0 => return,
+            passed => passed == 1,
+        };
+        self.period = period;
+        self.limits.retain(|_, keys| {
+            let last = take(&mut keys.rejected);
+            keys.rejected_before = if is_next { last } else { KeySketch::default() };
+            keys.near.retain(|key| key.is_fresh(now));
+            !keys.rejected_before.is_empty() || !keys.near.is_empty()
+        });
     }
 }
 
 impl LimitKeys {
-    /// Begins a new period where the last one is over.
-    fn begin_period(&mut self, now: Timestamp) {
-        let period = now.as_micros() / PERIOD;
-        match period.saturating_sub(self.period) {
-            0 => return,
-            1 => self.rejected_before = take(&mut self.rejected),
-            _ => (self.rejected, self.rejected_before) = Default::default(),
-        }
-        self.period = period;
-    }
-
     /// Notes a key near its limit. Where there is no room, it replaces a key that is further from its limit, or that
     /// was seen too long ago.
     fn note(&mut self, mut new: NearKey, key: KeyLabel<'_>) {

@@ -114,6 +114,10 @@ impl KeySketch {
         self.counts.push(counted);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     /// The events that a key without a count may have had.
     fn unseen(&self) -> u64 {
         if self.ids.len() < KEYS {

@@ -9,8 +9,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn workers(count: usize) -> Vec<TopKeys> {
-    let hasher = RandomState::new();
-    (0..count).map(|_| TopKeys::new(hasher.clone())).collect()
+    (0..count).map(|_| TopKeys::default()).collect()
 }
 
 fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
@@ -99,56 +98,28 @@ fn a_full_table_keeps_the_nearest_keys() {
     }
     near(&workers[0], "nearest", 3, at(2));
     assert_eq!(nearest(&workers, at(2))[0], ("nearest".to_owned(), 3));
-    let limits = workers[0].limits.lock();
-    let keys = limits.keys.values().next().unwrap();
+    let table = workers[0].table.lock();
+    let keys = table.limits.values().next().unwrap();
     assert_eq!(keys.near.len(), KEYS);
     assert!(keys.near.iter().all(|key| key.remaining <= 11), "{:?}", keys.near);
 }
 
 #[test]
-fn limits_beyond_the_last_one_are_left_out_until_there_is_room() {
+fn limits_beyond_the_last_one_are_left_out_until_others_are_quiet() {
     let workers = workers(1);
     for n in 0..LIMITS + 1 {
         reject(&workers[0], &format!("l{n}"), "x", at(0));
     }
     let last = format!("l{LIMITS}");
     assert_eq!(rejected(&workers, &last, at(0)), []);
-    assert_eq!(workers[0].limits.lock().keys.len(), LIMITS);
-    reject(&workers[0], &last, "x", at(700));
-    assert_eq!(rejected(&workers, &last, at(700)), pairs(&[("x", 1)]));
-    assert_eq!(workers[0].limits.lock().keys.len(), LIMITS);
-}
-
-#[test]
-fn the_limit_that_is_quiet_for_longest_gives_way_to_a_new_one() {
-    let workers = workers(1);
-    for n in 0..LIMITS {
-        reject(&workers[0], &format!("l{n}"), "x", at(0));
-    }
-    for n in 1..LIMITS {
-        reject(&workers[0], &format!("l{n}"), "x", at(50));
-    }
-    reject(&workers[0], "new", "x", at(60));
-    assert_eq!(rejected(&workers, "new", at(60)), [], "none was quiet for long enough");
-    reject(&workers[0], "new", "x", at(62));
-    assert_eq!(rejected(&workers, "new", at(62)), pairs(&[("x", 1)]));
-    assert_eq!(rejected(&workers, "l0", at(62)), []);
-    assert_eq!(rejected(&workers, "l1", at(62)), pairs(&[("x", 2)]));
-}
-
-#[test]
-fn a_full_table_is_searched_at_most_once_a_second() {
-    let workers = workers(1);
-    for n in 0..LIMITS {
-        reject(&workers[0], &format!("l{n}"), "x", at(0));
-    }
-    let swept = || workers[0].limits.lock().swept;
-    for milli in 0..=1_000 {
-        reject(&workers[0], "new", "x", at(5).plus_micros(milli * 1_000));
-        assert_eq!(swept(), Some(at(5)));
-    }
-    reject(&workers[0], "new", "x", at(5).plus_micros(1_000_001));
-    assert_eq!(swept(), Some(at(5).plus_micros(1_000_001)));
+    reject(&workers[0], "l0", "x", at(310));
+    assert_eq!(rejected(&workers, "l1", at(310)), pairs(&[("x", 1)]), "it is seen still");
+    reject(&workers[0], &last, "x", at(310));
+    assert_eq!(rejected(&workers, &last, at(310)), []);
+    reject(&workers[0], &last, "x", at(610));
+    assert_eq!(rejected(&workers, &last, at(610)), pairs(&[("x", 1)]));
+    assert_eq!(rejected(&workers, "l0", at(610)), pairs(&[("x", 1)]), "it was used lately");
+    assert_eq!(workers[0].table.lock().limits.len(), 2);
 }
 
 /// Counts add up over minutes, and nobody saw who is rejected now.
