@@ -14,6 +14,7 @@ use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::{Burst, Interval, Rate};
 use crate::limit::time::Now;
 use crate::observe::metrics::{DECISIONS, Reading};
+use crate::plan::LimitSpec;
 use crate::redis::ClusterServer;
 use crate::store::Counters;
 use crate::upstream::health::ServerState;
@@ -42,6 +43,15 @@ impl Scrape<'_> {
     /// Each upstream's name and servers.
     fn upstreams(&self) -> impl Iterator<Item = (&str, &[Arc<ServerState>])> {
         self.published.upstreams.iter().map(|state| (state.name().as_str(), state.servers()))
+    }
+
+    /// Writes a number for each limit that has one.
+    fn of_limits(&self, page: &mut Page, of: impl Fn(&LimitSpec) -> Option<f64>) {
+        for limit in &self.published.plan.limits {
+            if let Some(value) = of(limit) {
+                page.sample(&[("limit", limit.name.as_str())], &number(value));
+            }
+        }
     }
 }
 
@@ -98,23 +108,13 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.reading.received)),
     ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.reading.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
-        for limit in &scrape.published.plan.limits {
-            if let Some(rate) = rate(limit.figures.at(scrape.now)) {
-                page.sample(&[("limit", limit.name.as_str())], &number(rate));
-            }
-        }
+        scrape.of_limits(page, |limit| rate(limit.figures.at(scrape.now)));
     }),
     ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
-        for limit in &scrape.published.plan.limits {
-            if let Some(burst) = burst(limit.figures.at(scrape.now)) {
-                page.sample(&[("limit", limit.name.as_str())], &number(burst));
-            }
-        }
+        scrape.of_limits(page, |limit| burst(limit.figures.at(scrape.now)));
     }),
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
-        for limit in &scrape.published.plan.limits {
-            page.sample(&[("limit", limit.name.as_str())], &scrape.process.throttled.throttled_keys(&limit.name));
-        }
+        scrape.of_limits(page, |limit| Some(scrape.process.throttled.throttled_keys(&limit.name) as f64));
     }),
     ("counter", "tidegate_upstream_retries_total", "Tries of requests after the first try.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {
@@ -155,7 +155,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.error_log.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.connections.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
-    ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
+    ("counter", "tidegate_deny_cache_hits_total", "Requests that were rejected without a question to Redis, because the rejection was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
     ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),
     ("counter", "tidegate_shared_decisions_total", "Decisions by a bucket that new keys share, the memory being full.", |scrape, page| page.number(&scrape.store.shared_uses)),
     ("counter", "tidegate_forgotten_total", "Buckets that were forgotten before they were full, the memory being full.", |scrape, page| page.number(&scrape.store.forgotten)),

@@ -40,11 +40,11 @@ pub(super) fn host() -> String {
     name.trim().to_owned()
 }
 
-/// A number of `/proc/self/stat`, by its place from 1. The second field is the program's name, which may
+/// A number of `/proc/self/stat`, by its index from 1. The second field is the program's name, which may
 /// hold any characters.
-fn field(stat: &str, place: usize) -> Option<f64> {
-    let (_, behind_name) = stat.rsplit_once(") ")?;
-    behind_name.split(' ').nth(place.checked_sub(3)?)?.parse().ok()
+fn field(stat: &str, index: usize) -> Option<f64> {
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(index.checked_sub(3)?)?.parse().ok()
 }
 
 /// Finds the first line of the file that begins with `name`, and reads the number after `name`.

@@ -51,8 +51,8 @@ impl Page {
     fn suffixed(&mut self, suffix: &str, labels: &[(&str, &str)], value: &dyn Display) {
         self.text.push_str(self.family);
         self.text.push_str(suffix);
-        for (place, (name, label)) in labels.iter().enumerate() {
-            self.text.push(if place == 0 { '{' } else { ',' });
+        for (index, (name, label)) in labels.iter().enumerate() {
+            self.text.push(if index == 0 { '{' } else { ',' });
             self.text.push_str(name);
             self.text.push_str("=\"");
             self.escaped(label);

@@ -28,6 +28,7 @@ pub use self::overrides::Overrides;
 pub use self::reader::{Colour, Problems, duration};
 pub(crate) use self::reader::{DurationError, Problem, Severity, duration_text, nearest};
 pub(crate) use self::record::ConfigRecord;
+pub(crate) use self::setting::Spelled;
 pub(crate) use self::tree::FileText;
 use crate::file;
 use crate::limit::time::Timestamp;

@@ -19,7 +19,7 @@ use crate::plan::{LimitSpec, Plan, ThrottleLog};
 pub(crate) struct CandidateLog {
     metrics: Arc<Metrics>,
     line: LogInterval,
-    /// For each limit, by its name, what the last line said: when the counts began, and how many requests only the
+    /// For each limit, by its name, what the last line was about: when the counts began, and how many requests only the
     /// candidate or only the limit had rejected.
     logged: HashMap<Name, (Timestamp, u64)>,
 }

@@ -175,7 +175,7 @@ fn list(writer: &mut Writer<'_>, lines: &str) -> fmt::Result {
 }
 
 /// Escapes characters that cannot stand in a JSON string, and those that mislead a reader. A text then cannot
-/// begin a line, move a terminal's cursor or turn the direction of the line.
+/// begin a line, move a terminal's cursor or change the direction of the line.
 struct Escaped<'e, 'w>(&'e mut Writer<'w>);
 
 impl Write for Escaped<'_, '_> {

@@ -56,19 +56,19 @@ impl AskedKey {
         }
         let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
         let mut builder = KeyBuilder::default();
-        for (source, (place, value)) in sources.iter().zip(key.parts()) {
+        for (source, (index, value)) in sources.iter().zip(key.parts()) {
             let Some(value) = value else {
                 check_absent(source, spec.key.missing)?;
                 builder.push_absent();
                 continue;
             };
-            let Some(source) = source.alternatives().get(place) else {
+            let Some(source) = source.alternatives().get(index) else {
                 return Err(ApiProblem::nonsense(format!(
                     "`{source}` has no alternative {}",
-                    place + 1
+                    index + 1
                 )));
             };
-            builder.alternative(place);
+            builder.alternative(index);
             if is_hashed && !is_plain && source.is_secret() {
                 check_hash(&value, source)?;
                 builder.push(&value);
@@ -187,22 +187,23 @@ mod tests {
                 "error `header:x-a | ip` has no alternative",
             ),
         ] {
-            let told = match read(key, asked, display) {
+            let answer = match read(key, asked, display) {
                 Ok((text, _)) => text,
                 Err(error) => format!("error {error}"),
             };
             match expected.starts_with("error") {
-                true => assert!(told.starts_with(expected), "{asked}: {told}"),
-                false => assert_eq!(told, expected, "{asked}"),
+                true => assert!(answer.starts_with(expected), "{asked}: {answer}"),
+                false => assert_eq!(answer, expected, "{asked}"),
             }
         }
         for (missing, expected) in
             [("shared", None), ("skip", Some("skip")), ("reject", Some("gets 400"))]
         {
-            let told = read(&format!("[\"header:x-a\"]\nmissing = \"{missing}\""), "%25-", Hashed);
-            let told = told.err();
-            let said = |words: &str| told.as_ref().is_some_and(|told| told.contains(words));
-            assert!(expected.map_or(told.is_none(), said), "{missing}: {told:?}");
+            let answer =
+                read(&format!("[\"header:x-a\"]\nmissing = \"{missing}\""), "%25-", Hashed);
+            let answer = answer.err();
+            let has = |words: &str| answer.as_ref().is_some_and(|answer| answer.contains(words));
+            assert!(expected.map_or(answer.is_none(), has), "{missing}: {answer:?}");
         }
         let plain = |asked| read("[\"header:x-a\"]", asked, Hashed).unwrap().1;
         assert_eq!(plain("test?plain").as_deref(), Some("test"));

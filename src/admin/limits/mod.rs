@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::key::AskedKey;
 use super::answer::{AdminResponse, json as answer_json, only, read_only};
 use super::{Admin, PATHS};
-use crate::limit::Scope;
+use crate::config::Spelled as _;
 use crate::observe::events::date_and_time;
 use crate::observe::millis;
 use crate::plan::{KeyDisplay, LimitSpec, Plan};
@@ -130,7 +130,7 @@ impl Admin {
             "rate": spec.figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
             "mode": spec.mode.name(),
-            "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
+            "scope": spec.scope.spelling(),
         })
     }
 

@@ -13,8 +13,8 @@ let shownKey = null;
 const encoded = (value) => [...value].map((letter) =>
   ("|%{}".includes(letter) || letter < " " || letter === "\x7f") ? encodeURIComponent(letter) : letter).join("");
 
-const pathOf = ({ limit, key, query }, behind = "") =>
-  `/api/limits/${encodeURIComponent(limit)}/keys/${encodeURIComponent(key)}${behind}${query}`;
+const pathOf = ({ limit, key, query }, suffix = "") =>
+  `/api/limits/${encodeURIComponent(limit)}/keys/${encodeURIComponent(key)}${suffix}${query}`;
 
 function chooseLimit(name) {
   byId("limit").value = name;

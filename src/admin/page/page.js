@@ -93,10 +93,10 @@ function fillShown() {
 }
 
 // Each key found has its figures in `amounts`.
-function showKeys(place, hue, found, told) {
+function showKeys(id, hue, found, none) {
   const list = found.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup ?? key.key}`;
-  const row = rows(byId(place), list.length ? list.map(nameOf) : [""], (name, at) => {
-    if (!name) return { row: element("li", { className: "quiet" }, told) };
+  const row = rows(byId(id), list.length ? list.map(nameOf) : [""], (name, at) => {
+    if (!name) return { row: element("li", { className: "quiet" }, none) };
     const { limit, key, amounts } = list[at], figures = amounts.map(() => element("span", {})), text = key.key || "all requests";
     const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
       element("code", {}, text), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
@@ -173,8 +173,8 @@ function showUpstreams() {
   }
 }
 
-function facts(place, pairs) {
-  byId(place).replaceChildren(...pairs.filter(Boolean).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+function facts(id, pairs) {
+  byId(id).replaceChildren(...pairs.filter(Boolean).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
 function showStore() {
@@ -204,8 +204,8 @@ function showConfig() {
 // Shows lines, each [kind, what, and what follows]. What is shown already is not read out again.
 function say(...lines) {
   const text = lines.flat().join("\n");
-  if (byId("state").said === text) return;
-  byId("state").said = text;
+  if (byId("state").lines === text) return;
+  byId("state").lines = text;
   byId("state").replaceChildren(...lines.map(([kind, what, more]) =>
     element("li", { className: kind }, more ? element("strong", {}, what) : what, more ? ` ${more}` : "")));
 }

@@ -28,11 +28,11 @@ function sparkline(values, hue) {
 
 class Plot {
   // `series` is a list of { name, label, hue }. With `stacked`, the areas stand on each other.
-  constructor(place, { title, unit, stacked, height }) {
-    Object.assign(this, { place, title, unit, stacked, height, series: [], points: [], at: null });
+  constructor(container, { title, unit, stacked, height }) {
+    Object.assign(this, { container, title, unit, stacked, height, series: [], points: [], at: null });
     this.legend = element("div", { className: "legend" });
     this.svg = shape("svg", { role: "img", tabindex: "0" });
-    place.append(this.legend, this.svg);
+    container.append(this.legend, this.svg);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.choose(null));
     this.svg.addEventListener("blur", () => this.choose(null));
@@ -43,7 +43,7 @@ class Plot {
       const last = this.points.length - 1;
       this.choose(Math.min(Math.max((this.at ?? last) + step, 0), last));
     });
-    new ResizeObserver(() => this.draw()).observe(place);
+    new ResizeObserver(() => this.draw()).observe(container);
   }
 
   // Shows these points, each { time, values }, and marks, each { at_ms, text }, from `from` to `to` in milliseconds.
@@ -53,10 +53,10 @@ class Plot {
       this.names = names;
       this.values = series.map(() => element("b", {}));
       this.when = element("time", {});
-      this.legend.replaceChildren(...series.map((one, place) => {
+      this.legend.replaceChildren(...series.map((one, index) => {
         const mark = element("i", {});
         mark.style.setProperty("--hue", one.hue);
-        return element("span", {}, mark, one.label, this.values[place]);
+        return element("span", {}, mark, one.label, this.values[index]);
       }), this.when);
     }
     Object.assign(this, { series, points, from, to, marks: marks.filter((mark) => mark.at_ms >= from && mark.at_ms <= to) });
@@ -68,19 +68,19 @@ class Plot {
     const box = this.svg.getBoundingClientRect();
     const time = this.from + (event.clientX - box.left - 44) / (box.width - 52) * (this.to - this.from);
     let nearest = null;
-    this.points.forEach((point, place) => {
-      if (nearest === null || Math.abs(point.time - time) < Math.abs(this.points[nearest].time - time)) nearest = place;
+    this.points.forEach((point, index) => {
+      if (nearest === null || Math.abs(point.time - time) < Math.abs(this.points[nearest].time - time)) nearest = index;
     });
     this.choose(nearest);
   }
 
-  choose(place) {
-    this.at = place;
+  choose(index) {
+    this.at = index;
     this.draw();
   }
 
   draw() {
-    const width = Math.max(this.place.clientWidth, 200), { height, points, series, from, to } = this;
+    const width = Math.max(this.container.clientWidth, 200), { height, points, series, from, to } = this;
     if (!series.length) return;
     const sum = (values) => (this.stacked ? values.reduce((all, value) => all + (value ?? 0), 0) : Math.max(...values.map((value) => value ?? 0)));
     const top = ceiling(Math.max(...points.map((point) => sum(point.values)), this.unit === "ms" ? 0.1 : 1));
@@ -99,11 +99,11 @@ class Plot {
     }
     const seen = points.filter((point) => point.time >= from);
     const base = seen.map(() => 0);
-    series.forEach((one, place) => {
-      const upper = seen.map((point, at) => (this.stacked ? base[at] : 0) + (point.values[place] ?? 0));
+    series.forEach((one, index) => {
+      const upper = seen.map((point, at) => (this.stacked ? base[at] : 0) + (point.values[index] ?? 0));
       const path = (values) => seen.map((point, at) => `${x(point.time).toFixed(1)} ${y(values[at]).toFixed(1)}`);
       // Where a series is zero it has no line: that would hide the series below it.
-      const isDrawn = (at) => [at - 1, at, at + 1].some((near) => seen[near]?.values[place] > 0);
+      const isDrawn = (at) => [at - 1, at, at + 1].some((near) => seen[near]?.values[index] > 0);
       if (seen.length > 1) {
         const all = path(upper), line = all.map((to, at) => (isDrawn(at) ? (at && isDrawn(at - 1) ? "L" : "M") + to : "")).join("");
         if (this.stacked) parts.push(shape("path", { d: `M${all.join("L")}L${path(base).reverse().join("L")}Z`, fill: one.hue, opacity: ".3" }));
@@ -123,10 +123,10 @@ class Plot {
     const chosen = points[this.at ?? points.length - 1];
     if (this.at !== null && chosen) parts.push(shape("line", { class: "cross", x1: x(chosen.time), x2: x(chosen.time), y1: 8, y2: height - 20 }));
     if (!points.length) parts.push(this.text(width / 2, height / 2, "no traffic yet", "middle"));
-    this.values.forEach((value, place) => { value.textContent = chosen ? short(chosen.values[place]) + (this.unit ? " " + this.unit : "") : "–"; });
+    this.values.forEach((value, index) => { value.textContent = chosen ? short(chosen.values[index]) + (this.unit ? " " + this.unit : "") : "–"; });
     this.when.textContent = chosen && this.at !== null ? new Date(chosen.time).toLocaleTimeString() : "";
-    const told = chosen ? series.map((one, place) => `${one.label} ${short(chosen.values[place])}`).join(", ") : "no traffic yet";
-    this.svg.setAttribute("aria-label", `${this.title}: ${told}`);
+    const readout = chosen ? series.map((one, index) => `${one.label} ${short(chosen.values[index])}`).join(", ") : "no traffic yet";
+    this.svg.setAttribute("aria-label", `${this.title}: ${readout}`);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(...parts);
   }

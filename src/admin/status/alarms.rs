@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -74,7 +73,8 @@ impl Scene<'_> {
         };
         let todo =
             format!("See that its servers run and can be reached from here: {}.", last.reason);
-        Some(self.alarm("error", &what, Some(last.changed.elapsed()), means, &todo))
+        let since = self.moment(last.changed);
+        Some(json!({ "level": "error", "what": what, "since": since, "means": means, "do": todo }))
     }
 
     /// Answers with 5xx statuses in the last seconds. Those of the store are another alarm.
@@ -89,7 +89,9 @@ impl Scene<'_> {
         let what = format!("Answers fail: {}", some(&names));
         let means = "Some answers of these routes are 5xx. No limit is the reason.";
         let todo = "Look at the API's log, and here for `upstream failed`.";
-        (!names.is_empty()).then(|| self.alarm("error", &what, None, means, todo))
+        let alarm =
+            json!({ "level": "error", "what": what, "since": null, "means": means, "do": todo });
+        (!names.is_empty()).then_some(alarm)
     }
 
     fn store_away(&self, plan: &Plan) -> Option<Value> {
@@ -104,7 +106,10 @@ impl Scene<'_> {
         let todo = format!(
             "See that {location} runs and can be reached from here. tidegate connects by itself."
         );
-        Some(self.alarm(level, "Redis away", store.redis_phase_age(), &means, &todo))
+        let since = store.redis_phase_age().map(|age| self.ago(age));
+        Some(
+            json!({ "level": level, "what": "Redis away", "since": since, "means": means, "do": todo }),
+        )
     }
 
     /// Some servers of an upstream get no requests.
@@ -115,7 +120,10 @@ impl Scene<'_> {
         let what = format!("Server set aside: {}", some(&names));
         let means = format!("The other servers of {} take its requests.", state.name());
         let todo = format!("See that it runs: {}.", last.reason);
-        Some(self.alarm("warning", &what, Some(last.changed.elapsed()), &means, &todo))
+        let since = self.moment(last.changed);
+        Some(
+            json!({ "level": "warning", "what": what, "since": since, "means": means, "do": todo }),
+        )
     }
 
     /// What is wrong with the file, that a restart is needed, and that the process ends.
@@ -127,41 +135,23 @@ impl Scene<'_> {
             let means = format!("Version {} of it stays in force.", news.version);
             let first = errors.first().and_then(|it| it.lines().next()).unwrap_or_default();
             let todo = format!("Mend it and save it; `tidegate check` lists all: {first}");
-            let mut alarm = self.alarm("warning", &format!("{name} is wrong"), None, &means, &todo);
-            alarm["since"] = date_and_time(*since).into();
-            alarms.push(alarm);
+            let (what, since) = (format!("{name} is wrong"), date_and_time(*since));
+            alarms.push(json!({ "level": "warning", "what": what, "since": since, "means": means, "do": todo }));
         }
         if !news.restart.is_empty() {
             let fields: Vec<_> = news.restart.iter().map(String::as_str).collect();
             let what = format!("A restart is needed: {}", some(&fields));
             let means = "The other changes of the file are in force.";
             let todo = "Restart, or send SIGUSR2: then no connection is lost.";
-            alarms.push(self.alarm("warning", &what, None, means, todo));
+            alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));
         }
         if self.admin.process.draining.load(Ordering::Relaxed) {
             let means = "It finishes what is under way, and takes nothing new.";
             let todo = "Nothing, if it was stopped on purpose.";
-            alarms.push(self.alarm("warning", "This process is ending", None, means, todo));
+            let what = "This process is ending";
+            alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));
         }
         alarms
-    }
-
-    /// `age` is how long it has been so.
-    fn alarm(
-        &self,
-        level: &str,
-        what: &str,
-        age: Option<Duration>,
-        means: &str,
-        todo: &str,
-    ) -> Value {
-        json!({
-            "level": level,
-            "what": what,
-            "since": age.map(|age| self.ago(age)),
-            "means": means,
-            "do": todo,
-        })
     }
 
     /// The moment of a change, as a time of day.

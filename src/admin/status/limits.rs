@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use super::{Scene, busiest, rounded};
 use crate::admin::metrics;
+use crate::config::Spelled as _;
 use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
 use crate::observe::millis;
 use crate::observe::top_keys::{self, KeyCount, NearKey};
-use crate::plan::{LimitSpec, OnStoreError, Plan};
+use crate::plan::{LimitSpec, Plan};
 
 /// The most keys in each list of a limit.
 const KEYS: usize = 10;
@@ -31,33 +32,23 @@ impl Scene<'_> {
         busiest(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
     }
 
-    /// The time whose rejections count for the lists of keys.
-    pub(super) fn rejections_window(&self, uptime: Duration) -> Duration {
-        top_keys::window(self.now.at).min(uptime)
-    }
-
-    /// How many decisions a second other than "allowed", and how many decisions since the start.
-    fn busy(&self, spec: &LimitSpec) -> (f64, u64) {
+    /// How many decisions other than "allowed" there were between the last two readings, and how many decisions since
+    /// the start.
+    fn busy(&self, spec: &LimitSpec) -> (u64, u64) {
         let [before, last] = self.readings().map(|it| decisions(it, spec));
-        let held = |counts: DecisionCounts| {
-            counts.iter().sum::<u64>() - counts[DecisionKind::Allowed as usize]
-        };
-        (self.per_second(held(before), held(last)), last.iter().sum())
+        let all = |counts: DecisionCounts| counts.iter().sum::<u64>();
+        let held = |counts| all(counts) - counts[DecisionKind::Allowed as usize];
+        (held(last).saturating_sub(held(before)), all(last))
     }
 
     fn limit(&self, spec: &LimitSpec, mode: &str) -> Value {
         let process = &self.admin.process;
         let algorithm = spec.figures.at(self.admin.clocks());
-        let on_store_error = match spec.on_store_error {
-            OnStoreError::Local => "local",
-            OnStoreError::Allow => "allow",
-            OnStoreError::Reject => "reject",
-        };
         let per_second = metrics::rate(algorithm).filter(|it| it.is_finite());
         let mut limit = self.admin.limit(spec);
         limit["rate_per_second"] = per_second.into();
         limit["mode"] = mode.into();
-        limit["on_store_error"] = on_store_error.into();
+        limit["on_store_error"] = spec.on_store_error.spelling().into();
         limit["overrides"] = spec.overrides.by_key().len().into();
         limit["max_waiting"] = spec.max_waiting.into();
         limit["waiting"] = process.waiting.held_for(&spec.name).into();

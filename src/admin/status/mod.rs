@@ -8,6 +8,7 @@ mod limits;
 mod store;
 mod traffic;
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DECISIONS, DecisionCounts, Histogram, Reading};
-use crate::observe::millis;
+use crate::observe::{millis, top_keys};
 use crate::redis::ClusterServer;
 use crate::worker::Process;
 
@@ -67,7 +68,6 @@ impl Scene<'_> {
         let published = self.admin.plan.borrow().clone();
         let uptime = Duration::from_micros(self.now.at.micros_since(self.admin.started));
         let (limits, alarms) = (self.limits(&published.plan), self.alarms(&published));
-        let top_keys = limits::top_keys(&limits);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "host": self.admin.host,
@@ -85,9 +85,9 @@ impl Scene<'_> {
             "requests": self.requests(),
             "upstreams": self.upstreams(&published),
             "routes": self.routes(&published.plan),
+            "top_keys": limits::top_keys(&limits),
             "limits": limits,
-            "top_keys": top_keys,
-            "rejected_keys_window_ms": millis(self.rejections_window(uptime)),
+            "rejected_keys_window_ms": millis(top_keys::window(self.now.at).min(uptime)),
         })
     }
 
@@ -140,16 +140,12 @@ impl Scene<'_> {
 /// The busiest of these items, in their order. `busy` says how busy each is.
 fn busiest<T>(
     items: &[T],
-    busy: impl Fn(&T) -> (f64, u64),
+    busy: impl Fn(&T) -> (u64, u64),
     write: impl Fn(&T) -> Value,
 ) -> Vec<Value> {
     let mut listed: Vec<_> = items.iter().enumerate().collect();
     if listed.len() > MOST {
-        let busy: Vec<_> = items.iter().map(busy).collect();
-        listed.sort_by(|(a, _), (b, _)| {
-            let (a, b) = (busy[*a], busy[*b]);
-            b.0.total_cmp(&a.0).then(b.1.cmp(&a.1))
-        });
+        listed.sort_by_cached_key(|(_, item)| Reverse(busy(item)));
         listed.truncate(MOST);
         listed.sort_unstable_by_key(|(index, _)| *index);
     }

@@ -48,9 +48,10 @@ impl Scene<'_> {
         let none = &RouteCounts::default();
         let sum = |route: &RouteCounts| route.decisions.iter().sum::<u64>();
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
-        let busy = |name: &Arc<str>| {
-            let [before, last] = self.readings().map(|it| it.routes.get(name).map_or(0, sum));
-            (self.per_second(before, last), last)
+        let busy = |route: &&RouteSpec| {
+            let [before, last] =
+                self.readings().map(|it| it.routes.get(&route.name).map_or(0, sum));
+            (last.saturating_sub(before), last)
         };
         let write = |route: &&RouteSpec| {
             let name = &route.name;
@@ -67,7 +68,7 @@ impl Scene<'_> {
             let mut route = json!({
                 "name": &**name,
                 "total": sum(total),
-                "per_second": busy(name).0,
+                "per_second": self.per_second(sum(earlier), sum(later)),
                 "statuses_total": by_class,
                 "statuses_per_second": per_second,
                 "failed_total": total.failed,
@@ -78,7 +79,7 @@ impl Scene<'_> {
             });
             route
         };
-        busiest(&routes, |route| busy(&route.name), write)
+        busiest(&routes, busy, write)
     }
 
     pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {

@@ -31,9 +31,9 @@ use crate::limit::time::Timestamp;
 use crate::observe::millis_up;
 use crate::plan::ThrottleLog;
 
-/// The most lines of an interval if one line is enough for all other keys. `LINES - 1` lines are for single
-/// keys. All other keys share one line for each limit and decision. The first key of a limit and decision has
-/// its line at once, even beyond this number.
+/// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. If several limits or
+/// decisions have other keys, each of them has such a line. The first key of a limit and decision has its line at once,
+/// even beyond this number.
 pub(crate) const LINES: usize = 100;
 
 /// How many keys are counted one by one, beside a few keys of each limit for which there is always room
@@ -80,14 +80,6 @@ impl ThrottleEvent<'_> {
     }
 }
 
-/// Which line of the log is about a request that was rejected or delayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EventLine {
-    Own,
-    /// The line of another limit, which has rejected the same request.
-    OfAnotherLimit,
-}
-
 /// Writes a throttle line. A rejection is a warning; other decisions are information.
 macro_rules! by_decision {
     ($decision:expr, $($fields:tt)*) => {
@@ -124,7 +116,7 @@ impl Throttled {
     /// Counts an event. Logs the event at once if it is the first one of its limit, key and decision, or if
     /// the mode logs every event.
     pub(crate) fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        if self.count(event, EventLine::Own, now) {
+        if self.count(event, true, now) {
             write_line(event, 1, None);
         }
     }
@@ -132,7 +124,7 @@ impl Throttled {
     /// Counts the rejection of a request that another limit has rejected, too. The request's line names the
     /// other limit.
     pub(crate) fn record_beside(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
-        self.count(event, EventLine::OfAnotherLimit, now);
+        self.count(event, false, now);
     }
 
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
@@ -166,13 +158,14 @@ impl Throttled {
         }
     }
 
-    /// Counts the event. Returns whether the event is logged at once, in its own line.
-    fn count(&self, event: &ThrottleEvent<'_>, line: EventLine, now: Timestamp) -> bool {
+    /// Counts the event. `is_shown` says whether a line shows it, and not the line of another limit that has rejected
+    /// the same request. Returns whether the event is logged at once, in its own line.
+    fn count(&self, event: &ThrottleEvent<'_>, is_shown: bool, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(shard_index(id)) else { return false };
         let mut shard = shard.lock();
-        let is_summed = line == EventLine::Own && shard.mode == ThrottleLog::Summary;
-        let is_each = line == EventLine::Own && shard.mode == ThrottleLog::Each;
+        let is_summed = is_shown && shard.mode == ThrottleLog::Summary;
+        let is_each = is_shown && shard.mode == ThrottleLog::Each;
         // Rejections are counted in each mode, for the metric and the end of the throttling.
         if !is_summed && event.decision() != REJECTED {
             return is_each;

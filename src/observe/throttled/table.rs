@@ -270,7 +270,7 @@ impl Window {
         Duration::from_micros(elapsed)
     }
 
-    /// Ends a summary, and returns what is to be told of the keys that share a line. `lines_left` are the lines for
+    /// Ends a summary, and returns the counts of the keys that share a line. `lines_left` are the lines for
     /// new keys until the next summary. If the interval `is_over`, the episodes end that had no rejection in it.
     pub(super) fn close(&mut self, lines_left: usize, is_over: bool) -> Vec<(Group, Others)> {
         let (mut others, mode) = (Vec::new(), self.mode);

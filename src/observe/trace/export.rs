@@ -1,5 +1,6 @@
 //! The task that sends spans to the collector, in batches.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -159,7 +160,7 @@ impl Exporter {
     async fn send(
         &mut self,
         collector: CollectorAddress,
-        batch: Vec<Box<RequestSpan>>,
+        batch: VecDeque<Box<RequestSpan>>,
     ) -> Result<Option<(u64, String)>, ExportError> {
         // A connection that fails, or is given up, is not put back.
         let kept = self.connection.take();
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!((connections.load(Ordering::SeqCst), queue.dropped.total()), (1, 0));
     }
 
-    /// Batches were full without end, and the log said nothing of the spans that were lost meanwhile.
+    /// Batches were full without end, and the log said nothing of the spans that were dropped meanwhile.
     #[tokio::test]
     async fn a_steady_overload_is_logged() {
         let queue = Arc::new(SpanQueue::default());

@@ -66,7 +66,7 @@ impl SpanQueue {
     }
 
     /// Takes the oldest spans out, at most `most`.
-    fn take(&self, most: usize) -> Vec<Box<RequestSpan>> {
+    fn take(&self, most: usize) -> VecDeque<Box<RequestSpan>> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(most);
         waiting.drain(..count).collect()

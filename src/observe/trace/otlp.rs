@@ -1,6 +1,7 @@
 //! Writes spans as OTLP, with OpenTelemetry's semantic conventions for HTTP servers. What the conventions
 //! do not have is named `tidegate.…`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::{Method, Version};
@@ -35,7 +36,7 @@ const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The message that brings these spans to a collector. `process` tells this process from others.
 pub(super) fn message(
-    spans: &[Box<RequestSpan>],
+    spans: &VecDeque<Box<RequestSpan>>,
     process: &str,
     clock: &Clock,
 ) -> ExportTraceServiceRequest {

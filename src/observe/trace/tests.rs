@@ -114,7 +114,7 @@ async fn a_span_has_times_of_day() {
     clock.wall().anchor(start, start.plus_micros(10_000_000));
     let mut one = span();
     one.times.1 += Duration::from_micros(1_500);
-    let message = otlp::message(&[one], "a", &clock);
+    let message = otlp::message(&VecDeque::from([one]), "a", &clock);
     let written = &message.resource_spans[0].scope_spans[0].spans[0];
     assert_eq!(written.start_time_unix_nano, 1_700_000_010_000_000_000);
     assert_eq!(written.end_time_unix_nano, 1_700_000_010_001_500_000);
