@@ -41,9 +41,8 @@ impl From<CallError> for ApiProblem {
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let is_lost = match &error {
-            CallError::TimedOut => true,
             CallError::Redis(error) => error.code().is_none(),
-            _ => false,
+            error => matches!(error, CallError::TimedOut),
         };
         let detail = match error {
             CallError::Away | CallError::NotConnected => {

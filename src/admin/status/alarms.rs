@@ -42,7 +42,7 @@ impl Scene<'_> {
             reading.limits.get(limit).map_or(0, |counts| counts[DecisionKind::Rejected as usize])
         };
         let names = plan.limits.iter().map(|spec| &spec.name).filter(|limit| {
-            let [before, last] = self.readings().map(|reading| rejected(limit, reading));
+            let [before, last, _] = self.readings().map(|reading| rejected(limit, reading));
             last > before
         });
         let names: Vec<_> = names.map(Name::as_str).collect();

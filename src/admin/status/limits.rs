@@ -35,7 +35,7 @@ impl Scene<'_> {
     /// How many decisions other than "allowed" there were between the last two readings, and how many decisions since
     /// the start.
     fn busy(&self, spec: &LimitSpec) -> (u64, u64) {
-        let [before, last] = self.readings().map(|it| decisions(it, spec));
+        let [before, last, _] = self.readings().map(|it| decisions(it, spec));
         let all = |counts: DecisionCounts| counts.iter().sum::<u64>();
         let held = |counts| all(counts) - counts[DecisionKind::Allowed as usize];
         (held(last).saturating_sub(held(before)), all(last))
@@ -53,7 +53,8 @@ impl Scene<'_> {
         limit["max_waiting"] = spec.max_waiting.into();
         limit["waiting"] = process.waiting.held_for(&spec.name).into();
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
-        self.write_decisions(&mut limit, |reading| decisions(reading, spec));
+        let counts = self.readings().map(|reading| decisions(reading, spec));
+        self.write_decisions(&mut limit, counts);
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.rejected.iter().map(|key| self.rejected(key)).collect();
         let is_rejected = |key: &NearKey| {

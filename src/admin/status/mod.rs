@@ -106,9 +106,9 @@ impl Scene<'_> {
         })
     }
 
-    /// What was counted at the last two readings.
-    fn readings(&self) -> [&Reading; 2] {
-        [&self.earlier.reading, &self.later.reading]
+    /// What was counted at the last two readings, and now.
+    fn readings(&self) -> [&Reading; 3] {
+        [self.earlier, self.later, self.now].map(|it| &it.reading)
     }
 
     /// A count a second, from its values at the last two readings.
@@ -118,11 +118,10 @@ impl Scene<'_> {
         if seconds > 0.0 { rounded(count / seconds) } else { 0.0 }
     }
 
-    /// Writes how often each decision occurred, in all and a second.
-    fn write_decisions(&self, value: &mut Value, of: impl Fn(&Reading) -> DecisionCounts) {
-        let ([before, last], total) = (self.readings().map(&of), of(&self.now.reading));
+    /// Writes how often each decision occurred, in all and a second: the counts at the last two readings, and now.
+    fn write_decisions(&self, value: &mut Value, [before, last, now]: [DecisionCounts; 3]) {
         for (index, decision) in DECISIONS.iter().enumerate() {
-            value[format!("{decision}_total")] = total[index].into();
+            value[format!("{decision}_total")] = now[index].into();
             let per_second = self.per_second(before[index], last[index]);
             value[format!("{decision}_per_second")] = per_second.into();
         }

@@ -18,7 +18,7 @@ impl Scene<'_> {
         let counters = shared.counters();
         let uptime = || Duration::from_micros(self.now.at.micros_since(self.admin.started));
         let age = shared.redis_phase_age().unwrap_or_else(uptime);
-        let readings = [self.earlier, self.later, self.now].map(|it| &it.reading.store_seconds);
+        let readings = self.readings().map(|reading| &reading.store_seconds);
         let of_servers = self.now.servers.iter().flat_map(|server| server.errors.iter().copied());
         let errors = of_servers.chain(shared.errors());
         let kind = match location {

@@ -27,73 +27,67 @@ impl Scene<'_> {
     }
 
     pub(super) fn requests(&self) -> Value {
-        let ([before, last], now) = (self.readings(), &self.now.reading);
-        let sum = |reading: &Reading| reading.decisions().iter().sum();
-        let mut requests = json!({
-            "total": sum(now),
-            "per_second": self.per_second(sum(before), sum(last)),
-            "failed_total": now.failed(),
-            "failed_per_second": self.per_second(before.failed(), last.failed()),
-            "waiting": self.admin.process.waiting.held(),
-            "received_bytes_total": now.received,
-            "received_bytes_per_second": self.per_second(before.received, last.received),
-            "sent_bytes_total": now.sent,
-            "sent_bytes_per_second": self.per_second(before.sent, last.sent),
-        });
-        self.write_decisions(&mut requests, Reading::decisions);
+        let readings @ [before, last, now] = self.readings();
+        let mut requests = self.counted(&readings.map(Reading::total));
+        requests["waiting"] = self.admin.process.waiting.held().into();
+        requests["received_bytes_total"] = now.received.into();
+        let received = self.per_second(before.received, last.received);
+        requests["received_bytes_per_second"] = received.into();
+        requests["sent_bytes_total"] = now.sent.into();
+        requests["sent_bytes_per_second"] = self.per_second(before.sent, last.sent).into();
         requests
     }
 
     pub(super) fn routes(&self, plan: &Plan) -> Vec<Value> {
-        let none = &RouteCounts::default();
-        let sum = |route: &RouteCounts| route.decisions.iter().sum::<u64>();
+        let of = |route: &RouteSpec| {
+            self.readings().map(|it| it.routes.get(&route.name).cloned().unwrap_or_default())
+        };
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
         let busy = |route: &&RouteSpec| {
-            let [before, last] =
-                self.readings().map(|it| it.routes.get(&route.name).map_or(0, sum));
+            let [before, last, _] = of(route).map(|it| it.requests());
             (last.saturating_sub(before), last)
         };
         let write = |route: &&RouteSpec| {
-            let name = &route.name;
-            let [earlier, later] = self.readings();
-            let [earlier, later, total] = [earlier, later, &self.now.reading]
-                .map(|reading| reading.routes.get(name).unwrap_or(none));
+            let counts = of(route);
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
-            for (class, text) in CLASSES {
-                let count = |route: &RouteCounts| route.statuses.of_class(class);
-                by_class.insert(text.to_owned(), count(total).into());
-                let last = self.per_second(count(earlier), count(later));
-                per_second.insert(text.to_owned(), last.into());
+            for (class, name) in CLASSES {
+                let [before, last, now] = counts.each_ref().map(|it| it.statuses.of_class(class));
+                by_class.insert(name.to_owned(), now.into());
+                per_second.insert(name.to_owned(), self.per_second(before, last).into());
             }
-            let mut route = json!({
-                "name": &**name,
-                "total": sum(total),
-                "per_second": self.per_second(sum(earlier), sum(later)),
-                "statuses_total": by_class,
-                "statuses_per_second": per_second,
-                "failed_total": total.failed,
-                "failed_per_second": self.per_second(earlier.failed, later.failed),
-            });
-            self.write_decisions(&mut route, |reading| {
-                reading.routes.get(name).unwrap_or(none).decisions
-            });
-            route
+            let mut route_counts = self.counted(&counts);
+            route_counts["name"] = Value::from(&*route.name);
+            route_counts["statuses_total"] = by_class.into();
+            route_counts["statuses_per_second"] = per_second.into();
+            route_counts
         };
         busiest(&routes, busy, write)
     }
 
+    /// The fields that all requests have, and those of a route: the counts at the last two readings, and now.
+    fn counted(&self, counts: &[RouteCounts; 3]) -> Value {
+        let [before, last, now] = counts;
+        let mut counted = json!({
+            "total": now.requests(),
+            "per_second": self.per_second(before.requests(), last.requests()),
+            "failed_total": now.failed,
+            "failed_per_second": self.per_second(before.failed, last.failed),
+        });
+        self.write_decisions(&mut counted, counts.each_ref().map(|it| it.decisions));
+        counted
+    }
+
     pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {
-        let of = |reading: &Reading, name: &Name| -> UpstreamCounts {
-            reading.upstreams.get(name).cloned().unwrap_or_default()
-        };
+        let none = &UpstreamCounts::default();
         let upstream = |name: &Name, servers: &[Arc<ServerState>]| {
-            let now = of(&self.now.reading, name);
-            let [before, last] = self.readings().map(|it| of(it, name).seconds);
-            let [p50, p99] = latency(&before, &last);
+            let [before, last, now] =
+                self.readings().map(|it| it.upstreams.get(name).unwrap_or(none));
+            let [p50, p99] = latency(&before.seconds, &last.seconds);
+            let [before, last, count] = [before, last, now].map(|it| it.seconds.count());
             json!({
                 "name": name.as_str(),
-                "answers_total": now.seconds.count(),
-                "answers_per_second": self.per_second(before.count(), last.count()),
+                "answers_total": count,
+                "answers_per_second": self.per_second(before, last),
                 "p50_ms": p50,
                 "p99_ms": p99,
                 "errors": by_reason(&now.failures),

@@ -56,16 +56,11 @@ impl Reading {
         (next < counts.requests.len()).then_some(next)
     }
 
-    /// What the limits of each request decided together, for all requests since the start.
-    pub(crate) fn decisions(&self) -> DecisionCounts {
-        let mut all = DecisionCounts::default();
-        self.routes.values().for_each(|route| add(&mut all, &route.decisions));
-        all
-    }
-
-    /// Failed requests of all routes since the start.
-    pub(crate) fn failed(&self) -> u64 {
-        self.routes.values().map(|route| route.failed).sum()
+    /// The requests of all routes together.
+    pub(crate) fn total(&self) -> RouteCounts {
+        let mut total = RouteCounts::default();
+        self.routes.values().for_each(|route| total.add(route));
+        total
     }
 }
 
@@ -105,8 +100,11 @@ mod tests {
             assert_eq!((route.decisions, route.failed), ([6, 0, 0, 2, 0], 2));
         }
         let routes = ROUTES_AT_ONCE as u64 * 2 + 1;
-        assert_eq!(reading.decisions(), [6 * routes, 0, 0, 2 * routes, 0]);
-        assert_eq!(reading.failed(), 2 * routes);
+        let total = reading.total();
+        assert_eq!(
+            (total.decisions, total.failed),
+            ([6 * routes, 0, 0, 2 * routes, 0], 2 * routes)
+        );
         assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0]);
     }
 }

@@ -74,6 +74,10 @@ impl RouteCounts {
         other.statuses.0.iter().for_each(|(status, count)| self.statuses.add(*status, *count));
     }
 
+    pub(crate) fn requests(&self) -> u64 {
+        self.decisions.iter().sum()
+    }
+
     /// The decisions, then the requests that failed.
     pub(crate) fn outcomes(&self) -> [u64; 6] {
         let [allowed, delayed, error, rejected, shadow] = self.decisions;
