@@ -18,7 +18,8 @@ mod wrong;
 
 pub(super) use self::context::{Context, NotedProblem};
 pub(super) use self::item::Item;
-pub(super) use self::plain::{PlainValue, Spelled, one_word, spellings, words};
+pub(crate) use self::plain::Spelled;
+pub(super) use self::plain::{PlainValue, one_word, spellings, words};
 pub use self::problem::{Colour, Problems};
 pub(crate) use self::problem::{Problem, Severity, nearest};
 pub(super) use self::problem::{Span, enumerate};
