@@ -33,6 +33,11 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
+/// A wait in whole milliseconds, rounded up, at least 1.
+pub(crate) fn whole_milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+}
+
 impl Decision {
     /// The answer to a request that can never pass.
     pub(crate) const NEVER: Self =

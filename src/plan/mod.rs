@@ -4,6 +4,7 @@
 //! reads it. `counting` and `calendar` also make figures of an operator's words, for `config` and for
 //! overrides that are set while the process runs.
 
+mod answer;
 mod calendar;
 mod counting;
 mod figures;
@@ -25,9 +26,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, Method};
 
+pub use self::answer::AnswerSpec;
+pub(crate) use self::answer::{AnswerBody, AnswerHeaders, BodyPiece, BodyTemplate};
 pub(crate) use self::calendar::Zone;
 pub(crate) use self::counting::{
     CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart, window_rate,
@@ -47,7 +49,6 @@ pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
-use crate::limit::jitter::RetryJitter;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::path::{AmbiguousPath, NormalPath};
@@ -153,44 +154,6 @@ impl ServerSpec {
         let path = NormalPath::parse(path, self.merge_slashes)?;
         Ok(if self.loose_paths { path.loosened() } else { path })
     }
-}
-
-/// The answer to a throttled client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnswerSpec {
-    /// The answer's status, 400 to 599.
-    pub(crate) status: StatusCode,
-    /// The answer's body.
-    pub(crate) body: AnswerBody,
-    /// The header fields about the limit.
-    pub(crate) headers: AnswerHeaders,
-    /// How much later than necessary clients may come back.
-    pub(crate) jitter: RetryJitter,
-}
-
-/// The header fields that tell a client about its limits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AnswerHeaders {
-    /// Whether `retry-after` is sent.
-    pub(crate) retry_after: bool,
-    /// Whether `ratelimit-policy` and `ratelimit` are sent, also on allowed answers.
-    pub(crate) ratelimit: bool,
-    /// Whether `x-ratelimit-limit`, `-remaining` and `-reset` are sent, also on allowed answers.
-    pub(crate) x_ratelimit: bool,
-}
-
-/// The body of the answer to a throttled client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AnswerBody {
-    /// A JSON problem (RFC 9457).
-    #[default]
-    Problem,
-    /// One line of text.
-    Text,
-    /// No body.
-    Empty,
-    /// The operator's own text.
-    Custom(Bytes),
 }
 
 /// `[store]`.

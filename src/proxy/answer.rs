@@ -7,10 +7,10 @@ use http::{Method, StatusCode};
 use super::active::Active;
 use super::headers::change_answer;
 use super::headers::quotas::write_quotas;
-use super::protocol::Protocol;
+use super::protocol::{ProblemType, Protocol};
 use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
-use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
+use super::response::{OwnResponse, own, trailers_only};
 use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
 use crate::throttle::{Quota, Refused};
@@ -28,18 +28,17 @@ pub(super) fn respond(
     let default = &active.plan.reject;
     let mut answer = match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
-            let retry_after = retry_after.map(whole_seconds);
-            let content = RejectionContent { protocol, spec, default, retry_after, quotas };
+            let content = RejectionContent::new(protocol, spec, default, *retry_after, quotas);
             active.rejections.answer(&content)
         }
         _ => {
             let Meaning { status, grpc, detail } = refusal.meaning();
             let mut answer = match protocol {
-                Protocol::Http => problem(status, &detail),
+                Protocol::Http(kind) => problem(kind, status, &detail),
                 Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
             };
             match refusal {
-                Refusal::Method(allowed) if protocol == Protocol::Http => {
+                Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => {
                     allow(&mut answer, allowed);
                 }
                 Refusal::Upstream(UpstreamError::Paused(left)) => {
@@ -62,7 +61,7 @@ pub(super) fn respond(
     answer
 }
 
-fn problem(status: StatusCode, detail: &str) -> OwnResponse {
+fn problem(kind: ProblemType, status: StatusCode, detail: &str) -> OwnResponse {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
         r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
@@ -70,7 +69,7 @@ fn problem(status: StatusCode, detail: &str) -> OwnResponse {
         status.as_u16(),
         quoted(detail)
     );
-    own(status, Some(PROBLEM_JSON), body)
+    own(status, Some(kind.media_type()), body)
 }
 
 /// Names the methods for which there is a route.

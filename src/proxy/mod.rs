@@ -155,7 +155,7 @@ impl Proxy {
                 Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => {
                     grpc::time_limit(&head.headers)
                 }
-                Protocol::Grpc(_) | Protocol::Http => None,
+                Protocol::Grpc(_) | Protocol::Http(_) => None,
             };
             let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();

@@ -1,14 +1,80 @@
 //! Which protocol a request speaks. The protocol decides what a refusal looks like.
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use mediatype::{MediaType, MediaTypeList, Name, ReadParams as _};
 
 use crate::reading::Seen;
 
 /// The protocol of a request: plain HTTP, or gRPC over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    Http,
+    Http(ProblemType),
     Grpc(GrpcKind),
+}
+
+/// The media type of a JSON problem (RFC 9457) for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProblemType {
+    /// `application/problem+json`.
+    Problem,
+    /// `application/json`. Some clients fail on a type that they did not ask for, and never try again.
+    Json,
+}
+
+impl ProblemType {
+    pub(super) fn media_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Problem => "application/problem+json",
+            Self::Json => "application/json",
+        })
+    }
+
+    /// The type for a client with these headers. It is JSON where the client accepts JSON of some kind and no
+    /// problem (RFC 9110, 12.5.1).
+    fn accepted(asked: &HeaderMap, seen: Seen) -> Self {
+        let accept = || {
+            let fields = seen.has(Seen::ACCEPT).then(|| asked.get_all(ACCEPT));
+            fields.into_iter().flatten().filter_map(|list| list.to_str().ok())
+        };
+        // Most requests need no closer look.
+        if !accept().any(names_json) {
+            return Self::Problem;
+        }
+        let mut takes_json = false;
+        // Of the ranges that match a problem the most specific decides.
+        let mut problem = (0, false);
+        for range in accept().flat_map(MediaTypeList::new).flatten() {
+            let wanted = range.get_param(Name::new_unchecked("q")).is_none_or(|quality| {
+                quality.as_str().parse::<f32>().is_ok_and(|quality| quality > 0.0)
+            });
+            takes_json |= wanted && is_json(&range);
+            let specific = specificity(&range);
+            if specific > 0 && specific >= problem.0 {
+                problem = (specific, wanted);
+            }
+        }
+        if takes_json && !problem.1 { Self::Json } else { Self::Problem }
+    }
+}
+
+/// Whether a text has the word JSON.
+fn names_json(text: &str) -> bool {
+    text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
+}
+
+fn is_json(range: &MediaType<'_>) -> bool {
+    range.suffix.unwrap_or(range.subty) == "json"
+}
+
+/// How closely a range matches `application/problem+json`; 0 is not at all.
+fn specificity(range: &MediaType<'_>) -> u8 {
+    match (range.ty.as_str(), range.subty.as_str()) {
+        ("*", "*") => 1,
+        _ if range.ty != "application" => 0,
+        (_, "*") => 2,
+        _ if range.subty == "problem" && range.suffix.is_some_and(|suffix| suffix == "json") => 3,
+        _ => 0,
+    }
 }
 
 /// The kinds of gRPC. All have the same answer without messages, each with a type of its own.
@@ -37,12 +103,12 @@ impl GrpcKind {
 /// The protocol of a request with these headers.
 pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
-    let Some(kind) = kind.map(HeaderValue::as_bytes) else { return Protocol::Http };
+    let kind = kind.map(HeaderValue::as_bytes).unwrap_or_default();
     // Upper and lower case are alike in media types (RFC 9110, 8.3.1).
     let begins =
         |begin: &[u8]| kind.get(..begin.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(begin));
     if !begins(b"application/grpc") {
-        Protocol::Http
+        Protocol::Http(ProblemType::accepted(asked, seen))
     } else if begins(b"application/grpc-web-text") {
         Protocol::Grpc(GrpcKind::WebText)
     } else if begins(b"application/grpc-web") {
@@ -66,14 +132,52 @@ mod tests {
             ("application/grpc-web+proto", Protocol::Grpc(Web)),
             ("application/gRPC-Web", Protocol::Grpc(Web)),
             ("APPLICATION/GRPC-WEB-TEXT", Protocol::Grpc(WebText)),
-            ("application/grp", Protocol::Http),
-            ("application/json", Protocol::Http),
-            ("", Protocol::Http),
+            ("application/grp", Protocol::Http(ProblemType::Problem)),
+            ("application/json", Protocol::Http(ProblemType::Problem)),
+            ("", Protocol::Http(ProblemType::Problem)),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             assert_eq!(protocol(&headers, Seen::of(&headers)), spoken, "{kind}");
         }
-        assert_eq!(protocol(&HeaderMap::new(), Seen::default()), Protocol::Http);
+    }
+
+    #[test]
+    fn a_client_that_takes_json_and_no_problem_gets_json() {
+        use ProblemType::{Json, Problem};
+        for (accept, answered) in [
+            (vec!["application/json"], Json),
+            (vec!["Application/JSON"], Json),
+            (vec!["application/vnd.elasticsearch+json; compatible-with=8"], Json),
+            (vec!["text/json"], Json),
+            (vec!["text/html, application/json;q=0.5"], Json),
+            (vec!["text/html", "application/json"], Json),
+            (vec!["application/json, application/problem+json;q=0"], Json),
+            (vec!["application/json, application/*;q=0"], Json),
+            (vec!["application/json, */*;q=0.0"], Json),
+            (vec!["application/*, application/json, application/problem+json;q=0"], Json),
+            (vec!["application/json;note=\"application/problem+json, */*\""], Json),
+            (vec![",, application/json,"], Json),
+            (vec!["application/json, application/problem+xml, text/problem+json"], Json),
+            (vec![], Problem),
+            (vec![""], Problem),
+            (vec!["*/*"], Problem),
+            (vec!["text/html"], Problem),
+            (vec!["application/json, */*"], Problem),
+            (vec!["application/json, text/plain, */*;q=0.1"], Problem),
+            (vec!["application/json", "application/*"], Problem),
+            (vec!["application/problem+json, application/json"], Problem),
+            (vec!["application/json, application/Problem+JSON"], Problem),
+            (vec!["application/problem+json, */*;q=0, application/json"], Problem),
+            (vec!["application/json;q=0"], Problem),
+            (vec!["application/jsonp, json"], Problem),
+        ] {
+            let mut headers = HeaderMap::new();
+            for list in &accept {
+                headers.append(ACCEPT, HeaderValue::from_static(list));
+            }
+            let found = protocol(&headers, Seen::of(&headers));
+            assert_eq!(found, Protocol::Http(answered), "{accept:?}");
+        }
     }
 }

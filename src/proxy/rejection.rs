@@ -7,15 +7,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::RETRY_AFTER;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::grpc;
 use super::headers::quotas::{ToldFigures, write_quotas};
 use super::protocol::Protocol;
-use super::response::{OwnResponse, PLAIN_TEXT, PROBLEM_JSON, own, trailers_only};
-use crate::plan::{AnswerBody, AnswerSpec};
+use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
+use crate::limit::decision::{whole_milliseconds, whole_seconds};
+use crate::plan::{AnswerBody, AnswerSpec, BodyPiece, BodyTemplate};
 use crate::throttle::{Quota, violated};
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
@@ -23,6 +26,13 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
+
+/// The wait in milliseconds. The clients of some providers of language models read it before `retry-after`.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// The wait of a gRPC client in milliseconds. A negative number says that it should not try again (proposal A6 of
+/// grpc/proposal).
+const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The number of cached answers. It is enough for a few limits, with each `retry-after` of up to a minute.
 const KEPT: usize = 256;
@@ -41,8 +51,10 @@ pub(super) struct RejectionContent<'r> {
     /// The answer settings for limits without their own.
     pub(super) default: &'r Arc<AnswerSpec>,
     /// After how many seconds the client may try again; `None` is never.
-    pub(super) retry_after: Option<u64>,
-    pub(super) quotas: &'r [Quota<'r>],
+    retry_after: Option<u64>,
+    /// The same in milliseconds. It is 0 in an answer that does not tell it, so that the answer can be cached.
+    milliseconds: u64,
+    quotas: &'r [Quota<'r>],
 }
 
 /// One worker's cached answers under one plan. The first limit of an answer and its `retry-after` give its
@@ -84,7 +96,24 @@ impl Rejections {
     }
 }
 
-impl RejectionContent<'_> {
+impl<'r> RejectionContent<'r> {
+    /// `retry_after` is the wait until the request may pass; `None` is never.
+    pub(super) fn new(
+        protocol: Protocol,
+        spec: &'r Arc<AnswerSpec>,
+        default: &'r Arc<AnswerSpec>,
+        retry_after: Option<Duration>,
+        quotas: &'r [Quota<'r>],
+    ) -> Self {
+        let tells = match protocol {
+            Protocol::Grpc(_) => true,
+            Protocol::Http(_) => spec.headers.retry_after_ms || has_milliseconds(&spec.body),
+        };
+        let milliseconds = retry_after.filter(|_| tells).map_or(0, whole_milliseconds);
+        let retry_after = retry_after.map(whole_seconds);
+        Self { protocol, spec, default, retry_after, milliseconds, quotas }
+    }
+
     fn entry(&self) -> usize {
         let limit = self.quotas.first().map_or(0, |quota| quota.limit.name.fingerprint());
         let entry = limit.wrapping_add(self.retry_after.unwrap_or(0)) % KEPT as u64;
@@ -99,6 +128,7 @@ struct CachedAnswer {
     spec: Arc<AnswerSpec>,
     default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
+    milliseconds: u64,
     quotas: Vec<CachedQuota>,
     answer: OwnResponse,
 }
@@ -138,6 +168,7 @@ impl CachedAnswer {
             spec: Arc::clone(content.spec),
             default: Arc::clone(content.default),
             retry_after: content.retry_after,
+            milliseconds: content.milliseconds,
             quotas: content.quotas.iter().map(CachedQuota::of).collect(),
             answer: answer.clone(),
         }
@@ -145,6 +176,7 @@ impl CachedAnswer {
 
     fn is_for(&self, content: &RejectionContent<'_>) -> bool {
         self.retry_after == content.retry_after
+            && self.milliseconds == content.milliseconds
             && self.protocol == content.protocol
             && Arc::ptr_eq(&self.spec, content.spec)
             && Arc::ptr_eq(&self.default, content.default)
@@ -158,24 +190,38 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     let spec = &**content.spec;
     let (status, kind, body) = match (content.protocol, &spec.body) {
         (Protocol::Grpc(_), _) => (StatusCode::OK, None, Bytes::new()),
-        (Protocol::Http, AnswerBody::Problem) => {
-            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, content).into())
+        (Protocol::Http(kind), AnswerBody::Problem) => {
+            (spec.status, Some(kind.media_type()), quota_exceeded(spec.status, content).into())
         }
-        (Protocol::Http, AnswerBody::Text) => {
+        (Protocol::Http(_), AnswerBody::Text) => {
             (spec.status, Some(PLAIN_TEXT), plain_text(content).into())
         }
-        (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
-        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(PLAIN_TEXT), body.clone()),
+        (Protocol::Http(_), AnswerBody::Empty) => (spec.status, None, Bytes::new()),
+        (Protocol::Http(_), AnswerBody::Custom(template)) => {
+            let kind = spec.content_type.clone().unwrap_or(PLAIN_TEXT);
+            (spec.status, Some(kind), filled(template, content).into())
+        }
     };
     let mut answer = match content.protocol {
-        Protocol::Http => own(status, kind, body),
+        Protocol::Http(_) => own(status, kind, body),
         Protocol::Grpc(kind) => {
             trailers_only(kind, grpc::Status::ResourceExhausted, "rate limit exceeded")
         }
     };
     let headers = answer.headers_mut();
-    if let (true, Some(seconds)) = (spec.headers.retry_after, content.retry_after) {
-        headers.insert(RETRY_AFTER, seconds.into());
+    let longest = spec.longest_retry_after.map_or(u64::MAX, |longest| longest.as_secs());
+    if let Some(seconds) = content.retry_after.filter(|seconds| *seconds <= longest) {
+        if spec.headers.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if spec.headers.retry_after_ms {
+            headers.insert(RETRY_AFTER_MS, content.milliseconds.into());
+        }
+    }
+    if matches!(content.protocol, Protocol::Grpc(_)) {
+        let never = HeaderValue::from_static("-1");
+        let wait = content.retry_after.map_or(never, |_| content.milliseconds.into());
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, wait);
     }
     write_quotas(headers, content.quotas, content.default, content.retry_after);
     answer
@@ -212,6 +258,25 @@ fn quota_exceeded(status: StatusCode, content: &RejectionContent<'_>) -> String 
     body
 }
 
+fn has_milliseconds(body: &AnswerBody) -> bool {
+    matches!(body, AnswerBody::Custom(template) if template.0.contains(&BodyPiece::RetryAfterMs))
+}
+
+/// The operator's own text with what this rejection has for its names.
+fn filled(template: &BodyTemplate, content: &RejectionContent<'_>) -> String {
+    let time = |time: u64| content.retry_after.map(|_| time.to_string()).unwrap_or_default();
+    let text = |piece: &BodyPiece| match piece {
+        BodyPiece::Text(text) => text.clone(),
+        BodyPiece::Limit => {
+            violated(content.quotas).next().map(ToString::to_string).unwrap_or_default()
+        }
+        BodyPiece::Status => content.spec.status.as_str().to_owned(),
+        BodyPiece::RetryAfter => time(content.retry_after.unwrap_or_default()),
+        BodyPiece::RetryAfterMs => time(content.milliseconds),
+    };
+    template.0.iter().map(text).collect()
+}
+
 fn plain_text(content: &RejectionContent<'_>) -> String {
     match content.retry_after {
         Some(seconds) => format!("too many requests, try again in {seconds} s\n"),
@@ -226,7 +291,7 @@ mod tests {
     use http::Version;
     use http::header::CONNECTION;
 
-    use super::super::protocol::GrpcKind;
+    use super::super::protocol::{GrpcKind, ProblemType};
     use super::super::response::close;
     use super::*;
     use crate::limit::decision::Outcome;
@@ -262,15 +327,20 @@ mod tests {
         let plain = Arc::new(AnswerSpec { body: AnswerBody::Text, ..AnswerSpec::clone(&default) });
         let teapot =
             Arc::new(AnswerSpec { status: StatusCode::IM_A_TEAPOT, ..AnswerSpec::clone(&default) });
+        let exact = Arc::new(AnswerSpec {
+            headers: AnswerHeaders { retry_after_ms: true, ..default.headers },
+            ..AnswerSpec::clone(&default)
+        });
         let bare = Arc::new(AnswerSpec {
             headers: AnswerHeaders { ratelimit: false, ..default.headers },
             ..AnswerSpec::clone(&default)
         });
         let first = RejectionContent {
-            protocol: Protocol::Http,
+            protocol: Protocol::Http(ProblemType::Problem),
             spec: &default,
             default: &default,
             retry_after: Some(1),
+            milliseconds: 0,
             quotas: &[quota],
         };
         let quotas = [
@@ -288,6 +358,9 @@ mod tests {
         let others = [
             first,
             RejectionContent { retry_after: Some(1 + KEPT as u64), ..first },
+            RejectionContent { spec: &exact, milliseconds: 999, ..first },
+            RejectionContent { spec: &exact, milliseconds: 1_000, ..first },
+            RejectionContent { protocol: Protocol::Http(ProblemType::Json), ..first },
             RejectionContent { protocol: Protocol::Grpc(GrpcKind::Native), ..first },
             RejectionContent { protocol: Protocol::Grpc(GrpcKind::Web), ..first },
             RejectionContent { spec: &plain, ..first },
@@ -317,8 +390,8 @@ mod tests {
     fn an_answer_that_is_changed_stays_as_it_is_for_others() {
         let (_, default) = limits();
         let (spec, default) = (&default, &default);
-        let protocol = Protocol::Http;
-        let content = RejectionContent { protocol, spec, default, retry_after: None, quotas: &[] };
+        let protocol = Protocol::Http(ProblemType::Problem);
+        let content = RejectionContent::new(protocol, spec, default, None, &[]);
         let rejections = Rejections::new();
         let mut first = rejections.answer(&content);
         close(&mut first, Version::HTTP_11);

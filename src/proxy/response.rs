@@ -9,7 +9,6 @@ use super::protocol::GrpcKind;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A response that tidegate composes itself, with its whole body.
 pub(super) type OwnResponse = Response<Bytes>;

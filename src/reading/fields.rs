@@ -1,8 +1,8 @@
 //! The header fields that the proxy deals with: which a message has, and which concern one connection alone.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST, HeaderMap,
-    HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST,
+    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
 };
 use smallvec::SmallVec;
@@ -40,6 +40,8 @@ impl Seen {
     pub(crate) const GRPC_TIMEOUT: Self = Self(1 << 10);
     /// `authorization`, `www-authenticate` or `proxy-authenticate`.
     pub(crate) const AUTH: Self = Self(1 << 11);
+    /// `accept`.
+    pub(crate) const ACCEPT: Self = Self(1 << 12);
 
     /// The fields that these headers have.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -61,6 +63,7 @@ impl Seen {
             CONTENT_TYPE => Self::TYPE,
             TRAILER => Self::TRAILER,
             HOST => Self(0),
+            ACCEPT => Self::ACCEPT,
             AUTHORIZATION | WWW_AUTHENTICATE => Self::AUTH,
             PROXY_AUTHENTICATE => Self(Self::AUTH.0 | Self::HOP.0),
             _ if is_hop_by_hop(name) => Self::HOP,

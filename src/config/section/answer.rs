@@ -1,14 +1,15 @@
 //! `[reject]`, and `reject` of a limit.
 
-use bytes::Bytes;
+use http::HeaderValue;
+use mediatype::MediaType;
 
 use super::values::once;
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Wrong, at, fields, nearest,
+    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Words, Wrong, at, fields, nearest,
     one_word, read, setting, spellings, words,
 };
 use crate::limit::jitter::RetryJitter;
-use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
+use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
 
 type Spec = AnswerSpec;
 
@@ -18,9 +19,13 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     setting(at!(body, body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
-        "RFC 9457 JSON, a line of text, nothing, or a text of your own"),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced (the first limit that refuses, in the route's order; times are empty where nothing will ever pass; other braces stay)"),
+    setting(at!(content_type, content_type), Kind::Text, Words("`text/plain; charset=utf-8`"),
+        "of a text of your own: `\"application/json\"`, say"),
+    setting(at!(longest_retry_after), Kind::TIME_ABOVE_ZERO, Words("none"),
+        "a longer wait is not told in `retry-after`, since many clients sleep as long as they are told; the `ratelimit` fields tell it"),
     setting(at!(headers, headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
-        "the last two are on allowed answers too"),
+        "`\"retry-after-ms\"` is the exact wait; the last two are on allowed answers too"),
     setting(at!(jitter, jitter), Kind::Percent, Value("\"0%\""),
         "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one"),
 ];
@@ -28,12 +33,14 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HeaderField {
     RetryAfter,
+    RetryAfterMs,
     RateLimit,
     XRateLimit,
 }
 
 words!(HeaderField {
     "retry-after" => RetryAfter,
+    "retry-after-ms" => RetryAfterMs,
     "ratelimit" => RateLimit,
     "x-ratelimit" => XRateLimit,
 });
@@ -50,6 +57,7 @@ fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
     let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);
     Some(AnswerHeaders {
         retry_after: has(HeaderField::RetryAfter),
+        retry_after_ms: has(HeaderField::RetryAfterMs),
         ratelimit: has(HeaderField::RateLimit),
         x_ratelimit: has(HeaderField::XRateLimit),
     })
@@ -75,7 +83,27 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
                 let expected = format!("did you mean `{near}`?");
                 item.doubt("`body` is sent as it stands here", expected);
             }
-            AnswerBody::Custom(Bytes::from(text))
+            for word in unknown_names(own) {
+                let expected =
+                    "`{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced";
+                item.doubt(format!("`{{{word}}}` is sent as it stands here"), expected);
+            }
+            AnswerBody::Custom(BodyTemplate::new(own))
         }
+    })
+}
+
+/// Words in braces that are nearly the name of something that is replaced.
+fn unknown_names(text: &str) -> impl Iterator<Item = &str> {
+    const NAMES: [&str; 4] = ["limit", "status", "retry_after", "retry_after_ms"];
+    let words =
+        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(word, _)| word);
+    words.filter(|word| !NAMES.contains(word) && nearest(word, NAMES).is_some())
+}
+
+fn content_type(item: &Item<'_>) -> Option<Option<HeaderValue>> {
+    item.parse("expected a media type, as in \"application/json\"", |text| {
+        let value = HeaderValue::from_str(text).ok().filter(|_| MediaType::parse(text).is_ok());
+        value.map(Some).ok_or(Wrong::Expected)
     })
 }

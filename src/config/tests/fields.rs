@@ -249,6 +249,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "count_when", _) => "{ status = [\"401\"] }",
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
+                (_, "content_type", _) => "\"application/json\"",
                 (_, "cost", _) => "1",
                 (_, "health", _) => "{ path = \"/a\" }",
                 (_, "timezone", _) => "\"Europe/Berlin\"",

@@ -6,6 +6,7 @@ mod hostile;
 mod http1;
 mod http2;
 mod leaving;
+mod own_answers;
 mod panics;
 mod parking;
 mod rejected;

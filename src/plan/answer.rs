@@ -1,0 +1,127 @@
+//! `[reject]`: what a throttled client is answered.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+
+use crate::limit::jitter::RetryJitter;
+
+/// The answer to a throttled client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerSpec {
+    /// The answer's status, 400 to 599.
+    pub(crate) status: StatusCode,
+    /// The answer's body.
+    pub(crate) body: AnswerBody,
+    /// The header fields about the limit.
+    pub(crate) headers: AnswerHeaders,
+    /// The media type of a [`AnswerBody::Custom`].
+    pub(crate) content_type: Option<HeaderValue>,
+    /// How much later than necessary clients may come back.
+    pub(crate) jitter: RetryJitter,
+    /// A longer wait is not told in `retry-after` and `retry-after-ms`.
+    pub(crate) longest_retry_after: Option<Duration>,
+}
+
+/// The header fields that tell a client about its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AnswerHeaders {
+    /// Whether `retry-after` is sent.
+    pub(crate) retry_after: bool,
+    /// Whether `retry-after-ms` is sent.
+    pub(crate) retry_after_ms: bool,
+    /// Whether `ratelimit-policy` and `ratelimit` are sent, also on allowed answers.
+    pub(crate) ratelimit: bool,
+    /// Whether `x-ratelimit-limit`, `-remaining` and `-reset` are sent, also on allowed answers.
+    pub(crate) x_ratelimit: bool,
+}
+
+/// The body of the answer to a throttled client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AnswerBody {
+    /// A JSON problem (RFC 9457).
+    #[default]
+    Problem,
+    /// One line of text.
+    Text,
+    /// No body.
+    Empty,
+    /// The operator's own text.
+    Custom(BodyTemplate),
+}
+
+/// The operator's own text of an answer to a throttled client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BodyTemplate(pub(crate) Vec<BodyPiece>);
+
+/// A piece of a [`BodyTemplate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BodyPiece {
+    /// These words.
+    Text(String),
+    /// The first limit that refuses, in the route's order.
+    Limit,
+    /// The answer's status.
+    Status,
+    /// Seconds until the request may pass; nothing where it never passes.
+    RetryAfter,
+    /// The same in milliseconds.
+    RetryAfterMs,
+}
+
+impl BodyTemplate {
+    const NAMES: [(&str, BodyPiece); 4] = [
+        ("{limit}", BodyPiece::Limit),
+        ("{status}", BodyPiece::Status),
+        ("{retry_after}", BodyPiece::RetryAfter),
+        ("{retry_after_ms}", BodyPiece::RetryAfterMs),
+    ];
+
+    /// Other words in braces stay as they are.
+    pub(crate) fn new(mut text: &str) -> Self {
+        let mut pieces = Vec::new();
+        let next = |text: &str| {
+            let found = Self::NAMES
+                .into_iter()
+                .filter_map(|(name, piece)| text.find(name).map(|at| (at, at + name.len(), piece)));
+            found.min_by_key(|(at, ..)| *at)
+        };
+        while let Some((at, end, piece)) = next(text) {
+            pieces.extend([BodyPiece::Text(text[..at].to_owned()), piece]);
+            text = &text[end..];
+        }
+        pieces.push(BodyPiece::Text(text.to_owned()));
+        Self(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_names_in_braces_are_replaced_and_all_else_stays() {
+        let text = |text: &str| BodyPiece::Text(text.to_owned());
+        for (body, pieces) in [
+            ("", vec![text("")]),
+            ("{\"a\":{}}", vec![text("{\"a\":{}}")]),
+            ("{{limit}}", vec![text("{"), BodyPiece::Limit, text("}")]),
+            (
+                "{retry_after_ms}{retry_after} {status}",
+                vec![
+                    text(""),
+                    BodyPiece::RetryAfterMs,
+                    text(""),
+                    BodyPiece::RetryAfter,
+                    text(" "),
+                    BodyPiece::Status,
+                    text(""),
+                ],
+            ),
+            ("{Limit} {limit {retry-after}", vec![text("{Limit} {limit {retry-after}")]),
+            ("\u{e9}{limit}\u{e9}", vec![text("\u{e9}"), BodyPiece::Limit, text("\u{e9}")]),
+        ] {
+            assert_eq!(BodyTemplate::new(body), BodyTemplate(pieces), "{body}");
+        }
+    }
+}
