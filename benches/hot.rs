@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fault in here is a bug")]
 
+use std::collections::HashSet;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
@@ -238,7 +239,7 @@ fn headers() -> HeaderMap {
 
 fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
     let view = View {
-        methods: &[],
+        methods: &HashSet::new(),
         path,
         query: None,
         method: &Method::GET,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use http::{HeaderName, Method, StatusCode};
+use http::StatusCode;
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
@@ -18,12 +18,14 @@ use super::section::server::SERVER;
 use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
 use super::section::trace::TRACE;
+use super::section::values::Names;
 use super::section::{
     REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,
 };
+use crate::request::name::form;
 use crate::request::route::{Conditions, Pattern, Table};
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -65,7 +67,11 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
         cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
         return None;
     }
-    let known = route::Known::new(&upstreams, &limits, server.loose_paths);
+    let known = route::Known {
+        upstreams: Names::new("upstreams", upstreams.iter().map(|it| it.name.as_str())),
+        limits: Names::new("limits", limits.iter().map(|it| it.name.as_str())),
+        loose_paths: server.loose_paths,
+    };
     let (everywhere, has_everywhere) =
         cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
     let items = routes;
@@ -76,11 +82,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
         .collect();
 
     let names = names(cx, &routes);
-    let limit_names: Vec<_> = limits.iter().map(|limit| limit.name.as_str()).collect();
-    let route_names: Vec<_> = names.iter().map(|name| &**name).chain([NO_ROUTE]).collect();
+    let route_names = names.iter().map(|name| &**name);
+    let tested_names = Names::new("routes", route_names.clone().chain([NO_ROUTE]));
+    let route_names = Names::new("routes", route_names);
     let tests = tests.and_then(|item| item.list()).unwrap_or_default();
     let tests = tests.iter().filter_map(|item| item.section(&TEST, TEST.title));
-    let tests = tests.filter_map(|test| test_case::build(test, &limit_names, &route_names));
+    let tests = tests.filter_map(|test| test_case::build(test, &known.limits, &tested_names));
     let tests = tests.collect();
     let whole = Whole {
         cx,
@@ -89,7 +96,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
         limits: &limits,
         everywhere: &everywhere,
         routes: &routes,
-        names: &names,
+        names: &route_names,
         is_server_right: is_server_right && has_server && has_all_sections,
         has_everywhere,
         has_all_routes: has_all_sections && routes.len() == items.len(),
@@ -122,9 +129,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
         options: None,
     };
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
-    let methods: HashSet<Method> = methods.collect();
     Some(Plan {
-        methods: methods.into_iter().collect(),
+        methods: methods.collect(),
         read_headers: read_headers(&matchers, &upstreams, &on),
         server,
         upstreams,
@@ -142,19 +148,17 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
     })
 }
 
-/// The headers that routes, balancing and limits read, each once.
+/// The headers that routes, balancing and limits read, each in its form.
 fn read_headers(
     matchers: &[(Pattern, Conditions)],
     upstreams: &[UpstreamSpec],
     limits: &[LimitSpec],
-) -> Vec<HeaderName> {
+) -> HashSet<String> {
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
         Balance::Hash(key) => Some(key.headers()),
         _ => None,
     });
     let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
-    let headers: HashSet<_> =
-        headers.chain(limits.iter().flat_map(LimitSpec::headers)).cloned().collect();
-    headers.into_iter().collect()
+    headers.chain(limits.iter().flat_map(LimitSpec::headers)).map(form).collect()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::tls::server::{Files, Material};
 
 /// An address to listen on. Its text is the one of the file: `127.0.0.1:8080`, or `unix:/run/tidegate.sock`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
     /// On the network.
     Tcp(SocketAddr),
@@ -25,9 +25,9 @@ impl ListenAddress {
         }
     }
 
-    /// Whether two settings name the same place. Port 0 is another place each time.
-    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
-        self == other && self.tcp().is_none_or(|address| address.port() != 0)
+    /// The place, which two settings must not both name. `None` for port 0, which is another place each time.
+    pub(crate) fn place(&self) -> Option<Self> {
+        self.tcp().is_none_or(|address| address.port() != 0).then(|| self.clone())
     }
 }
 

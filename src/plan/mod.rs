@@ -21,6 +21,7 @@ pub(crate) mod testing;
 mod trace;
 mod upstream;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,9 +74,9 @@ pub struct Plan {
     /// Finds a request's route.
     pub table: Table,
     /// The methods that routes name, each once.
-    pub(crate) methods: Vec<Method>,
+    pub(crate) methods: HashSet<Method>,
     /// The headers of a request that a limit, a route or an upstream reads, each once.
-    pub(crate) read_headers: Vec<HeaderName>,
+    pub(crate) read_headers: HashSet<String>,
     /// Where buckets live.
     pub store: StoreSpec,
     /// The answer to a throttled client where a limit has none.

@@ -75,7 +75,7 @@ impl fmt::Display for JsonPath {
 }
 
 /// One status that a client may get, or a class of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StatusPattern {
     /// This status.
     Exact(StatusCode),

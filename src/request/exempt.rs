@@ -1,30 +1,32 @@
 //! The requests to which a limit does not apply.
 
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue};
-use ipnet::IpNet;
 
 use super::key::View;
-use super::network;
-use super::route::Pattern;
+use super::network::Networks;
+use super::route::Table;
 use super::value;
 
-/// The exempt requests of a limit. Boxed, since most limits have none.
+/// The exempt requests of a limit. `None` for most limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exempt(Option<Box<Exemptions>>);
+pub struct Exempt(Option<Arc<Exemptions>>);
 
 /// The rules for exempt requests. A request that matches one entry is exempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Exemptions {
     /// Clients' networks.
-    pub(crate) networks: Vec<IpNet>,
-    pub(crate) paths: Vec<Pattern>,
+    pub(crate) networks: Networks,
+    /// Paths, as routes without conditions.
+    pub(crate) paths: Table,
     /// Headers with this value, in any spelling. The request may have other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl From<Exemptions> for Exempt {
     fn from(exemptions: Exemptions) -> Self {
-        Self((exemptions != Exemptions::default()).then(|| Box::new(exemptions)))
+        Self(Some(Arc::new(exemptions)))
     }
 }
 
@@ -32,15 +34,6 @@ impl Exempt {
     /// Whether the request is exempt.
     pub(crate) fn covers(&self, request: &View<'_>) -> bool {
         self.0.as_ref().is_some_and(|exemptions| exemptions.cover(request))
-    }
-
-    /// The same exemptions for paths in their loose form.
-    pub(crate) fn loosened(mut self) -> Self {
-        if let Some(exemptions) = &mut self.0 {
-            let paths = std::mem::take(&mut exemptions.paths);
-            exemptions.paths = paths.into_iter().map(Pattern::loosened).collect();
-        }
-        self
     }
 
     /// Whether some clients' addresses are exempt.
@@ -56,27 +49,31 @@ impl Exempt {
 
 impl Exemptions {
     fn cover(&self, request: &View<'_>) -> bool {
-        self.networks.iter().any(|network| network::contains(network, request.client))
-            || self.paths.iter().any(|pattern| pattern.matches(request.path))
+        self.networks.contain(request.client)
+            || self.paths.has(request.path)
             || self.headers.iter().any(|header| value::is_there(request.headers, header))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use http::{HeaderMap, Method};
 
     use super::*;
     use crate::request::path::NormalPath;
-    use crate::request::route::PathParams;
+    use crate::request::route::{Conditions, PathParams, Pattern};
 
     #[test]
     fn any_one_entry_suffices() {
         let header =
             |value| (HeaderName::from_static("x-internal"), HeaderValue::from_static(value));
+        let paths = ["/healthz", "/s/{*r}"].map(|path| path.parse::<Pattern>().expect("a path"));
+        let paths = paths.into_iter().map(|path| (path, Conditions::default()));
         let exempt = Exempt::from(Exemptions {
-            networks: vec!["10.0.0.0/8".parse().expect("a network")],
-            paths: vec!["/healthz".parse().expect("a path"), "/s/{*r}".parse().expect("a path")],
+            networks: Networks::from_iter(["10.0.0.0/8".parse().expect("a network")]),
+            paths: Table::new(paths.collect()),
             headers: vec![header("secret")],
         });
         for (name, client, path, value, expected) in [
@@ -94,7 +91,7 @@ mod tests {
             let path = NormalPath::parse(path, true).expect(path);
             let headers = HeaderMap::from_iter([header(value)]);
             let view = View {
-                methods: &[],
+                methods: &HashSet::new(),
                 path: &path,
                 query: None,
                 method: &Method::GET,

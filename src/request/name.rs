@@ -29,6 +29,12 @@ pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     one.len() == other.len() && may_be(one.as_bytes(), other)
 }
 
+/// The form of a header's name that it has in common with all headers that some server takes for the same, and with no
+/// other. See [`are_alike`].
+pub(crate) fn form(name: &HeaderName) -> String {
+    name.as_str().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
+}
+
 /// Whether the headers have a field of another name that some servers take for `name`.
 pub(crate) fn has_ambiguous_alias(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.keys().any(|other| other != name && are_alike(name, other))
@@ -51,6 +57,7 @@ mod tests {
             ("x-api-key", "x-api-keys", false),
         ] {
             assert_eq!(are_alike(&name(one), &name(other)), alike, "{one} {other}");
+            assert_eq!(form(&name(one)) == form(&name(other)), alike, "{one} {other}");
         }
     }
 

@@ -5,14 +5,40 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
+/// Networks of which only one thing is asked: whether an address lies in any of them. The search is binary, so that
+/// ten thousand networks cost a request little more than ten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// Canonical networks in order. No two have a common address.
+    apart: Vec<IpNet>,
+}
+
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        let networks = networks.into_iter().map(|network| canonical(&network)).collect();
+        // Of networks in one another the widest is left.
+        Self { apart: IpNet::aggregate(&networks) }
+    }
+}
+
+impl Networks {
+    /// Whether there is no network.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.apart.is_empty()
+    }
+
+    /// Whether `address` lies in one of the networks.
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
+        let address = canonical_address(address);
+        let after = self.apart.partition_point(|network| network.addr() <= address);
+        let last = after.checked_sub(1).and_then(|place| self.apart.get(place));
+        last.is_some_and(|network| network.contains(&address))
+    }
+}
+
 /// Reads an address or a network, as it is written. An address is a network of full length.
 pub(crate) fn parse(text: &str) -> Option<IpNet> {
     text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse()).ok()
-}
-
-/// Whether `address` lies in `network`.
-pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
-    canonical(network).contains(&canonical_address(address))
 }
 
 /// The address of a client, in the form in which all clients' addresses are compared: the IPv4 address, where an
@@ -81,6 +107,8 @@ pub(crate) fn private_network(address: IpAddr) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -126,8 +154,59 @@ mod tests {
             ("0.0.0.0/0", "2001:db8::1", false),
             ("2001:db8::/32", "2001:db8:1::1", true),
         ] {
-            let (net, addr) = (network.parse().expect(network), address.parse().expect(address));
-            assert_eq!(contains(&net, addr), expected, "{network} {address}");
+            let networks = Networks::from_iter([network.parse().expect(network)]);
+            let found = networks.contain(address.parse().expect(address));
+            assert_eq!(found, expected, "{network} {address}");
         }
+    }
+
+    /// An address near an edge of few networks: those of IPv4, those that carry them, and others.
+    fn any_address() -> impl Strategy<Value = IpAddr> {
+        let low = prop::sample::select(vec![0, 1, 2, 3, 0xff, 0x100, 0x0a00_0000, 0x7fff_ffff]);
+        let low = low.prop_flat_map(|bits: u32| prop::sample::select(vec![bits, !bits]));
+        let carriers =
+            ["::", "::ffff:0:0", "::ffff:0:0:0", "64:ff9b::", "64:ff9b::1:0:0", "ffff::"];
+        let v6 = (prop::sample::select(carriers.to_vec()), low.clone()).prop_map(|(text, low)| {
+            let carrier: Ipv6Addr = text.parse().unwrap();
+            IpAddr::from((carrier.to_bits() | u128::from(low)).to_be_bytes())
+        });
+        prop_oneof![low.prop_map(|low| IpAddr::from(low.to_be_bytes())), v6]
+    }
+
+    fn any_network() -> impl Strategy<Value = IpNet> {
+        (any_address(), prop_oneof![0..=3_u8, 0..=128_u8], any::<bool>()).prop_map(
+            |(address, length, is_from_end)| {
+                let most = if address.is_ipv4() { 32 } else { 128 };
+                let length = length.min(most);
+                IpNet::new(address, if is_from_end { most - length } else { length }).unwrap()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_a_look_at_each_network_finds(
+            networks in prop::collection::vec(any_network(), 0..8),
+            addresses in prop::collection::vec(any_address(), 1..8),
+        ) {
+            let found = Networks::from_iter(networks.clone());
+            prop_assert_eq!(found.is_empty(), networks.is_empty());
+            let inside = networks.iter().flat_map(|it| [it.network(), it.broadcast()]);
+            for address in addresses.into_iter().chain(inside) {
+                let own = canonical_address(address);
+                let expected = networks.iter().any(|it| canonical(it).contains(&own));
+                prop_assert_eq!(found.contain(address), expected, "{}", address);
+            }
+        }
+    }
+
+    /// A second reader of every network for every address would not end within the time of a test.
+    #[test]
+    fn a_long_list_is_not_searched_one_by_one() {
+        let address = |number: u32| IpAddr::from((number << 1).to_be_bytes());
+        let networks = Networks::from_iter((0..100_000).map(address).map(IpNet::from));
+        assert!((0..100_000).all(|number| networks.contain(address(number))));
+        let between = |number: u32| IpAddr::from((number << 1 | 1).to_be_bytes());
+        assert!(!(0..100_000).any(|number| networks.contain(between(number))));
     }
 }

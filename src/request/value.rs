@@ -16,6 +16,11 @@ pub(super) fn normal<'v>(name: &HeaderName, value: &'v [u8]) -> Option<Cow<'v, [
     }
 }
 
+/// The form that two values have in common if one is the other in another spelling.
+pub(super) fn form<'v>(name: &HeaderName, value: &'v HeaderValue) -> Cow<'v, [u8]> {
+    normal(name, value.as_bytes()).unwrap_or(Cow::Borrowed(value.as_bytes()))
+}
+
 /// Whether one of the header's fields has this value, in any spelling of it.
 pub(super) fn is_there(headers: &HeaderMap, (name, value): &(HeaderName, HeaderValue)) -> bool {
     let wanted = normal(name, value.as_bytes());

@@ -49,7 +49,7 @@ impl Scene<'_> {
         limit["rate_per_second"] = per_second.into();
         limit["mode"] = mode.into();
         limit["on_store_error"] = spec.on_store_error.spelling().into();
-        limit["overrides"] = spec.overrides.by_key().len().into();
+        limit["overrides"] = spec.overrides.len().into();
         limit["max_waiting"] = spec.max_waiting.into();
         limit["waiting"] = process.waiting.held_for(&spec.name).into();
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();

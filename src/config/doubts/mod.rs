@@ -4,14 +4,13 @@
 mod keys;
 mod waits;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use super::reader::{Context, Span};
 use super::section::limit::LimitDraft;
 use super::section::route::RouteDraft;
-use super::section::values::{Named, one_of};
+use super::section::values::{Named, Names};
 use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
@@ -26,8 +25,7 @@ pub(super) struct Whole<'w> {
     /// The limits of `[server]`, which every request meets.
     pub(super) everywhere: &'w [(usize, Span)],
     pub(super) routes: &'w [RouteDraft],
-    /// The names of the routes, in the same order.
-    pub(super) names: &'w [Arc<str>],
+    pub(super) names: &'w Names<'w>,
     /// Whether `server` is what was meant: `[server]` has no errors.
     pub(super) is_server_right: bool,
     /// Whether `everywhere` has all limits that were meant.
@@ -88,12 +86,9 @@ impl Whole<'_> {
     }
 
     fn unused_upstreams(&self) {
+        let used: HashSet<_> = self.routes.iter().filter_map(upstream_of).collect();
         for (place, Named { name, span, .. }) in self.upstreams.iter().enumerate() {
-            let used = self.routes.iter().any(|route| match &route.action {
-                Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
-                Some(Action::Respond { .. }) | None => false,
-            });
-            if !used {
+            if !used.contains(&place) {
                 let title = format!("no route uses the upstream \"{name}\"");
                 self.cx.warning(span, title, "expected its name as the `upstream` of a route");
             }
@@ -131,18 +126,20 @@ impl Whole<'_> {
 
     /// An upstream that chooses servers by a parameter which no path of its routes has.
     fn unknown_hash_params(&self) {
+        let mut paths: HashMap<_, Vec<_>> = HashMap::new();
+        let forwards = |route: &&RouteDraft| !matches!(route.action, Some(Action::Respond { .. }));
+        for route in self.routes.iter().filter(forwards) {
+            paths.entry(upstream_of(route)).or_default().push(route.pattern.as_ref());
+        }
         for (place, Named { name, span, value }) in self.upstreams.iter().enumerate() {
             let Some(Balance::Hash(key)) = value.as_ref().map(|spec| &spec.balance) else {
                 continue;
             };
-            let is_here = |route: &&RouteDraft| match &route.action {
-                Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
-                // Where the action is wrong, the route may be meant for this upstream.
-                None => true,
-                Some(Action::Respond { .. }) => false,
+            // Where the action is wrong, the route may be meant for this upstream.
+            let here = [Some(place), None].into_iter().filter_map(|place| paths.get(&place));
+            let Some(patterns) = here.flatten().copied().collect::<Option<Vec<_>>>() else {
+                continue;
             };
-            let patterns = self.routes.iter().filter(is_here).map(|route| route.pattern.as_ref());
-            let Some(patterns) = patterns.collect::<Option<Vec<_>>>() else { continue };
             for source in key.sources.iter().flat_map(KeySource::alternatives) {
                 let KeySource::Param(param) = source else { continue };
                 let has = |pattern: &&Pattern| has_param(pattern, param);
@@ -213,13 +210,12 @@ impl Whole<'_> {
 
     /// An override for a route that does not exist.
     fn unknown_routes(&self) {
-        let known = self.names.iter().map(|name| &**name);
         for limit in self.drafts() {
             for (parts, span) in &limit.override_spans {
                 for ((source, _), part) in limit.sources.iter().zip(parts) {
                     let Part::Exact(name) = part else { continue };
-                    if *source == KeySource::Route && !known.clone().any(|known| known == name) {
-                        let expected = one_of(Some(name), known.clone(), "routes");
+                    if *source == KeySource::Route && self.names.place(name).is_none() {
+                        let expected = self.names.instead(Some(name));
                         self.cx.error(span, format!("there is no route \"{name}\""), expected);
                     }
                 }
@@ -236,6 +232,14 @@ fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
             Ok(ip) => ip == listen.ip() || (is_wildcard && ip.is_loopback()),
             Err(_) => host == "localhost" && (is_wildcard || listen.ip().is_loopback()),
         }
+}
+
+/// The place of the upstream to which a route forwards its requests.
+fn upstream_of(route: &RouteDraft) -> Option<usize> {
+    match &route.action {
+        Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream).ok(),
+        Some(Action::Respond { .. }) | None => None,
+    }
 }
 
 /// Whether a path has this parameter.

@@ -1,9 +1,9 @@
 //! The state that all readers of a file share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 
-use super::problem::{Problem, Severity, Span};
+use super::problem::{Problem, Severity, Span, line_starts};
 
 /// The text, its folder, the environment, and the problems so far.
 pub(crate) struct Context<'c> {
@@ -12,6 +12,10 @@ pub(crate) struct Context<'c> {
     pub(crate) folder: &'c Path,
     pub(crate) env: &'c dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
+    /// How many of the problems are errors.
+    errors: Cell<usize>,
+    /// Where each line starts.
+    starts: Vec<usize>,
 }
 
 impl<'c> Context<'c> {
@@ -20,7 +24,14 @@ impl<'c> Context<'c> {
         folder: &'c Path,
         env: &'c dyn Fn(&str) -> Option<String>,
     ) -> Self {
-        Self { source, folder, env, problems: RefCell::new(Vec::new()) }
+        Self {
+            source,
+            folder,
+            env,
+            problems: RefCell::default(),
+            errors: Cell::default(),
+            starts: line_starts(source),
+        }
     }
 
     /// Notes an error at a position: what was found there, and what was expected.
@@ -44,6 +55,9 @@ impl<'c> Context<'c> {
     }
 
     pub(crate) fn note(&self, problem: Problem) -> NotedProblem<'_> {
+        if problem.severity == Severity::Error {
+            self.errors.set(self.errors.get() + 1);
+        }
         let mut problems = self.problems.borrow_mut();
         problems.push(problem);
         NotedProblem { problems: &self.problems, index: problems.len() - 1 }
@@ -51,23 +65,18 @@ impl<'c> Context<'c> {
 
     /// The number of the line where `span` begins, from 1.
     pub(crate) fn line(&self, span: &Span) -> usize {
-        1 + self.source.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+        self.starts.partition_point(|start| *start <= span.start)
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.errors() > 0
+        self.errors.get() > 0
     }
 
     /// What `read` returns, and whether it noted no error.
     pub(crate) fn watched<T>(&self, read: impl FnOnce() -> T) -> (T, bool) {
-        let before = self.errors();
+        let before = self.errors.get();
         let value = read();
-        (value, self.errors() == before)
-    }
-
-    fn errors(&self) -> usize {
-        let problems = self.problems.borrow();
-        problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+        (value, self.errors.get() == before)
     }
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {

@@ -30,7 +30,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one"),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum HeaderField {
     RetryAfter,
     RetryAfterMs,
@@ -53,7 +53,7 @@ pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
 fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
     let read = one_word::<HeaderField>;
     let name = |field: &HeaderField| field.spelling().to_owned();
-    let chosen = once(&item.list()?, read, |one, other| one == other, name);
+    let chosen = once(&item.list()?, read, |field| Some(*field), name);
     let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);
     Some(AnswerHeaders {
         retry_after: has(HeaderField::RetryAfter),

@@ -1,5 +1,7 @@
 //! Header names and values: in conditions, exemptions and changes.
 
+use std::collections::HashMap;
+
 use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 
@@ -46,17 +48,17 @@ fn read_values(
     read: impl Fn(&HeaderName, &FieldEntry<'_>) -> Option<HeaderValue>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
-    let mut seen: Vec<(HeaderName, Span)> = Vec::new();
+    let mut first_places: HashMap<HeaderName, &Span> = HashMap::new();
     let mut values = Vec::new();
     for entry in &entries {
         let Some(name) = name(section, entry) else { continue };
-        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
+        let first = *first_places.entry(name.clone()).or_insert(&entry.name_span);
+        if *first != entry.name_span {
             section
                 .cx
                 .error(&entry.name_span, format!("`{field}` has `{name}` twice"), "remove one")
                 .related(first, "first here");
         }
-        seen.push((name.clone(), entry.name_span.clone()));
         values.extend(read(&name, entry).map(|value| (name, value)));
     }
     values

@@ -44,7 +44,7 @@ pub(super) fn addresses(
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let addresses = once(&items, read, ListenAddress::is_same_place, ListenAddress::to_string);
+    let addresses = once(&items, read, ListenAddress::place, ListenAddress::to_string);
     let tcp = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span)));
     let free = tcp.filter(|(address, span)| !refuse_taken(item, *address, span, taken));
     apart(item, &free.collect::<Vec<_>>());
@@ -84,14 +84,14 @@ pub(super) fn refuse_taken(
 /// `0.0.0.0:80`. The two wildcards of one port can be together, as IPv4 and IPv6.
 fn apart(item: &Item<'_>, addresses: &[(SocketAddr, &Span)]) {
     let ipv6_alone = |address: SocketAddr| {
-        let is_beside = addresses.iter().any(|(other, _)| are_both_wildcards(address, *other));
-        address.is_ipv6() && is_beside
+        address.is_ipv6() && addresses.iter().any(|(other, _)| are_both_wildcards(address, *other))
     };
     for (place, (address, span)) in addresses.iter().enumerate() {
         let meets = |&&(other, _): &&(SocketAddr, &Span)| {
-            let are_apart =
-                address.is_ipv4() && ipv6_alone(other) || other.is_ipv4() && ipv6_alone(*address);
-            other != *address && overlap(other, *address) && !are_apart
+            let are_apart = || {
+                address.is_ipv4() && ipv6_alone(other) || other.is_ipv4() && ipv6_alone(*address)
+            };
+            other != *address && overlap(other, *address) && !are_apart()
         };
         if let Some((before, first)) = addresses.iter().take(place).find(meets) {
             let title = format!("{address} and {before} of `{}` overlap", item.field);

@@ -1,7 +1,6 @@
 //! `[server]`.
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::listen::{LISTEN, TakenAddress, addresses};
 pub(crate) use super::listen::{LISTEN_ADDRESS, listen_address};
@@ -13,6 +12,7 @@ use crate::config::reader::{
 };
 use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
+use crate::request::network::Networks;
 
 type Spec = ServerSpec;
 
@@ -106,7 +106,7 @@ fn request_id(item: &Item<'_>) -> Option<HeaderName> {
     })
 }
 
-fn networks(item: &Item<'_>) -> Option<Vec<IpNet>> {
+fn networks(item: &Item<'_>) -> Option<Networks> {
     Some(once_each(&item.list()?, network_item))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Method, StatusCode, Uri};
 
 use super::headers;
-use super::values::one_of;
+use super::values::Names;
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
     fields, read, setting,
@@ -52,8 +52,8 @@ static OF_EXPECT: Settings<()> = &[
 /// A test that may expect these limits and routes. `None` where a part of it is wrong.
 pub(crate) fn build(
     mut section: Section<'_>,
-    limits: &[&str],
-    routes: &[&str],
+    limits: &Names<'_>,
+    routes: &Names<'_>,
 ) -> Option<TestCase> {
     let line = section.cx.line(&section.span);
     let name = section.take("name").and_then(|item| item.text());
@@ -93,23 +93,23 @@ fn address(item: &Item<'_>) -> Option<IpAddr> {
     })
 }
 
-fn expectation(item: &Item<'_>, limits: &[&str], routes: &[&str]) -> Option<Expectation> {
+fn expectation(item: &Item<'_>, limits: &Names<'_>, routes: &Names<'_>) -> Option<Expectation> {
     let mut section = item.section(&EXPECT, "expect")?;
     if !section.has(|_| true) {
         section.fault("`expect` is empty", "expected one field at least, as in `allowed = 8`");
     }
     let (allowed, rejected) = (section.plain("allowed"), section.plain("rejected"));
     let delayed = section.plain("delayed");
-    let mut name = |field, names: &[&str], kind| {
+    let mut name = |field, names: &Names<'_>| {
         let item: Item<'_> = section.take(field)?;
         let text = item.text()?;
-        if !names.contains(&text.as_str()) {
-            item.reject(one_of(item.shown(&text), names.iter().copied(), kind));
+        if names.place(&text).is_none() {
+            item.reject(names.instead(item.shown(&text)));
         }
         Some(Arc::from(text))
     };
-    let limit = name("limit", limits, "limits");
-    let route = name("route", routes, "routes");
+    let limit = name("limit", limits);
+    let route = name("route", routes);
     let retry_after = section.take("retry_after").and_then(|item| {
         let duration = item.duration(Zero::Refused)?;
         if duration.subsec_nanos() > 0 {

@@ -1,5 +1,8 @@
 //! Reads values that several sections have: addresses, networks, names.
 
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -64,20 +67,50 @@ fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     })
 }
 
-/// The advice for a wrong name: the nearest of `names`, or a list of `names`. `found` is `None` where
-/// messages must not show the text.
-pub(crate) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
-where
-    I: Iterator<Item = &'n str> + Clone,
-{
-    const MOST: usize = 12;
-    match found.and_then(|found| nearest(found, names.clone())) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if names.clone().next().is_none() => {
-            format!("the file has no {kind}: expected a table `[{kind}.NAME]`")
+/// All names of one kind in the file. There may be thousands, and as many places that use them.
+pub(crate) struct Names<'n> {
+    /// What they name, as in `limits`.
+    kind: &'static str,
+    in_order: Vec<&'n str>,
+    places: HashMap<&'n str, usize>,
+    /// With how many names a wrong one may still be compared.
+    comparisons: Cell<usize>,
+}
+
+impl<'n> Names<'n> {
+    pub(crate) fn new(kind: &'static str, names: impl Iterator<Item = &'n str>) -> Self {
+        /// A wrong name is compared with all of them, and so is the next wrong name. This takes about half a second.
+        const COMPARISONS: usize = 1_000_000;
+        let in_order: Vec<_> = names.collect();
+        let places = in_order.iter().enumerate().map(|(place, name)| (*name, place)).collect();
+        Self { kind, in_order, places, comparisons: Cell::new(COMPARISONS) }
+    }
+
+    /// The place of a name in the file's order.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+
+    /// The first name.
+    pub(crate) fn first(&self) -> Option<&'n str> {
+        self.in_order.first().copied()
+    }
+
+    /// The advice for a wrong name: the nearest name, or a list of them. `found` is `None` where messages must not
+    /// show the text.
+    pub(crate) fn instead(&self, found: Option<&str>) -> String {
+        const MOST: usize = 12;
+        let (kind, names) = (self.kind, self.in_order.iter().copied());
+        let left = self.comparisons.get().checked_sub(self.in_order.len());
+        self.comparisons.set(left.unwrap_or(0));
+        match found.filter(|_| left.is_some()).and_then(|found| nearest(found, names.clone())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if self.in_order.is_empty() => {
+                format!("the file has no {kind}: expected a table `[{kind}.NAME]`")
+            }
+            None if self.in_order.len() > MOST => format!("expected the name of one of the {kind}"),
+            None => format!("expected {}", enumerate(names, "or")),
         }
-        None if names.clone().count() > MOST => format!("expected the name of one of the {kind}"),
-        None => format!("expected {}", enumerate(names, "or")),
     }
 }
 
@@ -87,18 +120,20 @@ pub(super) fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> 
     values.into_iter().collect()
 }
 
-/// The values of a list, with their positions. A value that is the `same` as an earlier one is an error, and is
-/// left out.
-pub(super) fn once<T>(
+/// The values of a list, with their positions. A value whose `key` an earlier one has is an error, and is left out. A value
+/// without a key may stand in the list twice.
+pub(super) fn once<T, K: Eq + Hash>(
     items: &[Item<'_>],
     read: impl Fn(&Item<'_>) -> Option<T>,
-    same: impl Fn(&T, &T) -> bool,
+    key: impl Fn(&T) -> Option<K>,
     name: impl Fn(&T) -> String,
 ) -> Vec<(T, Span)> {
+    let mut first_places: HashMap<K, &Span> = HashMap::new();
     let mut values: Vec<(T, Span)> = Vec::new();
     for item in items {
         let Some(value) = read(item) else { continue };
-        if let Some((_, first)) = values.iter().find(|(other, _)| same(other, &value)) {
+        let first = key(&value).map(|key| *first_places.entry(key).or_insert(&item.span));
+        if let Some(first) = first.filter(|first| **first != item.span) {
             let name = match item.is_shown() {
                 true => format!("\"{}\"", name(&value)),
                 false => "this".to_owned(),
@@ -113,11 +148,11 @@ pub(super) fn once<T>(
 }
 
 /// The same for values that are written in one way, without their positions.
-pub(super) fn once_each<T: PartialEq + ToString>(
+pub(super) fn once_each<T: Clone + Eq + Hash + ToString, C: FromIterator<T>>(
     items: &[Item<'_>],
     read: impl Fn(&Item<'_>) -> Option<T>,
-) -> Vec<T> {
-    let values = once(items, read, T::eq, T::to_string);
+) -> C {
+    let values = once(items, read, |value| Some(value.clone()), T::to_string);
     values.into_iter().map(|(value, _)| value).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The reader as a whole: defaults, overrides, files that cannot be read.
 
 mod fields;
+mod lists;
 mod reference;
 
 use proptest::prelude::*;

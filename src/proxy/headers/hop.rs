@@ -8,7 +8,7 @@ use http::header::{
 
 use crate::plan::Plan;
 use crate::reading::{HOP_BY_HOP, KEPT, Seen, is_end_to_end, is_hop_by_hop, listed};
-use crate::request::name::are_alike;
+use crate::request::name::form;
 use crate::upstream::body::Trailers;
 
 /// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
@@ -74,7 +74,7 @@ pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> 
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_BEHIND.contains(name))
         .filter(|name| !is_end_to_end(name, &plan.server))
-        .filter(|name| !plan.read_headers.iter().any(|read| are_alike(read, name)));
+        .filter(|name| !plan.read_headers.contains(&form(name)));
     let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
     for name in &kept {

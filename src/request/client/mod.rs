@@ -11,15 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ipnet::IpNet;
 
-use super::network::{self, canonical_address};
+use super::network::{Networks, canonical_address};
 
 /// The trusted proxies, and the header in which they name the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// The networks of trusted proxies.
-    pub networks: Vec<IpNet>,
+    pub networks: Networks,
     /// The header in which proxies name the client.
     pub header: ClientHeader,
 }
@@ -105,7 +104,7 @@ impl Trust {
 
     /// Whether `address` is one of the trusted proxies.
     pub fn trusts(&self, address: IpAddr) -> bool {
-        self.networks.iter().any(|trusted| network::contains(trusted, address))
+        self.networks.contain(address)
     }
 
     /// Whether a connection comes from a trusted proxy.

@@ -4,6 +4,7 @@
 mod read;
 mod source;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -54,7 +55,7 @@ pub struct View<'r> {
     /// The method.
     pub method: &'r Method,
     /// The methods that routes name. They count by their names, as the usual ones do.
-    pub methods: &'r [Method],
+    pub methods: &'r HashSet<Method>,
     /// The host in its normal form.
     pub host: &'r str,
     /// The route's name.

@@ -32,7 +32,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
     let params =
         if pattern.matches(&path) { PathParams::of(&pattern, &path) } else { PathParams::none() };
     spec.key(&View {
-        methods: &[],
+        methods: &HashSet::new(),
         path: &path,
         query: request.query,
         method: &Method::GET,

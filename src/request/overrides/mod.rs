@@ -42,9 +42,6 @@ pub struct KeyOverrides<T> {
     shapes: BTreeMap<Vec<PartShape>, HashMap<String, T>>,
 }
 
-/// The shape of an entry, and its key in the map of this shape.
-pub(crate) type OverrideKey<'o> = (&'o [PartShape], &'o str);
-
 /// The kind of a part, without its value. The most specific kind is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PartShape {
@@ -176,13 +173,9 @@ impl<T> KeyOverrides<T> {
         Self { shapes }
     }
 
-    /// All entries, each with a text that no other entry has.
-    pub(crate) fn by_key(&self) -> HashMap<OverrideKey<'_>, &T> {
-        let mut all = HashMap::new();
-        for (shape, entries) in &self.shapes {
-            all.extend(entries.iter().map(|(key, figures)| ((shape.as_slice(), &**key), figures)));
-        }
-        all
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.shapes.values().map(HashMap::len).sum()
     }
 
     /// The keys, as texts, of the entries that fit one key alone.

@@ -31,6 +31,6 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Box<Statuses>> {
     let status = |item: &Item<'_>| {
         item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
     };
-    let statuses = once_each(&items, status);
+    let statuses: Vec<_> = once_each(&items, status);
     (!statuses.is_empty()).then(|| Box::new(Statuses(statuses)))
 }

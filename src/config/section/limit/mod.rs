@@ -38,7 +38,7 @@ use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreL
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::overrides::{KeyOverrides, Part};
-use crate::request::route::Pattern;
+use crate::request::route::{Conditions, Pattern, Table};
 
 type Spec = LimitSpec;
 
@@ -72,7 +72,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing"),
     setting(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit, at most half of them of one client address; more are rejected"),
-    setting(at!(exempt, exempt), Kind::Table(&EXEMPT), Words("none"),
+    field("exempt", Kind::Table(&EXEMPT), Words("none"),
         "what this limit never looks at; any one entry suffices"),
     setting(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
@@ -183,6 +183,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
     }
     let mode = section.plain::<ModeWord>("mode");
+    let exempt = section.take("exempt").and_then(|item| exempt(&item, inherited.loose_paths));
     // The positions of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // Another value replaces a wrong one, because the plan is not used then.
@@ -200,14 +201,12 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
             .and_then(|item| item.section(&REJECT, "reject"))
             .map(|section| answer::of_limit(section, inherited.reject))
             .map(Arc::new),
+        exempt: exempt.unwrap_or_default(),
         limiter,
         counting: counting.as_ref().and_then(Counting::kind),
         ..LimitSpec::new(name)
     };
     spec = read(SETTINGS, section, spec);
-    if inherited.loose_paths {
-        spec.exempt = spec.exempt.loosened();
-    }
     if is_redisson {
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }
@@ -240,17 +239,21 @@ fn sources(section: &mut Section<'_>, is_redisson: bool) -> Option<Vec<(KeySourc
             Vec::new()
         }
     };
-    let sources = once(&items, key_source, |one, other| one == other, KeySource::to_string);
+    let sources = once(&items, key_source, |source| Some(source.clone()), KeySource::to_string);
     (sources.len() == items.len()).then_some(sources)
 }
 
-fn exempt(item: &Item<'_>) -> Option<Exempt> {
+fn exempt(item: &Item<'_>, loose_paths: bool) -> Option<Exempt> {
     let mut inner = item.section(&EXEMPT, "exempt")?;
     let text = |pattern: &Pattern| pattern.as_str().to_owned();
-    let paths = once(&inner.list("path"), pattern, Pattern::eq, text);
+    let paths = once(&inner.list("path"), pattern, |path| Some(text(path)), text);
+    let paths = paths.into_iter().map(|(path, _)| {
+        let path = if loose_paths { path.loosened() } else { path };
+        (path, Conditions::default())
+    });
     let exempt = Exemptions {
         networks: once_each(&inner.list("ip"), network_item),
-        paths: paths.into_iter().map(|(pattern, _)| pattern).collect(),
+        paths: Table::new(paths.collect()),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();

@@ -2,7 +2,6 @@
 
 pub(crate) mod names;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,14 +9,13 @@ use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::headers::{self, HEADERS};
-use super::limit::LimitDraft;
-use super::values::{Named, once, one_of, pattern};
+use super::values::{Names, once, once_each, pattern};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, Settings, Shape, Span, Value, Words, Wrong, at, field,
     fields, nearest, read, setting,
 };
 use crate::limit::name::Name;
-use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
+use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec};
 use crate::request::route::{Conditions, Pattern, Rewrite};
 
 type Spec = RouteOptions;
@@ -63,23 +61,9 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 /// The upstreams and limits that a route can name.
 pub(crate) struct Known<'k> {
-    upstreams: &'k [Named<UpstreamSpec>],
-    limits: &'k [Named<LimitDraft>],
-    /// The index of each limit, by name. A file may have thousands of limits and of routes: a route must
-    /// not search the whole list.
-    limit_places: HashMap<&'k str, usize>,
-    loose_paths: bool,
-}
-
-impl<'k> Known<'k> {
-    pub(crate) fn new(
-        upstreams: &'k [Named<UpstreamSpec>],
-        limits: &'k [Named<LimitDraft>],
-        loose_paths: bool,
-    ) -> Self {
-        let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
-        Self { upstreams, limits, limit_places: places.collect(), loose_paths }
-    }
+    pub(crate) upstreams: Names<'k>,
+    pub(crate) limits: Names<'k>,
+    pub(crate) loose_paths: bool,
 }
 
 /// A route, with the positions that later checks need.
@@ -142,7 +126,7 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
         }),
         headers: headers::values(&mut section, "headers"),
     };
-    let action = action(&mut section, pattern.as_ref(), known.upstreams);
+    let action = action(&mut section, pattern.as_ref(), &known.upstreams);
     let limits = section.take("limits");
     let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known));
     let options = RouteOptions {
@@ -184,8 +168,7 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
             "expected at least one method, as in `[\"GET\"]`; without `methods` any will do",
         );
     }
-    let methods = once(&items, method, |one, other| one == other, Method::to_string);
-    methods.into_iter().map(|(method, _)| method).collect()
+    once_each(&items, method)
 }
 
 fn method(item: &Item<'_>) -> Option<Method> {
@@ -209,7 +192,7 @@ fn method(item: &Item<'_>) -> Option<Method> {
 fn action(
     section: &mut Section<'_>,
     pattern: Option<&Pattern>,
-    upstreams: &[Named<UpstreamSpec>],
+    upstreams: &Names<'_>,
 ) -> Option<Action> {
     let upstream = section.take("upstream");
     let respond = section.take("respond");
@@ -237,8 +220,7 @@ fn action(
             None
         }
         (None, None) => {
-            let names = upstreams.iter().map(|upstream| upstream.name.as_str());
-            let example = names.clone().next().unwrap_or("api");
+            let example = upstreams.first().unwrap_or("api");
             section.fault(
                 "[[routes]] has neither `upstream` nor `respond`",
                 format!(
@@ -250,12 +232,11 @@ fn action(
     }
 }
 
-fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
-    let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+fn place(item: &Item<'_>, upstreams: &Names<'_>) -> Option<u32> {
     let text = item.text_as("expected the name of an upstream")?;
-    let place = names.clone().position(|name| name == text);
+    let place = upstreams.place(&text);
     if place.is_none() {
-        unknown(item, &text, "upstream", one_of(item.shown(&text), names, "upstreams"));
+        unknown(item, &text, "upstream", upstreams.instead(item.shown(&text)));
     }
     u32::try_from(place?).ok()
 }
@@ -292,15 +273,15 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 
 /// The limits that a list names.
 pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
-    let names = known.limits.iter().map(|limit| limit.name.as_str());
     let read = |item: &Item<'_>| {
         let text = item.text_as("expected the name of a limit")?;
-        let place = known.limit_places.get(text.as_str()).copied();
+        let place = known.limits.place(&text);
         if place.is_none() {
-            unknown(item, &text, "limit", one_of(item.shown(&text), names.clone(), "limits"));
+            unknown(item, &text, "limit", known.limits.instead(item.shown(&text)));
         }
-        place
+        Some((place?, text))
     };
     let items = list.and_then(Item::list).unwrap_or_default();
-    once(&items, read, |one, other| one == other, |place| known.limits[*place].name.clone())
+    let limits = once(&items, read, |(place, _)| Some(*place), |(_, name)| name.clone());
+    limits.into_iter().map(|((place, _), span)| (place, span)).collect()
 }

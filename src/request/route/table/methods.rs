@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use http::{HeaderMap, Method};
 
-use super::{NoRoute, Table};
+use super::{NoRoute, PathTarget, Table};
 use crate::request::method::USUAL;
 use crate::request::path::NormalPath;
 
@@ -18,7 +18,8 @@ impl Table {
         headers: &HeaderMap,
     ) -> Vec<Method> {
         let mut allowed: Vec<Method> = Vec::new();
-        let _: ControlFlow<()> = self.walk(path, host, &mut |_, conditions| {
+        let target = PathTarget { path: path.matching(), host, headers: Some(headers) };
+        let _: ControlFlow<()> = self.walk(target, &mut |_, conditions| {
             match conditions {
                 Some(conditions) if !conditions.allow_headers(headers) => {}
                 Some(conditions) if !conditions.methods.is_empty() => {

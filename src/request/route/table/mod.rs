@@ -13,12 +13,13 @@ use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use super::conditions::{Conditions, HostPattern};
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
+use crate::request::value;
 
 /// The table that finds a request's route.
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ pub(crate) struct Shadowed {
     pub(crate) by: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct RouteEntry {
     pattern: Pattern,
     conditions: Conditions,
@@ -89,19 +90,23 @@ enum Routes {
     Leaf(ListIndex),
 }
 
-/// The routes of one path by their host: a thousand hosts are searched as quickly as ten. The lists have
-/// indices in [`Table::routes`], in the order of the ranks.
+/// The routes of one path, each by its host or one of its headers: a thousand hosts, or values of a header, are searched
+/// as quickly as ten. The lists have indices in [`Table::routes`], in the order of the ranks.
 #[derive(Debug, Default)]
 struct Leaf {
+    /// The routes with neither.
     any: RouteIndices,
-    /// Most routes name no host.
-    hosts: Option<Box<Hosts>>,
+    /// Most routes name no host and no header.
+    indexed: Option<Box<Indexed>>,
 }
 
 #[derive(Debug, Default)]
-struct Hosts {
-    exact: HashMap<ConfigText, RouteIndices>,
+struct Indexed {
+    hosts: HashMap<ConfigText, RouteIndices>,
+    /// The hosts that are below a name.
     below: HashMap<ConfigText, RouteIndices>,
+    /// By the header's name and the normal form of its value.
+    headers: HashMap<HeaderName, HashMap<ConfigText, RouteIndices>>,
 }
 
 /// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
@@ -109,6 +114,24 @@ type ConfigText = SmallVec<[u8; 24]>;
 
 /// Indices in [`Table::routes`].
 type RouteIndices = SmallVec<[ListIndex; 4]>;
+
+/// What of a request selects the candidates whose other conditions are then checked.
+#[derive(Clone, Copy)]
+struct PathTarget<'t> {
+    path: &'t str,
+    host: &'t str,
+    /// `None` selects the candidates whatever their headers.
+    headers: Option<&'t HeaderMap>,
+}
+
+/// Everything else in a table follows from its routes.
+impl PartialEq for Table {
+    fn eq(&self, other: &Self) -> bool {
+        self.routes == other.routes
+    }
+}
+
+impl Eq for Table {}
 
 impl Table {
     /// The table of these routes. Its answers name a route by its index in this list.
@@ -148,7 +171,8 @@ impl Table {
         host: &str,
         headers: &HeaderMap,
     ) -> Result<usize, NoRoute> {
-        let found = self.walk(path, host, &mut |route, conditions| {
+        let target = PathTarget { path: path.matching(), host, headers: Some(headers) };
+        let found = self.walk(target, &mut |route, conditions| {
             let holds = |conditions: &Conditions| {
                 conditions.allow_method(method) && conditions.allow_headers(headers)
             };
@@ -163,11 +187,18 @@ impl Table {
         }
     }
 
+    /// Whether a route without conditions matches the path.
+    pub(crate) fn has(&self, path: &NormalPath<'_>) -> bool {
+        let target = PathTarget { path: path.matching(), host: "", headers: None };
+        self.walk(target, &mut |_, _| ControlFlow::Break(())).is_break()
+    }
+
     /// The indices of all routes that match path and host, in the order in which they are tried. `explain` shows
     /// with them why a route was found.
     pub(crate) fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
-        let _: ControlFlow<()> = self.walk(path, host, &mut |route, _| {
+        let target = PathTarget { path: path.matching(), host, headers: None };
+        let _: ControlFlow<()> = self.walk(target, &mut |route, _| {
             candidates.push(route);
             ControlFlow::Continue(())
         });
@@ -194,7 +225,10 @@ impl Table {
             Some(HostPattern::Exact(host) | HostPattern::Below(host)) => host,
             None => "",
         };
-        let found = self.visit(beside, host, &mut |candidate, _| {
+        // All headers of an earlier route that covers this one are among these.
+        let headers = later.conditions.headers.iter().cloned().collect();
+        let target = PathTarget { path: "", host, headers: Some(&headers) };
+        let found = self.visit(beside, target, &mut |candidate, _| {
             let earlier = &self.routes[candidate];
             match earlier.rank < later.rank && earlier.conditions.cover(&later.conditions) {
                 true => ControlFlow::Break(Shadowed { route, by: candidate }),
@@ -255,19 +289,18 @@ impl Table {
                 leaves.len() - 1
             }
         };
-        leaves[leaf].insert(list_index(route), conditions.host.as_ref());
+        leaves[leaf].insert(list_index(route), conditions);
     }
 
     /// Calls `visit` for each route whose path and host match, the most specific first. The second argument
     /// is the route's conditions; it may be `None` for a route without conditions.
     fn walk<'t, B>(
         &'t self,
-        path: &NormalPath<'_>,
-        host: &str,
+        target: PathTarget<'_>,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        match (self.nodes.first(), path.matching().strip_prefix('/')) {
-            (Some(root), Some(path)) => self.descend(root, Some(path), host, visit),
+        match (self.nodes.first(), target.path.strip_prefix('/')) {
+            (Some(root), Some(path)) => self.descend(root, Some(path), target, visit),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -278,14 +311,14 @@ impl Table {
         &'t self,
         node: &Node,
         path: Option<&str>,
-        host: &str,
+        target: PathTarget<'_>,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let Some(path) = path else {
-            self.visit(node.end, host, visit)?;
+            self.visit(node.end, target, visit)?;
             // A loose path has lost the slash before an empty rest.
             let rest = if self.is_loose { node.rest } else { Routes::None };
-            return self.visit(rest, host, visit);
+            return self.visit(rest, target, visit);
         };
         let (segment, left) = match path.split_once('/') {
             Some((segment, left)) => (segment, Some(left)),
@@ -294,9 +327,9 @@ impl Table {
         let literal = self.literal(node, segment.as_bytes());
         let param = node.param.filter(|_| !segment.is_empty());
         for child in [literal, param].into_iter().flatten() {
-            self.descend(&self.nodes[index(child)], left, host, visit)?;
+            self.descend(&self.nodes[index(child)], left, target, visit)?;
         }
-        self.visit(node.rest, host, visit)
+        self.visit(node.rest, target, visit)
     }
 
     fn literal(&self, node: &Node, segment: &[u8]) -> Option<ListIndex> {
@@ -305,11 +338,12 @@ impl Table {
         literals.find(self.hasher.hash_one(segment), is_it).copied()
     }
 
-    /// Calls `visit` for each of `routes` whose host matches, in the order of the ranks.
+    /// Calls `visit` for each of `routes` whose host matches, in the order of the ranks. Where the headers of `target`
+    /// are known, routes are left out that need another value of a header.
     fn visit<'t, B>(
         &'t self,
         routes: Routes,
-        host: &str,
+        target: PathTarget<'_>,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let leaf = match routes {
@@ -319,17 +353,20 @@ impl Table {
         };
         let mut visit = |route: &ListIndex| {
             let route = index(*route);
-            visit(route, Some(&self.routes[route].conditions))
+            let conditions = &self.routes[route].conditions;
+            let is_here = |host: &HostPattern| match host {
+                HostPattern::Exact(host) => host == target.host,
+                HostPattern::Below(end) => target.host.ends_with(end.as_str()),
+            };
+            match conditions.host.as_ref().is_none_or(is_here) {
+                true => visit(route, Some(conditions)),
+                false => ControlFlow::Continue(()),
+            }
         };
-        let Some(hosts) = &leaf.hosts else { return leaf.any.iter().try_for_each(visit) };
+        let Some(indexed) = &leaf.indexed else { return leaf.any.iter().try_for_each(visit) };
         let mut lists: SmallVec<[&[ListIndex]; 6]> = SmallVec::new();
         lists.push(&leaf.any);
-        lists.extend(hosts.exact.get(host.as_bytes()).map(RouteIndices::as_slice));
-        if !hosts.below.is_empty() {
-            let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
-            let below = ends.filter_map(|end| hosts.below.get(end.as_bytes()));
-            lists.extend(below.map(RouteIndices::as_slice));
-        }
+        indexed.select(target, &mut lists);
         let rank = |route: &ListIndex| self.routes[index(*route)].rank;
         while let Some(list) =
             lists.iter_mut().filter(|l| !l.is_empty()).min_by_key(|l| l.first().map(rank))
@@ -343,21 +380,68 @@ impl Table {
 }
 
 impl Leaf {
-    fn insert(&mut self, route: ListIndex, host: Option<&HostPattern>) {
-        let Some(host) = host else { return self.any.push(route) };
-        let hosts = self.hosts.get_or_insert_default();
-        match host {
-            HostPattern::Exact(host) => hosts.exact.entry(host.as_bytes().into()),
-            HostPattern::Below(end) => hosts.below.entry(end.as_bytes().into()),
+    fn insert(&mut self, route: ListIndex, conditions: &Conditions) {
+        if conditions.host.is_none() && conditions.headers.is_empty() {
+            return self.any.push(route);
         }
-        .or_default()
-        .push(route);
+        let indexed = self.indexed.get_or_insert_default();
+        // The condition that the fewest other routes have finds this one.
+        let header = conditions.headers.iter().min_by_key(|it| indexed.of_header(it).len());
+        let places = match (&conditions.host, header) {
+            (Some(host), Some(header))
+                if indexed.of_header(header).len() < indexed.of_host(host).len() =>
+            {
+                indexed.of_header(header)
+            }
+            (Some(host), _) => indexed.of_host(host),
+            (None, Some(header)) => indexed.of_header(header),
+            (None, None) => &mut self.any,
+        };
+        places.push(route);
     }
 
     fn all(&self) -> impl Iterator<Item = usize> {
-        let hosts =
-            self.hosts.iter().flat_map(|hosts| hosts.exact.values().chain(hosts.below.values()));
-        self.any.iter().chain(hosts.flatten()).map(|route| index(*route))
+        let indexed = self.indexed.iter().flat_map(|indexed| {
+            let headers = indexed.headers.values().flat_map(HashMap::values);
+            indexed.hosts.values().chain(indexed.below.values()).chain(headers)
+        });
+        self.any.iter().chain(indexed.flatten()).map(|route| index(*route))
+    }
+}
+
+impl Indexed {
+    fn of_host(&mut self, host: &HostPattern) -> &mut RouteIndices {
+        match host {
+            HostPattern::Exact(host) => self.hosts.entry(host.as_bytes().into()),
+            HostPattern::Below(end) => self.below.entry(end.as_bytes().into()),
+        }
+        .or_default()
+    }
+
+    fn of_header(&mut self, (name, value): &(HeaderName, HeaderValue)) -> &mut RouteIndices {
+        let values = self.headers.entry(name.clone()).or_default();
+        values.entry(value::form(name, value).as_ref().into()).or_default()
+    }
+
+    /// Adds the lists of routes that may fit.
+    fn select<'l>(&'l self, target: PathTarget<'_>, lists: &mut SmallVec<[&'l [ListIndex]; 6]>) {
+        let PathTarget { host, headers, .. } = target;
+        lists.extend(self.hosts.get(host.as_bytes()).map(RouteIndices::as_slice));
+        if !self.below.is_empty() {
+            let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
+            let below = ends.filter_map(|end| self.below.get(end.as_bytes()));
+            lists.extend(below.map(RouteIndices::as_slice));
+        }
+        for (name, values) in &self.headers {
+            match headers {
+                Some(headers) => {
+                    let found = headers.get_all(name).iter();
+                    let found = found.filter_map(|it| values.get(value::form(name, it).as_ref()));
+                    lists.extend(found.map(RouteIndices::as_slice));
+                }
+                None => lists.extend(values.values().map(RouteIndices::as_slice)),
+            }
+        }
     }
 }
 

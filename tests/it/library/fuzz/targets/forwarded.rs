@@ -22,7 +22,7 @@ pub(super) fn check(input: &[u8]) {
     let values: Option<Vec<_>> = lines.map(|line| HeaderValue::from_bytes(line).ok()).collect();
     let Some(values) = values else { return };
     let trust = Trust {
-        networks: TRUSTED.map(|text| text.parse().unwrap()).to_vec(),
+        networks: TRUSTED.iter().map(|text| text.parse::<ipnet::IpNet>().unwrap()).collect(),
         header: match name.as_str() {
             "x-forwarded-for" => ClientHeader::XForwardedFor,
             "forwarded" => ClientHeader::Forwarded,

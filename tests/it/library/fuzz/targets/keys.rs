@@ -1,6 +1,7 @@
 //! A limit's key. The first line of the input has the key's sources, separated by commas. The second line
 //! has method, target and client address. Each other line is a header field.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -92,7 +93,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
     let pattern: Pattern = "/{first}/{*rest}".parse().unwrap();
     let is_matched = path.matching().matches('/').count() > 1;
     Some(spec.key(&View {
-        methods: &[],
+        methods: &HashSet::new(),
         path: &path,
         query: parts.query,
         method: &parts.method,
