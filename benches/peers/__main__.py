@@ -38,7 +38,8 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
-        description="Measures tidegate beside nginx, haproxy and Envoy, in turn, round by round.",
+        description="Measures tidegate beside nginx, haproxy and Envoy, in turn, round by round. "
+        "The release build is made first. That of scripts/dist is `tidegate dist`, if it is there.",
         epilog="How it measures, and how to read it: docs/performance.md.",
     )
     parser.add_argument(
@@ -53,7 +54,7 @@ def arguments():
     )
     parser.add_argument("--peers", metavar="A,B", help="only these (default: all that are there)")
     parser.add_argument(
-        "--tidegate", type=Path, metavar="PATH", help="a binary in place of the one that is built"
+        "--tidegate", type=Path, metavar="PATH", help="a binary in place of both builds"
     )
     parser.add_argument(
         "--also",
@@ -90,7 +91,8 @@ def find_peers(options, target, tidegate):
         for name, binary in binaries.items()
         if name in wanted and binary
     ]
-    for other in options.also:
+    dist = install.dist() if "tidegate" in wanted and not options.tidegate else None
+    for other in [*([f"dist={dist}"] if dist else []), *options.also]:
         name, path = other.split("=", 1)
         peers.append(Peer(f"tidegate {name}", Path(path).resolve(), MODULES["tidegate"]))
     return peers
@@ -104,10 +106,11 @@ class Report:
         self.bench = bench
         self.started = machine.ticks()
         options = bench.options
-        versions = ", ".join(f"{peer.name}: {peer.version()}" for peer in bench.peers)
+        # The path says which build of tidegate it is.
+        of_peer = [f"{peer.name}: {peer.version()} ({peer.binary})" for peer in bench.peers]
         self.parts = [
             f"# Measured {time.strftime('%Y-%m-%d %H:%M')}\n",
-            f"{machine.describe()}. {versions}, commit {install.commit()}.",
+            f"{machine.describe()}. {', '.join(of_peer)}, commit {install.commit()}.",
             f"{options.rounds} rounds of {options.seconds} s, the peers in turn. A ratio is that of "
             "one round's figures, and stands as median (lowest to highest).\n",
         ]

@@ -82,6 +82,18 @@ def build():
     return built["tidegate"], built["load"]
 
 
+def dist():
+    """The program of scripts/dist. None where it is missing, or older than what it is built of."""
+    program = ROOT / "target" / "dist" / "tidegate"
+    sources = [ROOT / "Cargo.toml", ROOT / "Cargo.lock", *(ROOT / "src").rglob("*")]
+    built = program.stat().st_mtime if program.exists() else 0
+    if built < max(source.stat().st_mtime for source in sources):
+        state = "older than the sources" if built else "missing"
+        print(f"{program} is {state}: going on without; ./scripts/dist makes it", file=sys.stderr)
+        return None
+    return program
+
+
 def commit():
     """Of the source here."""
     command = ["git", "describe", "--always", "--dirty"]

@@ -27,11 +27,11 @@ def latency(bench):
     upstream = bench.upstream()
     proxies = bench.start(Setup(upstream=upstream.port))
     server = RedisServer(bench)
-    own = [peer for peer in bench.peers if peer.name == "tidegate"]
+    own = [peer for peer in bench.peers if peer.name.startswith("tidegate")]
     setup = Setup(upstream=upstream.port, redis=server.port)
     if own:
         shared = bench.start(setup, peers=own)
-        proxies |= {"tidegate with Redis": proxy for proxy in shared.values()}
+        proxies |= {f"{name} with Redis": proxy for name, proxy in shared.items()}
     verify(bench, proxies, check.forwards)
     text = at_fixed_rate(bench, upstream, proxies)
     bench.workspace.stop(upstream, server.child, *proxies.values())
