@@ -1,27 +1,29 @@
 FROM rust:1-slim-bookworm AS build
-# For the allocator, which is written in C, as is the cryptography.
-RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
+# `make` is for the allocator, which is written in C, as is the cryptography. The rest is for the profile (scripts/dist).
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends make nghttp2-client openssl python3 redis-server \
+    && rm -rf /var/lib/apt/lists/* && rustup component add llvm-tools
 WORKDIR /src
 COPY .cargo ./.cargo
-COPY Cargo.toml Cargo.lock ./
-# The dependencies by themselves, so that a change of the sources does not build them again. The tests and
-# benchmarks are not here. That is no error, since the manifest gives the path of each.
-RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' > src/main.rs \
-    && cargo build --release --locked && rm -r src
+COPY Cargo.toml Cargo.lock proxy.toml ./
+# The load. The manifest names the other benchmarks and the tests too. They are not here, and that is no error.
+COPY benches/peers ./benches/peers
+COPY tests/data ./tests/data
+COPY scripts/dist scripts/train.py ./scripts/
 COPY src ./src
-RUN touch src/lib.rs src/main.rs && cargo build --release --locked \
-    && strip target/release/tidegate
-COPY proxy.toml ./
+# `docker build --build-arg DIST=--no-profile` takes half the time, and each request then takes more CPU.
+ARG DIST=
+RUN ./scripts/dist $DIST && strip target/dist/tidegate
 # In a container the proxy listens for others, and the health check needs the admin endpoint.
 RUN sed -i -e 's/^#listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' \
         -e 's/^#listen = "127.0.0.1:9090"/listen = "127.0.0.1:9090"/' proxy.toml \
-    && target/release/tidegate check
+    && target/dist/tidegate check
 
 FROM debian:bookworm-slim
 # Whom to trust where an API is reached by https.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tidegate
-COPY --from=build /src/target/release/tidegate /usr/local/bin/tidegate
+COPY --from=build /src/target/dist/tidegate /usr/local/bin/tidegate
 COPY --from=build /src/proxy.toml /etc/tidegate/proxy.toml
 WORKDIR /etc/tidegate
 # By its number: Kubernetes cannot tell from a name that it is not root.

@@ -2,15 +2,23 @@
 # Builds a static binary, which needs nothing of the machine that runs it but a Linux kernel, and packs it
 # with the completions, the manual page and the units of systemd.
 #
-# Wants rustup, and musl-gcc (Debian's package musl-tools). Writes target/tidegate-VERSION-TARGET.tar.gz.
+#     deploy/musl.sh [--no-profile] [TARGET]
+#
+# Wants rustup, musl-gcc (Debian's package musl-tools), and what scripts/dist wants, which builds the program.
+# Writes target/tidegate-VERSION-TARGET.tar.gz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+options=()
+if [ "${1:-}" = --no-profile ]; then
+    options=(--no-profile)
+    shift
+fi
 target="${1:-$(uname -m)-unknown-linux-musl}"
 rustup target add "$target"
-cargo build --locked --release --target "$target"
+./scripts/dist "${options[@]}" "$target"
 
-built="target/$target/release/tidegate"
+built=target/dist/tidegate
 version="$("$built" --version | cut -d ' ' -f 2)"
 name="tidegate-$version-$target"
 folder="target/$name"
