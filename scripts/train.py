@@ -33,7 +33,7 @@ HTTP1, HTTP2 = ("--h1", "-c64"), ("-c8", "-m16")
 HANDSHAKES = 1_000
 # One long body each way, and many shorter ones.
 LONG_BODY = 64 << 20
-BODIES, BODY = 5_000, 64 << 10
+BODIES, BODY = 10_000, 64 << 10
 UPGRADE = (
     b"GET / HTTP/1.1\r\nhost: bench\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGlkZWdhdGUgdGlkZWdhdA==\r\n\r\n"
