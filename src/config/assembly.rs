@@ -47,11 +47,11 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Op
     let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
     let admin = admin::build(root.table("admin", &ADMIN), &taken);
     let trace = trace::build(root.table("trace", &TRACE));
-    let upstreams = upstream::build(&mut root, server.ipv6_prefix);
+    let upstreams = upstream::build(&mut root, server.prefixes);
     let limits = limit::build(
         &mut root,
         &limit::Inherited {
-            ipv6_prefix: server.ipv6_prefix,
+            prefixes: server.prefixes,
             loose_paths: server.loose_paths,
             on_store_error,
             reject: &reject,

@@ -170,7 +170,7 @@ fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
 fn is_welcome(peer: PeerAddress, permit: &mut ConnectionPermit, server: &ServerSpec) -> bool {
     let Some(most) = server.max_connections_per_client else { return true };
     server.trust.trusts_peer(peer)
-        || permit.count_for(client_network(peer.as_client(), server.ipv6_prefix), most)
+        || permit.count_for(client_network(peer.as_client(), server.prefixes), most)
 }
 
 /// The status that hyper answers a malformed head with.

@@ -14,6 +14,7 @@ use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 use crate::request::overrides::KeyOverrides;
 
 /// `[limits.NAME]`.
@@ -65,7 +66,7 @@ impl LimitSpec {
             key: KeySpec {
                 sources: Vec::new().into(),
                 missing: Missing::default(),
-                ipv6_prefix: 128,
+                prefixes: ClientPrefixes::default(),
             },
             figures: Figures::Unlimited,
             counting: None,

@@ -52,6 +52,7 @@ pub(crate) use self::upstream::{
 };
 use crate::limit::name::Name;
 use crate::request::client::Trust;
+use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::Table;
 
@@ -142,8 +143,8 @@ pub struct ServerSpec {
     pub(crate) loose_paths: bool,
     /// Whether doubled slashes are merged in what goes upstream.
     pub(crate) merge_slashes: bool,
-    /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
-    pub(crate) ipv6_prefix: u8,
+    /// The networks by which clients are counted.
+    pub(crate) prefixes: ClientPrefixes,
 }
 
 impl ServerSpec {

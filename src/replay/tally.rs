@@ -172,7 +172,7 @@ impl<'p> ReplayTally<'p> {
         self.timeline.add(now, &counted);
         self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);
         if let Some(client) = judged.client {
-            let client = client_network(client, self.plan.server.ipv6_prefix);
+            let client = client_network(client, self.plan.server.prefixes);
             self.clients.add(&client, &counted, now);
         }
     }

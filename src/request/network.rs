@@ -63,13 +63,41 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// The address by which a client is counted: an IPv4 address as it is, of an IPv6 address the first
-/// `ipv6_prefix` bits.
-pub(crate) fn client_network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
+/// The lengths of the networks by which clients are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPrefixes {
+    /// Of IPv4 clients, 1 to 32.
+    pub v4: u8,
+    /// Of IPv6 clients, 1 to 128.
+    pub v6: u8,
+}
+
+impl Default for ClientPrefixes {
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}
+
+impl ClientPrefixes {
+    /// The length for clients of a network's version.
+    pub(crate) fn of(self, network: &IpNet) -> u8 {
+        match network {
+            IpNet::V4(_) => self.v4,
+            IpNet::V6(_) => self.v6,
+        }
+    }
+}
+
+/// The address by which a client is counted: the first of its network.
+pub(crate) fn client_network(address: IpAddr, prefixes: ClientPrefixes) -> IpAddr {
     match canonical_address(address) {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V4(v4) => {
+            let hidden = 32_u32.saturating_sub(prefixes.v4.into());
+            let mask = u32::MAX.checked_shl(hidden).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+        }
         IpAddr::V6(v6) => {
-            let hidden = 128_u32.saturating_sub(ipv6_prefix.into());
+            let hidden = 128_u32.saturating_sub(prefixes.v6.into());
             let mask = u128::MAX.checked_shl(hidden).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
         }
@@ -125,7 +153,23 @@ mod tests {
             ("2001:db8:1:2:3::4", 128, "2001:db8:1:2:3::4"),
             ("ffff::1", 1, "8000::"),
         ] {
-            let found = client_network(address.parse().unwrap(), prefix);
+            let prefixes = ClientPrefixes { v4: 32, v6: prefix };
+            let found = client_network(address.parse().unwrap(), prefixes);
+            assert_eq!(found.to_string(), network);
+        }
+    }
+
+    #[test]
+    fn ipv4_clients_can_be_counted_by_their_network() {
+        for (address, prefix, network) in [
+            ("203.0.113.7", 24, "203.0.113.0"),
+            ("::ffff:203.0.113.7", 24, "203.0.113.0"),
+            ("203.0.113.7", 31, "203.0.113.6"),
+            ("203.0.113.7", 1, "128.0.0.0"),
+            ("2001:db8:1:2:3::4", 24, "2001:db8:1:2::"),
+        ] {
+            let prefixes = ClientPrefixes { v4: prefix, ..ClientPrefixes::default() };
+            let found = client_network(address.parse().unwrap(), prefixes);
             assert_eq!(found.to_string(), network);
         }
     }

@@ -63,7 +63,7 @@ impl RequestLimit<'_> {
         if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_decided() {
             return;
         }
-        let client = client_network(client, spec.key.ipv6_prefix);
+        let client = client_network(client, spec.key.prefixes);
         self.waiting = waiting.permit(&spec.name, spec.max_waiting, client);
         if self.waiting.is_none() {
             self.claim.ask.max_wait = MaxWait::NONE;

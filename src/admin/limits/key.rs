@@ -5,6 +5,7 @@ use crate::limit::key::{Key, KeyBuilder};
 use crate::percent::decode;
 use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::{KeySource, Missing, ip_text, is_hash};
+use crate::request::network::ClientPrefixes;
 use crate::request::overrides::Part;
 use crate::store::stored_text;
 
@@ -73,7 +74,7 @@ impl AskedKey {
                 check_hash(&value, source)?;
                 builder.push(&value);
             } else {
-                builder.push(&normal(&value, source, spec.key.ipv6_prefix, loose_paths)?);
+                builder.push(&normal(&value, source, spec.key.prefixes, loose_paths)?);
             }
         }
         let given = builder.finish();
@@ -114,14 +115,14 @@ fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
 fn normal(
     value: &[u8],
     source: &KeySource,
-    ipv6_prefix: u8,
+    prefixes: ClientPrefixes,
     loose_paths: bool,
 ) -> Result<Vec<u8>, ApiProblem> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
     if let (KeySource::Ip, Ok(address)) = (source, text.parse()) {
-        return Ok(ip_text(address, ipv6_prefix).to_vec());
+        return Ok(ip_text(address, prefixes).to_vec());
     }
-    match Part::parse(text, source, ipv6_prefix, loose_paths).map_err(ApiProblem::nonsense)? {
+    match Part::parse(text, source, prefixes, loose_paths).map_err(ApiProblem::nonsense)? {
         Part::Exact(value) => Ok(value.into_bytes()),
         Part::Network(_) | Part::Any | Part::Alternative(..) => Err(ApiProblem::nonsense(format!(
             "`{text}` is more than one key; overrides for many keys stand in proxy.toml"

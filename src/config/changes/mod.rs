@@ -244,8 +244,15 @@ fn buckets(old: &LimitSpec, new: &LimitSpec, is_redis: bool) -> Option<&'static 
             false => "begins anew",
         });
     }
-    let has_other_networks = old.key.ipv6_prefix != new.key.ipv6_prefix && counts_ip();
-    has_other_networks.then_some("begins anew for IPv6 clients")
+    let (old, new) = (old.key.prefixes, new.key.prefixes);
+    if old == new || !counts_ip() {
+        return None;
+    }
+    Some(match (old.v4 != new.v4, old.v6 != new.v6) {
+        (true, true) => "begins anew for all clients",
+        (true, false) => "begins anew for IPv4 clients",
+        _ => "begins anew for IPv6 clients",
+    })
 }
 
 /// The key of an override. A value that may be a client's secret is masked.

@@ -41,7 +41,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
     setting(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
-        "of one client address, IPv6 by `ipv6_prefix`; more are closed at once. Trusted proxies are not counted"),
+        "of one client address (by `ipv4_prefix` and `ipv6_prefix`); more are closed at once. Trusted proxies are not counted"),
     field("limits", Kind::List(&Kind::NAME), Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
     setting(at!(request_id, request_id), Kind::HEADER, Words("none"),
@@ -61,7 +61,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "`true`: routes and keys take paths without regard to case and to a slash at the end (`/Login` and `/login/` are `/login`), as many frameworks do; what goes upstream stays as it came"),
     setting(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
-    setting(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
+    setting(at!("ipv4_prefix", prefixes.v4), Kind::Whole(1, 32), Value("32"), "IPv4 clients are counted by this prefix"),
+    setting(at!("ipv6_prefix", prefixes.v6), Kind::Whole(1, 128), Value("64"),
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 

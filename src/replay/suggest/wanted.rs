@@ -10,8 +10,14 @@ use crate::request::route::{Pattern, read_pattern};
 
 /// The settings of `[server]` that the suggested file takes over: they say who the client is, and which paths are
 /// the same.
-const SERVER: [&str; 5] =
-    ["trusted_proxies", "client_ip_header", "ipv6_prefix", "merge_slashes", "loose_paths"];
+const SERVER: [&str; 6] = [
+    "trusted_proxies",
+    "client_ip_header",
+    "ipv6_prefix",
+    "ipv4_prefix",
+    "merge_slashes",
+    "loose_paths",
+];
 
 /// The settings of a route that the suggested file takes over: they say which requests are the route's.
 const ROUTE: [&str; 5] = ["name", "path", "methods", "host", "headers"];

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+pub use super::network::ClientPrefixes;
 use super::network::client_network;
 use super::path::NormalPath;
 use super::route::PathParams;
@@ -41,8 +42,8 @@ pub struct KeySpec {
     pub sources: KeySources,
     /// The treatment of a request that lacks a part.
     pub missing: Missing,
-    /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
-    pub ipv6_prefix: u8,
+    /// The networks by which clients are counted.
+    pub prefixes: ClientPrefixes,
 }
 
 /// The parts of a request from which keys are read.
@@ -96,7 +97,7 @@ impl KeySpec {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
-            match source.push(request, self.ipv6_prefix, &mut builder) {
+            match source.push(request, self.prefixes, &mut builder) {
                 Found::Once => {}
                 Found::Nowhere => {
                     builder.push_absent();
@@ -149,21 +150,21 @@ impl KeySpec {
 /// Text on the stack. With it a key by address is built without heap memory.
 pub(super) type ShortText = SmallVec<[u8; 48]>;
 
-/// An address as keys write it: an IPv4 address as it is, an IPv6 address as its network.
+/// An address as keys write it: as its network, and a single IPv4 address as it is.
 ///
 /// Not inlined: in the loop over sources, part of its work would be done for every source.
 #[inline(never)]
-pub(crate) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
-    match client_network(address, ipv6_prefix) {
-        IpAddr::V4(v4) => ipv4_text(v4),
-        IpAddr::V6(network) => {
-            let prefix = ipv6_prefix.min(128);
-            let mut text = Writer(ShortText::new());
-            // This writer never fails.
-            let _ = fmt::write(&mut text, format_args!("{network}/{prefix}"));
-            text.0
-        }
-    }
+pub(crate) fn ip_text(address: IpAddr, prefixes: ClientPrefixes) -> ShortText {
+    let network = client_network(address, prefixes);
+    let prefix = match network {
+        IpAddr::V4(v4) if prefixes.v4 >= 32 => return ipv4_text(v4),
+        IpAddr::V4(_) => prefixes.v4,
+        IpAddr::V6(_) => prefixes.v6.min(128),
+    };
+    let mut text = Writer(ShortText::new());
+    // This writer never fails.
+    let _ = fmt::write(&mut text, format_args!("{network}/{prefix}"));
+    text.0
 }
 
 /// The same text as `Display`, at a tenth of its cost. Most requests need it.

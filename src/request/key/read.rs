@@ -11,6 +11,7 @@ use crate::limit::key::KeyBuilder;
 use crate::percent::{decode, decode_query};
 use crate::request::method::counted;
 use crate::request::name::{has_ambiguous_alias, may_be};
+use crate::request::network::ClientPrefixes;
 use crate::request::value::normal;
 use crate::text::trim;
 
@@ -30,11 +31,11 @@ impl KeySource {
     pub(super) fn push(
         &self,
         request: &View<'_>,
-        ipv6_prefix: u8,
+        prefixes: ClientPrefixes,
         builder: &mut KeyBuilder,
     ) -> Found {
         match self {
-            Self::Ip => builder.push_plain(&ip_text(request.client, ipv6_prefix)),
+            Self::Ip => builder.push_plain(&ip_text(request.client, prefixes)),
             Self::Path => builder.push(request.path.matching().as_bytes()),
             Self::Method => builder.push(counted(request.method, request.methods).as_bytes()),
             Self::Host => builder.push(request.host.as_bytes()),
@@ -60,7 +61,7 @@ impl KeySource {
             Self::FirstOf(sources) => {
                 for (index, source) in sources.iter().enumerate() {
                     builder.alternative(index);
-                    match source.push(request, ipv6_prefix, builder) {
+                    match source.push(request, prefixes, builder) {
                         Found::Nowhere => {}
                         found => return found,
                     }

@@ -4,6 +4,7 @@ use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
+use crate::request::network::ClientPrefixes;
 use crate::request::route::Pattern;
 
 struct Request<'t> {
@@ -19,7 +20,7 @@ const PLAIN: Request<'_> =
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
-    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64 }
+    KeySpec { sources: sources.into(), missing, prefixes: ClientPrefixes::default() }
 }
 
 fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError> {
@@ -115,19 +116,29 @@ fn addresses_are_counted_by_network() {
             "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
         ),
     ] {
-        let spec = KeySpec { ipv6_prefix: prefix, ..spec(&["ip"], Missing::Shared) };
+        let prefixes = ClientPrefixes { v4: 32, v6: prefix };
+        let spec = KeySpec { prefixes, ..spec(&["ip"], Missing::Shared) };
         let Ok(Some(key)) = keyed(&spec, &Request { client, ..PLAIN }) else {
             panic!("{client} has no key");
         };
         assert_eq!(key.as_str(), expected, "{client}");
-        assert!(!ip_text(client.parse().expect(client), prefix).spilled());
+        assert!(!ip_text(client.parse().expect(client), prefixes).spilled());
+    }
+}
+
+#[test]
+fn an_ipv4_client_is_written_as_its_network_where_that_is_shorter() {
+    for (prefix, expected) in [(32, "203.0.113.7"), (24, "203.0.113.0/24"), (1, "128.0.0.0/1")] {
+        let prefixes = ClientPrefixes { v4: prefix, ..ClientPrefixes::default() };
+        let address = std::net::Ipv4Addr::new(203, 0, 113, 7);
+        assert_eq!(std::str::from_utf8(&ip_text(address.into(), prefixes)), Ok(expected));
     }
 }
 
 proptest! {
     #[test]
     fn an_ipv4_address_is_written_as_everywhere(address: std::net::Ipv4Addr) {
-        let text = ip_text(address.into(), 64);
+        let text = ip_text(address.into(), ClientPrefixes::default());
         prop_assert_eq!(String::from_utf8_lossy(&text), address.to_string());
     }
 }

@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::IpNet;
 
 use super::host::Host;
 use super::key::KeySource;
-use super::network::{canonical, parse};
+use super::network::{ClientPrefixes, canonical, parse};
 use super::path::{self, NormalPath};
 use super::value;
 use crate::limit::key::{Key, KeyBuilder};
@@ -62,7 +62,7 @@ impl Part {
     pub(crate) fn parse(
         text: &str,
         source: &KeySource,
-        ipv6_prefix: u8,
+        prefixes: ClientPrefixes,
         loose_paths: bool,
     ) -> Result<Self, String> {
         if text == "*" {
@@ -72,18 +72,18 @@ impl Part {
         if value == "*" {
             return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
         }
-        let part = Self::of_value(value, source, ipv6_prefix, loose_paths)?;
+        let part = Self::of_value(value, source, prefixes, loose_paths)?;
         Ok(if place == 0 { part } else { Self::Alternative(place, Box::new(part)) })
     }
 
     fn of_value(
         text: &str,
         source: &KeySource,
-        ipv6_prefix: u8,
+        prefixes: ClientPrefixes,
         loose_paths: bool,
     ) -> Result<Self, String> {
         match source {
-            KeySource::Ip => address_part(text, ipv6_prefix),
+            KeySource::Ip => address_part(text, prefixes),
             KeySource::Path => match NormalPath::parse(text, true) {
                 Ok(path) if loose_paths => Ok(Self::Exact(path.loosened().matching().to_owned())),
                 Ok(path) => Ok(Self::Exact(path.matching().to_owned())),
@@ -143,21 +143,29 @@ pub(crate) fn of_alternative<'t, 's>(
     }
 }
 
-fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
+fn address_part(text: &str, prefixes: ClientPrefixes) -> Result<Part, String> {
     let network = parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
-    match canonical(&network) {
-        IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => {
-            let network = Ipv6Net::new(v6.addr(), ipv6_prefix).unwrap_or(v6).trunc();
+    let network = canonical(&network);
+    let prefix = prefixes.of(&network);
+    match network.prefix_len() {
+        length if length > prefix => {
+            let version = if network.addr().is_ipv4() { 4 } else { 6 };
+            let network = counted_network(&network, prefixes);
             Err(format!(
-                "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`: write `{network}` for the network \
-                 of `{text}`"
+                "IPv{version} clients are counted by `ipv{version}_prefix = {prefix}`: write `{network}` for the \
+                 network of `{text}`"
             ))
         }
         // A network of exactly this length is one value of a key, so it can be found as an exact value.
-        IpNet::V6(v6) if v6.prefix_len() == ipv6_prefix => Ok(Part::Exact(v6.to_string())),
-        IpNet::V4(v4) if v4.prefix_len() == 32 => Ok(Part::Exact(v4.addr().to_string())),
-        network => Ok(Part::Network(network)),
+        32 if network.addr().is_ipv4() => Ok(Part::Exact(network.addr().to_string())),
+        length if length == prefix => Ok(Part::Exact(network.to_string())),
+        _ => Ok(Part::Network(network)),
     }
+}
+
+/// The network by which clients of a smaller one are counted.
+pub(crate) fn counted_network(network: &IpNet, prefixes: ClientPrefixes) -> IpNet {
+    IpNet::new(network.addr(), prefixes.of(network)).map_or(*network, |network| network.trunc())
 }
 
 impl<T> KeyOverrides<T> {

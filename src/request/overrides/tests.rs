@@ -5,7 +5,7 @@ use http::header::AUTHORIZATION;
 
 use super::*;
 use crate::request::key::ip_text;
-use crate::request::network::canonical_address;
+use crate::request::network::{ClientPrefixes, canonical_address};
 use proptest::prelude::*;
 
 fn part(text: &str) -> Part {
@@ -87,7 +87,11 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Header(AUTHORIZATION), "bearer  abc", exact("abc")),
         (S::Header(HeaderName::from_static("x-api-key")), "\u{a0}abc", exact("abc")),
     ] {
-        assert_eq!(Part::parse(text, &source, 64, false), expected, "{source} {text}");
+        assert_eq!(
+            Part::parse(text, &source, ClientPrefixes::default(), false),
+            expected,
+            "{source} {text}"
+        );
     }
     for (source, text, word) in [
         (S::Ip, "x", "no address"),
@@ -96,9 +100,19 @@ fn parts_are_read_into_the_form_of_keys() {
         (S::Host, "a:80", "no host"),
         (S::Header(AUTHORIZATION), "n1 Bearer abc", "two ways"),
     ] {
-        let error = Part::parse(text, &source, 64, false).expect_err(text);
+        let error = Part::parse(text, &source, ClientPrefixes::default(), false).expect_err(text);
         assert!(error.contains(word), "{source} {text}: {error}");
     }
+}
+
+#[test]
+fn a_network_of_the_counted_length_is_one_key() {
+    let prefixes = ClientPrefixes { v4: 24, ..ClientPrefixes::default() };
+    let part = |text| Part::parse(text, &KeySource::Ip, prefixes, false);
+    assert_eq!(part("203.0.113.0/24"), Ok(Part::Exact("203.0.113.0/24".to_owned())));
+    assert!(matches!(part("203.0.0.0/16"), Ok(Part::Network(_))));
+    let error = part("203.0.113.7").unwrap_err();
+    assert!(error.contains("ipv4_prefix = 24`: write `203.0.113.0/24`"), "{error}");
 }
 
 /// A regression: no override could name a value of any alternative but the first.
@@ -106,7 +120,9 @@ fn parts_are_read_into_the_form_of_keys() {
 fn a_number_names_the_alternative() {
     let source = KeySource::FirstOf([KeySource::Method, KeySource::Ip, KeySource::Host].into());
     let entries = ["a", "2=10.1.1.1", "2=10.1.0.0/16", "2=10.0.0.0/8", "3=A.test", "4=b", "*"];
-    let parts = entries.map(|text| vec![Part::parse(text, &source, 64, false).expect(text)]);
+    let parts = entries.map(|text| {
+        vec![Part::parse(text, &source, ClientPrefixes::default(), false).expect(text)]
+    });
     let overrides = KeyOverrides::new(parts.into_iter().zip(0..).collect());
     for (place, value, expected) in [
         (0, "a", 0),
@@ -129,11 +145,11 @@ fn a_number_names_the_alternative() {
         ("2=x", "no address"),
         ("2=*", "\"*\" alone"),
     ] {
-        let error = Part::parse(text, &source, 64, false).expect_err(text);
+        let error = Part::parse(text, &source, ClientPrefixes::default(), false).expect_err(text);
         assert!(error.contains(word), "{text}: {error}");
     }
     assert_eq!(
-        Part::parse("1=10.0.0.0/8", &source, 64, false),
+        Part::parse("1=10.0.0.0/8", &source, ClientPrefixes::default(), false),
         Ok(Part::Exact("10.0.0.0/8".into()))
     );
 }
@@ -146,7 +162,7 @@ proptest! {
         for address in [v4, v6] {
             let network = IpNet::new(address, length).expect("a network");
             let overrides = KeyOverrides::new(vec![(vec![Part::Network(network)], ())]);
-            let text = ip_text(address, 64);
+            let text = ip_text(address, ClientPrefixes::default());
             let mapped = canonical_address(address) != address;
             prop_assert!(mapped || overrides.find(&Key::of([Some(text.as_slice())])).is_some());
         }

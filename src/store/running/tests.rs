@@ -3,11 +3,12 @@ use crate::limit::key::Key;
 use crate::observe::testing::lines;
 use crate::plan::CountingKind;
 use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 
 fn limit(name: &str) -> Arc<LimitSpec> {
     let sources = vec![KeySource::Path].into();
     Arc::new(LimitSpec {
-        key: KeySpec { sources, missing: Missing::Shared, ipv6_prefix: 64 },
+        key: KeySpec { sources, missing: Missing::Shared, prefixes: ClientPrefixes::default() },
         counting: Some(CountingKind::TokenBucket),
         ..LimitSpec::new(Name::new(name).unwrap())
     })

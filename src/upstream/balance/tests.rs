@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 use crate::upstream::health::{ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
 use crate::upstream::server::InFlight;
@@ -40,7 +41,7 @@ fn servers(weights: &[u32]) -> Vec<Rc<Server>> {
 
 fn by_hash() -> Balance {
     let sources = vec!["ip".parse().unwrap()].into();
-    Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix: 64 })
+    Balance::Hash(KeySpec { sources, missing: Missing::Skip, prefixes: ClientPrefixes::default() })
 }
 
 /// How many of these requests each server gets.

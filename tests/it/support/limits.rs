@@ -9,13 +9,16 @@ use tidegate::limit::name::Name;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, Figures, LimitSpec};
-use tidegate::request::key::{KeySource, KeySpec, Missing};
+use tidegate::request::key::{ClientPrefixes, KeySource, KeySpec, Missing};
 use tidegate::store::{BucketAsk, BucketKey};
 
 /// A limit by client address that takes one token and decides locally where it must.
 pub(crate) fn limit(name: &str) -> LimitSpec {
-    let key =
-        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
+    let key = KeySpec {
+        sources: vec![KeySource::Ip].into(),
+        missing: Missing::Shared,
+        prefixes: ClientPrefixes::default(),
+    };
     LimitSpec {
         key,
         figures: Figures::Limited(bucket("1/h", 10)),

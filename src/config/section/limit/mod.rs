@@ -37,6 +37,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 use crate::request::overrides::{KeyOverrides, Part};
 use crate::request::route::{Conditions, Pattern, Table};
 
@@ -123,7 +124,7 @@ static OF_EXEMPT: Settings<()> = &[
 
 /// Settings of other sections that limits use.
 pub(crate) struct Inherited<'i> {
-    pub(crate) ipv6_prefix: u8,
+    pub(crate) prefixes: ClientPrefixes,
     pub(crate) loose_paths: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
@@ -216,7 +217,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
         missing: spec.key.missing,
-        ipv6_prefix: inherited.ipv6_prefix,
+        prefixes: inherited.prefixes,
     };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use ipnet::{IpNet, Ipv6Net};
-
 use super::super::values::all;
 use super::Inherited;
 use super::algorithm::Counting;
@@ -16,7 +14,7 @@ use crate::config::reader::{
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
-use crate::request::overrides::{Part, of_alternative};
+use crate::request::overrides::{Part, counted_network, of_alternative};
 
 /// One of a limit's `overrides`.
 pub(crate) static OVERRIDE: Shape =
@@ -107,7 +105,7 @@ fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
 }
 
 fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Option<Part> {
-    let Inherited { ipv6_prefix, loose_paths, .. } = *inherited;
+    let Inherited { prefixes, loose_paths, .. } = *inherited;
     let expected = match source {
         KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
@@ -117,15 +115,16 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
         let number = text.strip_suffix(value).unwrap_or_default();
         if *of == KeySource::Ip
             && value != "*"
-            && let IpNet::V6(v6) = network(value).map_err(|wrong| after(number, wrong))?
-            && v6.prefix_len() > ipv6_prefix
+            && let network = network(value).map_err(|wrong| after(number, wrong))?
+            && network.prefix_len() > prefixes.of(&network)
         {
-            let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+            let near = counted_network(&network, prefixes);
+            let version = if network.addr().is_ipv4() { 4 } else { 6 };
             return Err(Wrong::Because(format!(
-                "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{number}{near}\"?"
+                "IPv{version} clients are counted by `ipv{version}_prefix`: did you mean \"{number}{near}\"?"
             )));
         }
-        Part::parse(text, source, ipv6_prefix, loose_paths).map_err(Wrong::Because)
+        Part::parse(text, source, prefixes, loose_paths).map_err(Wrong::Because)
     })
 }
 

@@ -17,6 +17,7 @@ use crate::config::reader::{
 use crate::limit::name::Name;
 use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 
 type Spec = UpstreamSpec;
 
@@ -75,19 +76,17 @@ static OF_SERVER: Settings<()> = &[
     field("weight", Kind::Whole(1, 1_000), Value("1"), "the server's share of the requests, compared with the others'"),
 ];
 
-/// The upstreams. `ipv6_prefix` is the length of the networks by which IPv6 clients count as one.
-pub(crate) fn build(root: &mut Section<'_>, ipv6_prefix: u8) -> Vec<Named<UpstreamSpec>> {
+/// The upstreams. `prefixes` are the networks by which clients are counted.
+pub(crate) fn build(root: &mut Section<'_>, prefixes: ClientPrefixes) -> Vec<Named<UpstreamSpec>> {
     let system = tls::SystemRoots::new();
-    named(root, "upstreams", &UPSTREAM, |section, name| {
-        Some(one(section, name, &system, ipv6_prefix))
-    })
+    named(root, "upstreams", &UPSTREAM, |section, name| Some(one(section, name, &system, prefixes)))
 }
 
 fn one(
     mut section: Section<'_>,
     name: Name,
     system: &tls::SystemRoots,
-    ipv6_prefix: u8,
+    prefixes: ClientPrefixes,
 ) -> UpstreamSpec {
     let servers = servers(&mut section);
     let secure = servers.iter().filter(|(server, _)| server.address.scheme == Scheme::Https);
@@ -96,7 +95,7 @@ fn one(
     let unused = (!servers.is_empty()).then_some(unused);
     let tls = tls::towards(&mut section, &secure, unused, system);
     let servers = servers.into_iter().map(|(server, _)| server).collect();
-    let balance = balance(&mut section, ipv6_prefix).unwrap_or_default();
+    let balance = balance(&mut section, prefixes).unwrap_or_default();
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
     }
@@ -105,7 +104,7 @@ fn one(
 }
 
 /// `balance` and `hash_key`. `None` where one of them is wrong.
-fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
+fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balance> {
     const EXAMPLE: &str = "[\"ip\"]";
     let word: BalanceWord = section.plain("balance")?;
     let item = if word == BalanceWord::Hash {
@@ -126,7 +125,7 @@ fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
         BalanceWord::LeastRequests => Balance::LeastRequests,
         BalanceWord::RoundRobin => Balance::RoundRobin,
         BalanceWord::Hash => {
-            Balance::Hash(KeySpec { sources: sources?.into(), missing: Missing::Skip, ipv6_prefix })
+            Balance::Hash(KeySpec { sources: sources?.into(), missing: Missing::Skip, prefixes })
         }
     })
 }

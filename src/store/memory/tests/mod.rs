@@ -21,13 +21,17 @@ use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::network::ClientPrefixes;
 use crate::store::BucketKey;
 
 const HOUR: u64 = 3_600_000_000;
 
 fn limit(name: &str) -> LimitSpec {
-    let key =
-        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
+    let key = KeySpec {
+        sources: vec![KeySource::Ip].into(),
+        missing: Missing::Shared,
+        prefixes: ClientPrefixes::default(),
+    };
     LimitSpec { key, ..LimitSpec::new(Name::new(name).unwrap()) }
 }
 

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tidegate::limit::key::Key;
-use tidegate::request::key::{KeyError, KeySource, KeySpec, Missing, View};
+use tidegate::request::key::{ClientPrefixes, KeyError, KeySource, KeySpec, Missing, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::{PathParams, Pattern};
 
@@ -33,7 +33,11 @@ pub(super) fn check(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let Some(sources) = lines.next().and_then(sources) else { return };
     let Some(parts) = lines.next().and_then(|line| parts(line, lines)) else { return };
-    let spec = |missing| KeySpec { sources: sources.clone().into(), missing, ipv6_prefix: 64 };
+    let spec = |missing| KeySpec {
+        sources: sources.clone().into(),
+        missing,
+        prefixes: ClientPrefixes::default(),
+    };
     let Some(Ok(Some(key))) = key(&spec(Missing::Shared), &parts) else {
         for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
             // Two values, or one with two meanings, are never a key.

@@ -179,3 +179,20 @@ fn the_ipv6_prefix_is_the_operators() {
         ],
     );
 }
+
+#[test]
+fn ipv4_clients_can_share_a_network() {
+    let server = format!("{TRUSTED}\nipv4_prefix = 24");
+    let from = |value| [("x-forwarded-for", value)];
+    check_headers(
+        &server,
+        "key = [\"ip\"]\noverrides = [{ key = [\"198.51.100.0/24\"], rate = \"0/s\" }]",
+        &[
+            (&from("203.0.113.1"), 200),
+            (&from("203.0.113.9"), 429),
+            (&from("::ffff:203.0.113.200"), 429),
+            (&from("203.0.114.1"), 200),
+            (&from("198.51.100.7"), 429),
+        ],
+    );
+}
