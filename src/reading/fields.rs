@@ -1,9 +1,9 @@
 //! The header fields that the proxy deals with: which a message has, and which concern one connection alone.
 
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST,
-    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT, FORWARDED, HOST,
+    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT, WWW_AUTHENTICATE,
 };
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
-/// names. For most messages, a search for each field would cost more than all other work on the headers.
+/// fields. For most messages, a search for each field would cost more than all other work on the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen(u16);
 
@@ -43,35 +43,56 @@ impl Seen {
     /// `accept`.
     pub(crate) const ACCEPT: Self = Self(1 << 12);
 
+    /// A `connection` that may name fields.
+    const NAMES: Self = Self(1 << 13);
+    /// `content-length` that is repeated, or no number of at most 19 digits. Such a number always fits into a `u64`.
+    pub(crate) const ODD_LENGTH: Self = Self(1 << 14);
+
     /// The fields that these headers have.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        Self(headers.keys().fold(0, |seen, name| seen | Self::one(name).0))
+        headers.iter().fold(Self(0), |seen, (name, value)| seen.with(name, value.as_bytes()))
     }
 
     pub(crate) fn has(self, field: Self) -> bool {
         self.0 & field.0 != 0
     }
 
-    fn one(name: &HeaderName) -> Self {
-        match *name {
-            CONNECTION => Self::CONNECTION,
+    fn with(self, name: &HeaderName, value: &[u8]) -> Self {
+        let field = match *name {
+            CONNECTION if names_nothing(value) => Self::CONNECTION,
+            CONNECTION => Self(Self::CONNECTION.0 | Self::NAMES.0),
             UPGRADE => Self::UPGRADE,
             TE => Self::TE,
             TRANSFER_ENCODING => Self::CODING,
-            CONTENT_LENGTH => Self::LENGTH,
+            CONTENT_LENGTH if is_plain(value) && !self.has(Self::LENGTH) => Self::LENGTH,
+            CONTENT_LENGTH => Self(Self::LENGTH.0 | Self::ODD_LENGTH.0),
             EXPECT => Self::EXPECT,
             CONTENT_TYPE => Self::TYPE,
             TRAILER => Self::TRAILER,
-            HOST => Self(0),
             ACCEPT => Self::ACCEPT,
             AUTHORIZATION | WWW_AUTHENTICATE => Self::AUTH,
             PROXY_AUTHENTICATE => Self(Self::AUTH.0 | Self::HOP.0),
+            PROXY_AUTHORIZATION => Self::HOP,
+            HOST | USER_AGENT | DATE | SERVER => Self(0),
             _ if is_hop_by_hop(name) => Self::HOP,
             _ if is_claim(name) => Self::CLAIM,
             _ if *name == GRPC_TIMEOUT => Self::GRPC_TIMEOUT,
             _ => Self(0),
-        }
+        };
+        Self(self.0 | field.0)
     }
+}
+
+/// Whether a `connection` field names no other field: it has `keep-alive` or `close` alone. This is the common case.
+fn names_nothing(value: &[u8]) -> bool {
+    // The usual spellings are compared as a whole, which costs less.
+    matches!(value, b"keep-alive" | b"Keep-Alive" | b"close")
+        || [&b"keep-alive"[..], b"close"].iter().any(|option| value.eq_ignore_ascii_case(option))
+}
+
+/// Whether a length is a number that fits into a `u64`, in digits alone.
+fn is_plain(length: &[u8]) -> bool {
+    (1..20).contains(&length.len()) && length.iter().all(u8::is_ascii_digit)
 }
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -118,7 +139,7 @@ pub(crate) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> bool {
 /// Whether a `content-length` is not a number. Over HTTP/1.1 hyper refuses such a request. Over HTTP/2,
 /// where no length is needed, hyper lets an empty one pass.
 pub(super) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
-    seen.has(Seen::LENGTH)
+    seen.has(Seen::ODD_LENGTH)
         && headers
             .get_all(CONTENT_LENGTH)
             .iter()
@@ -136,24 +157,15 @@ pub(crate) fn remove_named(
     seen: Seen,
     is_kept: impl Fn(&HeaderName) -> bool,
 ) {
-    let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
-    if !seen.has(Seen::CONNECTION) || names_nothing(lines()) {
+    if !seen.has(Seen::NAMES) {
         return;
     }
-    let named: SmallVec<[HeaderName; 4]> =
-        tokens(lines()).filter_map(|token| HeaderName::from_bytes(token).ok()).collect();
+    let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect();
     for name in named.iter().filter(|name| !KEPT.contains(name) && !is_kept(name)) {
         headers.remove(name);
     }
-}
-
-/// Whether `connection` names no field: it is one line, with `keep-alive` or `close` alone. This is the
-/// common case.
-fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
-    let option = |option: &[u8]| {
-        [&b"keep-alive"[..], b"close"].iter().any(|plain| option.eq_ignore_ascii_case(plain))
-    };
-    lines.next().is_some_and(option) && lines.next().is_none()
 }
 
 /// The members of a list field, over all its lines. They are bytes, since a member that is not text must
@@ -162,11 +174,7 @@ pub(crate) fn listed<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = &'h [u8]> {
-    tokens(headers.get_all(name).into_iter().map(HeaderValue::as_bytes))
-}
-
-/// The members of a list field that has these lines.
-fn tokens<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = &'h [u8]> {
+    let lines = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
     lines
         .flat_map(|line| line.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
@@ -180,11 +188,11 @@ mod tests {
     #[test]
     fn every_field_that_is_dealt_with_is_seen() {
         for (name, seen) in [
-            ("connection", Seen::CONNECTION),
+            ("connection", Seen(Seen::CONNECTION.0 | Seen::NAMES.0)),
             ("upgrade", Seen::UPGRADE),
             ("te", Seen::TE),
             ("transfer-encoding", Seen::CODING),
-            ("content-length", Seen::LENGTH),
+            ("content-length", Seen(Seen::LENGTH.0 | Seen::ODD_LENGTH.0)),
             ("expect", Seen::EXPECT),
             ("keep-alive", Seen::HOP),
             ("proxy-connection", Seen::HOP),
@@ -202,12 +210,40 @@ mod tests {
             ("content-type", Seen::TYPE),
             ("trailer", Seen::TRAILER),
             ("grpc-timeout", Seen::GRPC_TIMEOUT),
-            ("accept", Seen(0)),
+            ("accept", Seen::ACCEPT),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("host", HeaderValue::from_static("a"));
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("a"));
             assert_eq!(Seen::of(&headers), seen, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_most_messages_say_is_not_looked_at_again() {
+        for (lines, seen) in [
+            (&[("connection", "keep-alive")][..], Seen::CONNECTION),
+            (&[("connection", "Close")], Seen::CONNECTION),
+            (&[("connection", "close, x-own")], Seen(Seen::CONNECTION.0 | Seen::NAMES.0)),
+            (
+                &[("connection", "close"), ("connection", "x-own")],
+                Seen(Seen::CONNECTION.0 | Seen::NAMES.0),
+            ),
+            (&[("content-length", "1234567890123456789")], Seen::LENGTH),
+            (
+                &[("content-length", "12345678901234567890")],
+                Seen(Seen::LENGTH.0 | Seen::ODD_LENGTH.0),
+            ),
+            (
+                &[("content-length", "1"), ("content-length", "1")],
+                Seen(Seen::LENGTH.0 | Seen::ODD_LENGTH.0),
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(Seen::of(&headers), seen, "{lines:?}");
         }
     }
 }

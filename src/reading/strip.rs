@@ -101,7 +101,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 
 /// Leaves one `content-length`. Over HTTP/2 a client may repeat it; h2 has refused lengths that differ.
 fn say_length_once(headers: &mut HeaderMap, seen: Seen) {
-    if seen.has(Seen::LENGTH)
+    if seen.has(Seen::ODD_LENGTH)
         && let Some(length) = headers.get(CONTENT_LENGTH).cloned()
     {
         headers.insert(CONTENT_LENGTH, length);

@@ -42,7 +42,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.extend(protocols.into_iter().map(|protocol| (UPGRADE, protocol)));
     }
-    if seen.has(Seen::LENGTH) {
+    if seen.has(Seen::ODD_LENGTH) {
         unite_lengths(headers);
     }
     match seen.has(Seen::CODING) && seen.has(Seen::LENGTH) {
@@ -76,15 +76,7 @@ pub(in crate::proxy) fn announces_body(headers: &HeaderMap) -> bool {
 ///
 /// Servers may repeat the length (RFC 9110, 8.6), and not every client can read a repeated one. Lengths
 /// that differ, or are not numbers, are removed: they frame no body here.
-pub(super) fn unite_lengths(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    let plain = lines.next().is_some_and(|line| {
-        // Up to 19 digits always fit into a `u64`.
-        (1..20).contains(&line.len()) && line.as_bytes().iter().all(u8::is_ascii_digit)
-    });
-    if plain && lines.next().is_none() {
-        return;
-    }
+fn unite_lengths(headers: &mut HeaderMap) {
     let lengths: SmallVec<[_; 4]> = listed(headers, &CONTENT_LENGTH).map(whole_number).collect();
     match lengths.first() {
         Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
