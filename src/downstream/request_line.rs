@@ -18,11 +18,22 @@ pub(super) fn is_plain(came: &[u8]) -> bool {
     }
     let came = came.trim_ascii_start();
     let Some(end) = memchr(b'\n', came) else { return false };
-    let odd = |byte: u8| matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..);
-    // Each byte is looked at, since the compiler then looks at many at once.
-    let has_odd = came.iter().take(end).fold(false, |found, byte| found | odd(*byte));
+    // Each byte is looked at: this costs less than to stop at the first odd one.
+    let has_odd = came[..end].iter().fold(false, |found, byte| found | ODD[usize::from(*byte)]);
     begins_with_letter(came) && !has_odd
 }
+
+/// Whether hyper may refuse a target with this byte.
+const ODD: [bool; 256] = {
+    let mut odd = [false; 256];
+    let mut byte = 0x80;
+    while byte < odd.len() {
+        odd[byte] = true;
+        byte += 1;
+    }
+    [odd[b'"' as usize], odd[b'<' as usize], odd[b'>' as usize], odd[b'`' as usize]] = [true; 4];
+    odd
+};
 
 /// Whether these bytes may be a line whose rest has not come, or are a part of the preface. hyper would take a part of
 /// the preface for a malformed HTTP/1.1 request.

@@ -120,8 +120,12 @@ impl ClientStream {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let mut limited = (&mut self.transport).take((most - self.in_a_row) as u64);
-        let Poll::Ready(came) = Pin::new(&mut limited).poll_read(cx, buffer) else {
+        let (transport, room) = (Pin::new(&mut self.transport), most - self.in_a_row);
+        let came = match buffer.remaining() <= room {
+            true => transport.poll_read(cx, buffer),
+            false => pin!(transport.take(room as u64)).poll_read(cx, buffer),
+        };
+        let Poll::Ready(came) = came else {
             self.in_a_row = 0;
             return Poll::Pending;
         };
