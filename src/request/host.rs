@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use http::header::HOST;
 use http::{HeaderMap, Version};
+use memchr::memchr;
 use smallvec::SmallVec;
 
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
@@ -79,8 +80,11 @@ impl Host {
 
     /// A host with or without a port, as it stands in a `host` header.
     fn parse(text: &[u8]) -> Result<Self, HostError> {
-        // The last colon, unless it is inside the brackets of an IPv6 address.
-        let colon = text.iter().rposition(|byte| matches!(byte, b':' | b']'));
+        let colon = match text {
+            // The last colon, unless it is inside the brackets of an IPv6 address.
+            [b'[', ..] => text.iter().rposition(|byte| matches!(byte, b':' | b']')),
+            _ => memchr(b':', text),
+        };
         let (host, port) = match colon.and_then(|at| text.split_at_checked(at)) {
             Some((host, [b':', port @ ..])) => (host, port),
             _ => (text, &[][..]),
