@@ -88,17 +88,20 @@ pub(super) enum ClaimFailure {
 impl<'p> Claim<'p> {
     /// An open claim, on which `store` is to decide. A closed limit needs nobody: its decision is known.
     pub fn new(store: &Store, spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
-        let (party, state) = (Party::Process, ClaimState::Open);
-        let mut claim = Self { spec, key, ask, party, waits_for_another: false, state };
-        match store.locate(&claim.question()) {
-            _ if ask.algorithm == Algorithm::Closed => {
-                claim.decide(Decision::NEVER, Decider::Known, None);
+        let is_closed = ask.algorithm == Algorithm::Closed;
+        let party = match store.locate(&BucketAsk { spec, key: &key, ask }) {
+            Some(location) if !is_closed && is_limiter(&ask) => Party::Limiter(location),
+            Some(location) if !is_closed => Party::Bucket(location),
+            _ => Party::Process,
+        };
+        let state = match is_closed {
+            true => {
+                let (decision, by) = (Decision::NEVER, Decider::Known);
+                ClaimState::Decided { decision, by, receipt: None }
             }
-            Some(location) if is_limiter(&ask) => claim.party = Party::Limiter(location),
-            Some(location) => claim.party = Party::Bucket(location),
-            None => {}
-        }
-        claim
+            false => ClaimState::Open,
+        };
+        Self { spec, key, ask, party, waits_for_another: false, state }
     }
 
     /// The question about the claim's bucket.

@@ -157,7 +157,9 @@ fn apply<'p>(
             key_name,
         });
     }
-    limits.extend(candidate);
+    if let Some(candidate) = candidate {
+        limits.push(candidate);
+    }
     Ok(())
 }
 

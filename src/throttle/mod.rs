@@ -248,7 +248,7 @@ impl Throttle {
         for limit in limits {
             let Claim { spec, .. } = &limit.claim;
             let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
-            let (burst, _) = capacity(&limit.claim);
+            let burst = burst(&limit.claim);
             match outcome {
                 Outcome::Reject { .. } => self.note_rejection(limit, now),
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
@@ -326,22 +326,22 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     // A leaky bucket may refuse although its queue has room: the wait would exceed `wait`. Then 0 remain.
     let has_too_few = remaining < cost.get();
     let remaining = if outcome.passes() || has_too_few { remaining } else { 0 };
-    let (burst, window) = capacity(&limit.claim);
-    let reset = match limit.claim.figures() {
-        Some(_) => window,
-        None => algorithm.reset_seconds(goes),
+    let window = match limit.claim.figures() {
+        Some(figures) => Some(figures.window_seconds()),
+        None => algorithm.window_seconds(),
     };
-    let unit = unit(algorithm);
+    // Windows on the clock end with it. Every other limit is full again when it has refilled.
+    let reset = match algorithm {
+        Algorithm::FixedWindow(params) => Some(params.windows.seconds_left(goes)),
+        _ => window,
+    };
+    let (burst, unit) = (burst(&limit.claim), unit(algorithm));
     Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome })
 }
 
-/// The size of a claim's bucket, and the whole seconds in which it refills.
-fn capacity(claim: &Claim<'_>) -> (u64, Option<u64>) {
-    let algorithm = &claim.ask.algorithm;
-    match claim.figures() {
-        Some(figures) => (figures.capacity, Some(figures.window_seconds())),
-        None => (algorithm.capacity(), algorithm.window_seconds()),
-    }
+/// The size of a claim's bucket.
+fn burst(claim: &Claim<'_>) -> u64 {
+    claim.figures().map_or_else(|| claim.ask.algorithm.capacity(), |figures| figures.capacity)
 }
 
 /// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.

@@ -337,15 +337,6 @@ impl Algorithm {
         }
     }
 
-    /// The seconds, rounded up, after which a limit that lets a request pass at `wall` is full again at the latest.
-    /// Windows on the clock end with it. For all others this is [`Algorithm::window_seconds`].
-    pub(crate) fn reset_seconds(&self, wall: Timestamp) -> Option<u64> {
-        match self {
-            Self::FixedWindow(params) => Some(params.windows.seconds_left(wall)),
-            _ => self.window_seconds(),
-        }
-    }
-
     /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
     /// figures of a Redisson limiter.
     pub(crate) fn rate(&self) -> Option<String> {
