@@ -27,7 +27,7 @@ use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
 use crate::proxy::{ClientLeft, Proxy, ResponseBody};
-use crate::upstream::body::BodyEnd;
+use crate::upstream::progress::BodyEnd;
 use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
 
 /// The most requests at once on a connection.

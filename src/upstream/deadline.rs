@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::body::BodyEnd;
+use super::progress::BodyEnd;
 use crate::clock::FAR;
 
 /// The time that a server has for the head of an answer. It runs from the last byte of the request that

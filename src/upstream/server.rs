@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::body::BodyEnd;
 use super::connection::Connection;
 use super::error::{ServerFailure, UpstreamError};
 use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
 use super::pool::Pool;
+use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::queue::RequestPermit;
 use crate::observe::metrics::UpstreamFailure;
