@@ -48,8 +48,8 @@ pub(super) fn respond(
                 _ => {}
             }
             if !matches!(refusal, Refusal::Limits(_)) {
-                // If limits were asked, the request has passed them. Its tokens are spent, so the client is
-                // told how many are left.
+                // If limits were asked, they let the request pass. Its tokens are spent, so the answer says how many
+                // are left.
                 write_quotas(answer.headers_mut(), quotas, default, None);
             }
             answer

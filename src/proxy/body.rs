@@ -22,12 +22,12 @@ use tokio::time::Instant;
 use super::grpc;
 use super::headers::answer::limit_trailers;
 use super::protocol::{GrpcKind, Protocol};
-use super::request_end::RequestEnd;
+use super::record::RequestRecord;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::OnAbort;
 use crate::throttle::Permit;
-use crate::upstream::body::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::event_timeout::EventTimeout;
+use crate::upstream::progress::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
 
@@ -66,7 +66,7 @@ pub(crate) struct ResponseBody {
     uptake: BodyEnd,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
     /// client has left.
-    ended: Option<RequestEnd>,
+    record: Option<RequestRecord>,
 }
 
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl ResponseBody {
 
     /// The body is boxed: hyper moves a response many times.
     fn of(source: BodySource) -> Box<Self> {
-        Box::new(Self { source, rest: Bytes::new(), uptake: BodyEnd::default(), ended: None })
+        Box::new(Self { source, rest: Bytes::new(), uptake: BodyEnd::default(), record: None })
     }
 
     /// Removes the body. Returns its length, where that is known.
@@ -155,9 +155,9 @@ impl ResponseBody {
         self.uptake = uptake;
     }
 
-    /// Sets what is done at the body's end.
-    pub(super) fn until(&mut self, ended: RequestEnd) {
-        self.ended = Some(ended);
+    /// Sets the record that ends with the body.
+    pub(super) fn record(&mut self, record: RequestRecord) {
+        self.record = Some(record);
     }
 
     /// Ends the body early, because of `error`.
@@ -170,13 +170,13 @@ impl ResponseBody {
         error: io::Error,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let told = self.ended.as_ref().filter(|ended| {
+        let takes_trailers = |record: &&RequestRecord| {
             // gRPC-Web has its trailers in the body, where they cannot be added to a message that broke off.
-            ended.protocol == Protocol::Grpc(GrpcKind::Native)
-                && ended.client.phase.is_multiplexed()
-        });
-        if let Some(ended) = told {
-            let stalled = ended.body_end.fault() == Some(BodyFault::Stalled);
+            record.protocol == Protocol::Grpc(GrpcKind::Native)
+                && record.client.phase.is_multiplexed()
+        };
+        if let Some(record) = self.record.as_ref().filter(takes_trailers) {
+            let stalled = record.body_end.fault() == Some(BodyFault::Stalled);
             let (status, message) = match stalled || error.kind() == io::ErrorKind::TimedOut {
                 true => (grpc::Status::DeadlineExceeded, "nothing came for too long"),
                 false => (grpc::Status::Unavailable, "the API broke off"),
@@ -234,15 +234,15 @@ impl ResponseBody {
             }
         };
         let server = streamed.server();
-        let told = format!("the answer from {server} broke off: {cause}");
+        let message = format!("the answer from {server} broke off: {cause}");
         if let (false, Some(lease)) = (is_unread(), &streamed.lease)
-            && this.ended.as_ref().is_some_and(|ended| {
-                ended.body_end.fault().is_none() && !ended.body_end.awaits_client()
+            && this.record.as_ref().is_some_and(|record| {
+                record.body_end.fault().is_none() && !record.body_end.awaits_client()
             })
         {
-            lease.broke_off(&told);
+            lease.broke_off(&message);
         }
-        this.failed(&server, UpstreamFailure::Broken, &told);
+        this.failed(&server, UpstreamFailure::Broken, &message);
         this.break_off(error, cx)
     }
 
@@ -252,23 +252,23 @@ impl ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let frame = self.poll_source(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(ended)) = (&frame, &mut self.ended)
+        if let (Poll::Ready(Some(Ok(frame))), Some(record)) = (&frame, &mut self.record)
             && let Some(piece) = frame.data_ref()
         {
-            ended.sent += piece.len() as u64;
-            ended.noted.permit.read(piece);
-            ended.client.overhead.answered(piece.len());
+            record.sent += piece.len() as u64;
+            record.findings.permit.read(piece);
+            record.client.overhead.answered(piece.len());
         }
         frame
     }
 
     fn failed(&mut self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
-        if let Some(ended) = &mut self.ended {
-            ended.broke_off();
+        if let Some(record) = &mut self.record {
+            record.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
-            if ended.body_end.fault().is_none() {
-                ended.failed(server, failure, error);
-                ended.noted.failed(Some(server), failure);
+            if record.body_end.fault().is_none() {
+                record.failed(server, failure, error);
+                record.findings.failed(Some(server), failure);
             }
         }
     }
@@ -290,8 +290,8 @@ impl Drop for ResponseBody {
             if let BodySource::UpstreamAnswer(answer) = &mut rest.source {
                 answer.on_abort = OnAbort::Close;
             }
-            let ended = self.ended.as_mut();
-            let permit = ended.map(|ended| mem::take(&mut ended.noted.permit));
+            let record = self.record.as_mut();
+            let permit = record.map(|record| mem::take(&mut record.findings.permit));
             spawn_local(rest.read_out(permit.unwrap_or_default()));
         }
     }

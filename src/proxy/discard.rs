@@ -11,8 +11,7 @@ use tokio::time::timeout;
 
 use super::client::ClientConnection;
 
-/// If an upload is not used, at most this many bytes of the upload are read and thrown away, to keep the
-/// connection.
+/// The most bytes of an unused upload that are read and thrown away, to keep the connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
 
 /// How long an answer waits for the end of such an upload if the length is not announced. Only the end

@@ -12,7 +12,7 @@ use super::body::{Answer, ResponseBody, withhold_body};
 use super::client::ClientConnection;
 use super::protocol::{Protocol, protocol};
 use super::refusal::{HeadFault, Refusal};
-use super::{ClientLeft, Exchange, Proxy, answer, request_end, response};
+use super::{ClientLeft, Exchange, Proxy, answer, record, response};
 use crate::reading::Seen;
 
 impl Proxy {
@@ -48,7 +48,7 @@ impl Proxy {
 
     /// Counts and logs a malformed request, which hyper has answered by itself.
     pub(crate) fn malformed(&self, client: &ClientConnection, status: StatusCode) {
-        request_end::malformed(&self.active(), client, status);
+        record::malformed(&self.active(), client, status);
     }
 
     /// Answers, counts and logs a request that hyper has let pass in spite of its head.

@@ -2,7 +2,7 @@
 //!
 //! The request passes these steps in order: its head is read (`reading`), the limits decide (`throttle`), the upstream
 //! answers (`forward`). A step that fails returns a [`Refusal`], which `answer` turns into a response.
-//! `request_end` counts and logs the request when the response has ended.
+//! `record` counts and logs the request when the response has ended.
 
 mod active;
 mod answer;
@@ -14,9 +14,9 @@ mod forward;
 mod grpc;
 mod headers;
 mod protocol;
+mod record;
 pub(crate) mod refusal;
 mod rejection;
-mod request_end;
 mod request_id;
 mod response;
 mod trace;
@@ -43,8 +43,8 @@ use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::x_forwarded::Peer;
 use self::protocol::{Protocol, protocol};
+use self::record::{RequestDetails, RequestFindings, RequestRecord};
 use self::refusal::{Refusal, client_gone, is_authority_form};
-use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
@@ -53,7 +53,7 @@ use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TargetPart
 use crate::request::key::View;
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Throttle};
-use crate::upstream::body::{BodyEnd, BodyFault};
+use crate::upstream::progress::{BodyEnd, BodyFault};
 use crate::upstream::times::ClientTimes;
 
 /// What one worker needs to serve requests.
@@ -144,10 +144,10 @@ impl Proxy {
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;
         let is_second = client.begin(began);
-        let mut ended = self.begin(client, began, &mut exchange.head, protocol);
-        let server = &ended.active.plan.server;
+        let mut record = self.begin(client, began, &mut exchange.head, protocol);
+        let server = &record.active.plan.server;
         let headers = &mut exchange.head.headers;
-        ended.request_id = request_id::name(&self.clock, server, client, began, headers);
+        record.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
             client.phase.turn(is_second).await;
             let head = &exchange.head;
@@ -159,36 +159,36 @@ impl Proxy {
             };
             let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();
-            let (active, noted) = (&*ended.active, &mut ended.noted);
-            let request_id = ended.request_id.as_deref();
-            let passed = {
+            let (active, findings) = (&*record.active, &mut record.findings);
+            let request_id = record.request_id.as_deref();
+            let outcome = {
                 let passing =
-                    self.pass(active, client, &mut exchange, request_id, noted, &mut quotas);
+                    self.pass(active, client, &mut exchange, request_id, findings, &mut quotas);
                 let mut passing = pin!(passing);
                 match time_limit {
                     None => passing.await,
                     Some(time_limit) => {
-                        let passed = timeout(time_limit, passing.as_mut()).await;
-                        passed.unwrap_or(Err(Refusal::Deadline))
+                        let outcome = timeout(time_limit, passing.as_mut()).await;
+                        outcome.unwrap_or(Err(Refusal::Deadline))
                     }
                 }
             };
-            let (mut answer, mut closes) = match passed {
+            let (mut answer, mut closes) = match outcome {
                 Ok(answer) => (answer, false),
                 // The record ends here, and counts and logs the request with the status 499.
                 Err(Refusal::ClientLeft) => return Err(ClientLeft),
                 Err(refusal) => {
                     if let Refusal::Upstream(error) = &refusal {
-                        ended.failed(error.server().unwrap_or("-"), error.kind(), error);
+                        record.failed(error.server().unwrap_or("-"), error.kind(), error);
                     }
                     if let Refusal::Body(BodyFault::Stalled) = &refusal {
                         client.phase.overdue.set(Some(Overdue::Body));
                     }
-                    ended.noted.refused(&refusal);
-                    let (active, route) = (&*ended.active, ended.noted.route);
+                    record.findings.refused(&refusal);
+                    let (active, route) = (&*record.active, record.findings.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let answer = answer::respond(&refusal, &quotas, active, protocol, route);
-                    ended.noted.permit.refused(answer.status());
+                    record.findings.permit.refused(answer.status());
                     let closes = refusal.closes() || is_authority_form;
                     let closes = closes || !exchange.body_end.is_reached();
                     (answer.map(ResponseBody::whole), closes)
@@ -200,7 +200,7 @@ impl Proxy {
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
                     let awaited = seen.has(Seen::EXPECT);
-                    let time_limit = ended.active.plan.server.body_timeout;
+                    let time_limit = record.active.plan.server.body_timeout;
                     closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
                 }
                 if closes {
@@ -215,20 +215,20 @@ impl Proxy {
                 }
             }
             if let Some((name, id)) =
-                ended.active.plan.server.request_id.as_ref().zip(ended.request_id.as_deref())
+                record.active.plan.server.request_id.as_ref().zip(record.request_id.as_deref())
             {
                 answer.headers_mut().insert(name, id.clone());
             }
-            ended.status = answer.status();
-            if let Some(span) = ended.noted.span() {
+            record.status = answer.status();
+            if let Some(span) = record.findings.span() {
                 span.grpc_status = grpc::status(answer.headers());
             }
-            ended.body_end = exchange.body_end;
+            record.body_end = exchange.body_end;
             if let Some(mut switched) = exchange.switched {
-                switched.permit = ended.noted.permit.take_for_tunnel();
+                switched.permit = record.findings.permit.take_for_tunnel();
                 client.switch(switched);
             }
-            answer.body_mut().until(ended);
+            answer.body_mut().record(record);
             Ok(answer)
         }
     }
@@ -240,7 +240,7 @@ impl Proxy {
         began: Instant,
         head: &mut request::Parts,
         protocol: Protocol,
-    ) -> RequestEnd {
+    ) -> RequestRecord {
         let active = self.active();
         let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
@@ -256,7 +256,7 @@ impl Proxy {
                 span,
             })
         });
-        RequestEnd {
+        RequestRecord {
             client: client.clone(),
             began,
             active,
@@ -266,7 +266,7 @@ impl Proxy {
             request_id: None,
             protocol,
             status: client_gone(),
-            noted: RequestFindings { details, ..RequestFindings::default() },
+            findings: RequestFindings { details, ..RequestFindings::default() },
         }
     }
 
@@ -277,7 +277,7 @@ impl Proxy {
         client: &ClientConnection,
         exchange: &mut Exchange,
         request_id: Option<&HeaderValue>,
-        noted: &mut RequestFindings,
+        findings: &mut RequestFindings,
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let (plan, seen) = (&*active.plan, exchange.seen);
@@ -291,8 +291,9 @@ impl Proxy {
             seen,
             sender: Sender::Peer(client.peer.address),
         };
-        let reading = reading::read(plan, came).map_err(|unreadable| noted.unread(unreadable))?;
-        noted.read(&reading);
+        let reading =
+            reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;
+        findings.read(&reading);
         active.note_untrusted(&reading);
         let route = reading.route;
         let view = View {
@@ -302,11 +303,11 @@ impl Proxy {
         };
         let now = self.clock.at(exchange.began);
         // A client that leaves before the limits have decided leaves a request that is held.
-        noted.decision = DecisionKind::Delayed;
-        let traced = noted.span().map(|span| &mut span.limits);
+        findings.decision = DecisionKind::Delayed;
+        let traced = findings.span().map(|span| &mut span.limits);
         let admitted = self.throttle.admit(plan, route, &view, now, quotas, traced).await;
-        noted.decision = DecisionKind::default();
-        Admission { permit: noted.permit, decision: noted.decision } = admitted?;
+        findings.decision = DecisionKind::default();
+        Admission { permit: findings.permit, decision: findings.decision } = admitted?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)
@@ -327,21 +328,21 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let (details, permit) = (noted.details.as_deref_mut(), &mut noted.permit);
+                let (details, permit) = (findings.details.as_deref_mut(), &mut findings.permit);
                 let address = &address;
                 let way = Way { plan, upstream, route, address, affinity, details, permit };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 let (at, status) = (Instant::now(), answer.status());
                 let after = at.saturating_duration_since(sent);
-                noted.answered_after = Some(after);
-                if let Some(span) = noted.span() {
+                findings.answered_after = Some(after);
+                if let Some(span) = findings.span() {
                     span.answer = Some(ServerAnswer { at, status, after });
                 }
                 answer
             }
         };
-        noted.permit.answered(answer.status(), answer.headers());
+        findings.permit.answered(answer.status(), answer.headers());
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }

@@ -10,7 +10,7 @@ use super::headers::invalid_name;
 use crate::reading::BadHead;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
-use crate::upstream::body::BodyFault;
+use crate::upstream::progress::BodyFault;
 use crate::upstream::{ServerFailure, UpstreamError};
 
 /// The most different fields of a request. The `http` crate holds 24,576 of them in a message and panics at one

@@ -14,7 +14,7 @@ use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::grpc;
-use super::headers::quotas::{ToldFigures, write_quotas};
+use super::headers::quotas::{ShownFigures, write_quotas};
 use super::protocol::Protocol;
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
@@ -136,7 +136,7 @@ struct CachedAnswer {
 /// What a cached answer says of one limit.
 #[derive(Debug)]
 struct CachedQuota {
-    figures: ToldFigures,
+    figures: ShownFigures,
     remaining: u64,
     reset: Option<u64>,
     passes: bool,
@@ -145,7 +145,7 @@ struct CachedQuota {
 impl CachedQuota {
     fn of(quota: &Quota<'_>) -> Self {
         Self {
-            figures: ToldFigures::of(quota),
+            figures: ShownFigures::of(quota),
             remaining: quota.remaining,
             reset: quota.reset,
             passes: quota.outcome.passes(),

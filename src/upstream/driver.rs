@@ -11,14 +11,14 @@ use super::error::{ServerFailure, is_http1_required};
 #[derive(Debug)]
 pub(super) struct Driver {
     task: AbortHandle,
-    /// The error that ended the connection, where no request was told of it.
+    /// The error that ended the connection, where no request has got it.
     fault: Rc<RefCell<Option<hyper::Error>>>,
     /// An exchange on the connection broke.
     pub(super) is_broken: Cell<bool>,
 }
 
 impl Driver {
-    /// Drives a connection in a task of its own.
+    /// Drives a connection in its own task.
     pub(super) fn start(connection: impl Future<Output = hyper::Result<()>> + 'static) -> Self {
         let fault = Rc::<RefCell<Option<hyper::Error>>>::default();
         let noted = fault.clone();

@@ -72,7 +72,9 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
 pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
-        .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_BEHIND.contains(name))
+        .filter(|name| {
+            !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_AFTER_BODY.contains(name)
+        })
         .filter(|name| !is_end_to_end(name, &plan.server))
         .filter(|name| !plan.read_headers.contains(&form(name)));
     let kept: Trailers = kept.collect();
@@ -83,9 +85,9 @@ pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> 
     kept
 }
 
-/// Fields that do not belong behind a body (RFC 9110, 6.5.1). They say what a message is or where it goes,
+/// Fields that do not belong after a body (RFC 9110, 6.5.1). They say what a message is or where it goes,
 /// and limits read them from the head.
-const NEVER_BEHIND: [HeaderName; 8] = [
+const NEVER_AFTER_BODY: [HeaderName; 8] = [
     AUTHORIZATION,
     CACHE_CONTROL,
     CONTENT_ENCODING,

@@ -33,7 +33,7 @@ type QuotaText = SmallVec<[u8; 96]>;
 /// the tightest. `default` has the settings for limits without their own. `retry_after` is the wait of a
 /// rejected client, in whole seconds.
 ///
-/// The API may have written such fields about limits of its own. The client must keep to these too, so they
+/// The API may have written such fields about its own limits. The client must keep to these too, so they
 /// are never made more generous: the lists get our members beside the API's.
 pub(in crate::proxy) fn write_quotas(
     headers: &mut HeaderMap,
@@ -42,10 +42,10 @@ pub(in crate::proxy) fn write_quotas(
     retry_after: Option<u64>,
 ) {
     let fields = |quota: &Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers;
-    let told = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
-    if told().next().is_some() {
+    let shown = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
+    if shown().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
-        for (index, quota) in told() {
+        for (index, quota) in shown() {
             write_policy(&mut policy, index, quota);
             write_member(&mut state, index, quota);
             write_state(&mut state, quota, retry_after);
@@ -88,23 +88,23 @@ fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
 const ENTRIES: usize = 64;
 
 /// A cache of `ratelimit` fields: one worker's, under one plan. Where a single limit lets a request pass,
-/// only the numbers behind `r` and `t` differ between answers.
+/// only the numbers of `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaFields {
     entries: RefCell<[Option<Box<LimitFields>>; ENTRIES]>,
 }
 
-/// A limit with the figures that clients are told. The limit is kept alive here, so no other limit can get
+/// A limit with the figures that clients are shown. The limit is kept alive here, so no other limit can get
 /// its address.
 #[derive(Debug)]
-pub(in crate::proxy) struct ToldFigures {
+pub(in crate::proxy) struct ShownFigures {
     limit: Arc<LimitSpec>,
     burst: u64,
     window: Option<u64>,
     unit: Option<&'static str>,
 }
 
-impl ToldFigures {
+impl ShownFigures {
     pub(in crate::proxy) fn of(quota: &Quota<'_>) -> Self {
         let Quota { limit, burst, window, unit, .. } = *quota;
         Self { limit: Arc::clone(limit), burst, window, unit }
@@ -120,7 +120,7 @@ impl ToldFigures {
 /// The fields of one limit with these figures.
 #[derive(Debug)]
 struct LimitFields {
-    figures: ToldFigures,
+    figures: ShownFigures,
     policy: HeaderValue,
     /// The text of `ratelimit` up to the number of remaining tokens.
     state: QuotaText,
@@ -162,7 +162,7 @@ impl LimitFields {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         write_policy(&mut policy, 0, quota);
         write_member(&mut state, 0, quota);
-        Self { figures: ToldFigures::of(quota), policy: value(&policy), state }
+        Self { figures: ShownFigures::of(quota), policy: value(&policy), state }
     }
 }
 
@@ -205,7 +205,7 @@ fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
 }
 
 /// The seconds after which a limit is full again at the latest. For a limit that refuses, the seconds after which all
-/// limits let the client pass, since an earlier try would be in vain.
+/// limits let the client pass: an earlier try would be rejected again.
 fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     match quota.outcome {
         Outcome::Allow | Outcome::Delay(_) => quota.reset,

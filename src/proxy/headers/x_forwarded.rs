@@ -20,12 +20,12 @@ pub(crate) struct Peer {
     pub(crate) address: PeerAddress,
     /// The address as a field's value. It is kept, since most requests need it.
     text: HeaderValue,
-    /// `http` or `https`, as APIs are told.
+    /// `http` or `https`, as APIs get it.
     scheme: HeaderValue,
 }
 
 impl Peer {
-    /// A peer that speaks HTTP, behind TLS where it is `secure`.
+    /// A peer that speaks HTTP, over TLS where it is `secure`.
     pub(crate) fn new(address: PeerAddress, secure: bool) -> Self {
         let scheme = if secure { HTTPS } else { HTTP };
         Self { address, text: value(&address.as_client().to_string()), scheme }
@@ -58,18 +58,18 @@ pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, ori
     }
 }
 
-/// The value of `x-forwarded-for`: the client, then the trusted proxies behind it, the nearest last.
+/// The value of `x-forwarded-for`: the client, then the trusted proxies, the nearest last.
 fn chain(origin: &Origin<'_>) -> HeaderValue {
     let (client, peer) = (origin.client, origin.peer);
     let own = peer.address.as_client();
     // A trusted proxy that named no client is the client itself. A Unix socket has no address to name.
     let is_named = client.peer_trusted && peer.address != PeerAddress::UnixSocket;
-    let behind = (is_named && own != client.address).then_some(own);
-    if client.via.is_empty() && behind.is_none() && client.address == own {
+    let proxy = (is_named && own != client.address).then_some(own);
+    if client.via.is_empty() && proxy.is_none() && client.address == own {
         return peer.text.clone();
     }
     let mut text = String::with_capacity(48);
-    for address in [client.address].iter().chain(&client.via).chain(&behind) {
+    for address in [client.address].iter().chain(&client.via).chain(&proxy) {
         let separator = if text.is_empty() { "" } else { ", " };
         // Writing to a string cannot fail.
         let _ = write!(text, "{separator}{address}");

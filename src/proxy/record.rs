@@ -24,19 +24,19 @@ use crate::plan::{Action, NO_ROUTE};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
 use crate::throttle::{Permit, Refused};
-use crate::upstream::body::{BodyEnd, BodyFault};
+use crate::upstream::progress::{BodyEnd, BodyFault};
 
 /// The target of access lines, for filters.
 const ACCESS: &str = "tidegate::access";
 
 /// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
-pub(super) struct RequestEnd {
+pub(super) struct RequestRecord {
     pub(super) client: Rc<ClientConnection>,
     pub(super) began: Instant,
     pub(super) active: Rc<Active>,
     pub(super) status: StatusCode,
-    pub(super) noted: RequestFindings,
+    pub(super) findings: RequestFindings,
     /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.
     pub(super) version: Version,
     /// How far the request's body has come.
@@ -48,17 +48,17 @@ pub(super) struct RequestEnd {
     pub(super) protocol: Protocol,
 }
 
-impl RequestEnd {
+impl RequestRecord {
     /// The route's name for logs.
     fn route(&self) -> &str {
-        let route = self.noted.route.and_then(|route| self.active.plan.routes.get(route));
+        let route = self.findings.route.and_then(|route| self.active.plan.routes.get(route));
         route.map_or(NO_ROUTE, |route| &route.name)
     }
 
     /// The name of the route's upstream.
     pub(super) fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
-        match &plan.routes.get(self.noted.route?)?.action {
+        match &plan.routes.get(self.findings.route?)?.action {
             Action::Forward { upstream, .. } => plan.upstream(*upstream).map(|it| &it.name),
             Action::Respond { .. } => None,
         }
@@ -103,7 +103,7 @@ impl RequestEnd {
         );
     }
 
-    /// The response ends before its body is complete. An HTTP/1.0 client is told by a reset, since it would
+    /// The response ends before its body is complete. An HTTP/1.0 client gets a reset, since it would
     /// take a normal end of the connection for the end of the body.
     pub(super) fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
@@ -136,7 +136,7 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
 /// What is found out about a request while it is served.
 #[derive(Debug, Default)]
 pub(super) struct RequestFindings {
-    /// The place of the request's route in the plan; `None` if no route was found.
+    /// The index of the request's route in the plan; `None` if no route was found.
     pub(super) route: Option<usize>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
@@ -225,7 +225,7 @@ pub(super) struct RequestDetails {
     pub(super) span: Option<Box<SpanNotes>>,
 }
 
-impl Drop for RequestEnd {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         if self.status == client_gone() && thread::panicking() {
             self.status = StatusCode::INTERNAL_SERVER_ERROR;
@@ -242,11 +242,11 @@ impl Drop for RequestEnd {
             let client = self.client.peer.address.as_client();
             self.active.error_log.malformed.count(fault.to_string(), client, now);
         }
-        let counter = self.active.counter(self.noted.route);
-        let upstream = self.upstream().zip(self.noted.answered_after);
+        let counter = self.active.counter(self.findings.route);
+        let upstream = self.upstream().zip(self.findings.answered_after);
         let metrics = &self.active.metrics;
-        metrics.request(counter, self.status, self.noted.decision, duration, upstream);
-        if let Some(details) = &self.noted.details {
+        metrics.request(counter, self.status, self.findings.decision, duration, upstream);
+        if let Some(details) = &self.findings.details {
             if self.active.plan.log.access {
                 self.log(details, duration);
             }
@@ -258,15 +258,15 @@ impl Drop for RequestEnd {
 }
 
 /// The span of a request that ends now. `None` if the request is not traced.
-fn end_span(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestSpan>> {
-    let details = request.noted.details.as_mut()?;
+fn end_span(request: &mut RequestRecord, now: Instant) -> Option<Box<RequestSpan>> {
+    let details = request.findings.details.as_mut()?;
     let notes = details.span.take()?;
-    let details = request.noted.details.as_ref()?;
+    let details = request.findings.details.as_ref()?;
     let SpanNotes { ids, limits, server, failure, answer, grpc_status } = *notes;
     let plan = &request.active.plan;
-    let route = request.noted.route.and_then(|place| {
-        let name = plan.routes.get(place)?.name.clone();
-        Some((name, plan.table.pattern(place).as_str().to_owned()))
+    let route = request.findings.route.and_then(|index| {
+        let name = plan.routes.get(index)?.name.clone();
+        Some((name, plan.table.pattern(index).as_str().to_owned()))
     });
     Some(Box::new(RequestSpan {
         ids,
