@@ -19,8 +19,8 @@ use super::headers::answer::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
 use super::headers::{self, answer, authenticates_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
+use super::record::RequestDetails;
 use super::refusal::Refusal;
-use super::request_end::RequestDetails;
 use crate::plan::{Balance, OnAbort, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
@@ -29,11 +29,12 @@ use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
-use crate::upstream::body::{BodyFault, RequestBody, Trailers};
+use crate::upstream::body::{RequestBody, Trailers};
+use crate::upstream::progress::BodyFault;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    ConnectionLease, Purpose, RequestPermit, Sending, ServerFailure, Upstream, UpstreamError,
-    UpstreamResponse,
+    ConnectionLease, Purpose, RequestPermit, Sending, ServerFailure, Unanswered, Upstream,
+    UpstreamError, UpstreamResponse,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -44,7 +45,7 @@ pub(super) struct Way<'r> {
     pub(super) address: &'r Client,
     /// What the request's server is chosen by, where `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
-    /// Where the request is logged or traced: the server that is asked is then to be noted.
+    /// Where the request is logged or traced: gets the server that is asked.
     pub(super) details: Option<&'r mut RequestDetails>,
     /// What the request holds of its limits.
     pub(super) permit: &'r mut Permit,
@@ -62,11 +63,12 @@ pub(super) async fn send(
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
+    let request_permit = way.upstream.enter().await.map_err(Refusal::Upstream)?;
     let seen = exchange.seen;
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
-    let mut request = request_to_server(exchange, client, target, switching.as_ref(), &way);
+    let request = request_to_server(exchange, client, target, switching.as_ref(), &way);
     exchange.body_end = request.body().end();
     let Way { upstream, route, address, affinity, details, permit, .. } = way;
     let wanted = if authenticates_connection(request.headers(), seen) {
@@ -85,21 +87,18 @@ pub(super) async fn send(
     let response_timeout = route.options().response_timeout;
     let sending =
         Sending { client: address.address.into(), response_timeout, affinity, wanted, private };
-    let asked = details.map(|details| &mut details.server);
-    let sent = match (upstream.enter().await, upstream.spec().on_abort) {
-        (Err(busy), _) => Err(busy),
-        (Ok(request_permit), OnAbort::Close) => {
-            upstream.send(&mut request, sending, request_permit, asked).await
+    let sent = match upstream.spec().on_abort {
+        OnAbort::Close => {
+            let asked = details.map(|details| &mut details.server);
+            upstream.send(request, sending, request_permit, asked).await
         }
-        (Ok(request_permit), OnAbort::Finish) => {
-            send_to_end(upstream, &mut request, sending, request_permit, permit).await?
-        }
+        OnAbort::Finish => send_to_end(upstream, request, sending, request_permit, permit).await?,
     };
     let answered = match sent {
         Ok(answered) => answered,
-        Err(error) => {
+        Err(Unanswered { error, unsent }) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
-            if let Some(body) = request.into_body().into_incoming() {
+            if let Some(body) = unsent.and_then(RequestBody::into_incoming) {
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
             }
@@ -191,13 +190,13 @@ fn answer_to_client(
     }
     let (time_limit, on_abort) = (upstream.spec().idle_timeout, upstream.spec().on_abort);
     let body = ResponseBody::streamed(incoming, lease, time_limit, on_abort);
-    let mut answer = Response::new(body);
-    *answer.status_mut() = head.status;
-    *answer.headers_mut() = head.headers;
-    if let Some(reason) = head.extensions.remove::<ReasonPhrase>() {
-        answer.extensions_mut().insert(reason);
+    let reason = head.extensions.remove::<ReasonPhrase>();
+    head.extensions.clear();
+    if let Some(reason) = reason {
+        head.extensions.insert(reason);
     }
-    Ok(answer)
+    head.version = Version::HTTP_11;
+    Ok(Response::from_parts(head, body))
 }
 
 /// Sends a request that goes on to its end, even if its client leaves and this future is dropped. What the request holds
@@ -207,24 +206,23 @@ fn answer_to_client(
 /// After a panic.
 async fn send_to_end(
     upstream: &Rc<Upstream>,
-    request: &mut Request<RequestBody>,
+    request: Request<RequestBody>,
     sending: Sending,
     request_permit: Option<RequestPermit>,
     permit: &mut Permit,
-) -> Result<Result<UpstreamResponse, UpstreamError>, Refusal<'static>> {
+) -> Result<Result<UpstreamResponse, Unanswered>, Refusal<'static>> {
     let (upstream, held) = (upstream.clone(), mem::take(permit));
-    let mut sent = mem::replace(request, Request::new(RequestBody::empty()));
     let (give, given) = oneshot::channel();
     spawn_local(async move {
-        let answered = upstream.send(&mut sent, sending, request_permit, None).await;
-        let Err((answered, _, mut held)) = give.send((answered, sent, held)) else { return };
+        let answered = upstream.send(request, sending, request_permit, None).await;
+        let Err((answered, mut held)) = give.send((answered, held)) else { return };
         let Ok(UpstreamResponse { response, lease }) = answered else { return };
         held.answered(response.status(), response.headers());
         let (time_limit, body) = (upstream.spec().idle_timeout, response.into_body());
         ResponseBody::streamed(body, lease, time_limit, OnAbort::Close).read_out(held).await;
     });
-    let (answered, unsent, held) = given.await.map_err(|_| Refusal::Panic)?;
-    (*request, *permit) = (unsent, held);
+    let (answered, held) = given.await.map_err(|_| Refusal::Panic)?;
+    *permit = held;
     Ok(answered)
 }
 

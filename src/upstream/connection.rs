@@ -22,11 +22,13 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 use tokio_util::io::InspectReader;
 
-use super::body::{BodyEnd, RequestBody};
+use super::body::RequestBody;
 use super::deadline::Deadline;
 use super::driver::Driver;
 use super::error::ServerFailure;
 use super::executor::LocalExecutor;
+use super::kept_head::KeptHead;
+use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::LimitedTrailers;
@@ -81,6 +83,8 @@ pub(super) struct SharedConnection {
     /// How often something was read. `reads_before` is this number at the time when the request was sent.
     reads: Rc<Cell<usize>>,
     reads_before: usize,
+    /// The head of a request without an answer, if there may be a second try.
+    head: Option<Box<KeptHead>>,
     driver: Rc<Driver>,
 }
 
@@ -142,8 +146,8 @@ impl SharedConnection {
             newest.set(connection.current_max_send_streams());
             ended
         }));
-        let (driver, reads_before) = (Rc::new(driver), 0);
-        Self { sender, pooled: false, most, reads, reads_before, driver }
+        let (driver, reads_before, head) = (Rc::new(driver), 0, None);
+        Self { sender, pooled: false, most, reads, reads_before, head, driver }
     }
 
     /// The same connection, for another request.
@@ -227,19 +231,28 @@ impl Connection {
         }
     }
 
+    /// The request that was sent, with this body. `None` where no second try was to be.
+    pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
+        match self {
+            Self::Http1(connection) => connection.socket.request_again(body),
+            Self::Http2(connection) => connection.head.as_ref()?.request(body),
+        }
+    }
+
     /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
-    /// answer may come before all of the request is sent.
+    /// answer may come before all of the request is sent. The request's head is kept if it `may_repeat`.
     // The request is handed to hyper before the future is made. Inside, it would be moved twice more.
     pub(super) fn send(
         &mut self,
         mut request: Request<RequestBody>,
+        may_repeat: bool,
         server: &ServerAddress,
         limit: Duration,
     ) -> impl Future<Output = Result<Response<Incoming>, NoHead>> {
         let end = request.body().end();
         let exchange = match self {
             Self::Http1(connection) => {
-                connection.socket.await_head();
+                connection.socket.await_head(may_repeat);
                 // A GET of unknown length would otherwise be sent without its body.
                 if request.body().size_hint().exact().is_none() {
                     request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
@@ -248,6 +261,7 @@ impl Connection {
             }
             Self::Http2(connection) => {
                 connection.reads_before = connection.reads.get();
+                connection.head = may_repeat.then(|| Box::new(KeptHead::of(&request)));
                 into_http2(&mut request, server);
                 // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))
@@ -261,7 +275,13 @@ impl Connection {
                     connection.socket.answered.set(true);
                     head
                 }
-                Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,
+                Self::Http2(connection) => {
+                    let head = in_time(exchange, &mut Deadline::default(), limit, &end).await;
+                    if let Some(Ok(_)) = head {
+                        connection.head = None;
+                    }
+                    head
+                }
             };
             let too_late = NoHead { failure: ServerFailure::ResponseTimeout, unsent: None };
             sent.ok_or(too_late)?.map_err(|mut failure| {

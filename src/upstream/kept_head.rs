@@ -1,43 +1,55 @@
-//! A request's head, kept for a second try. The body is kept by `body`.
+//! A request's head, kept for a second try. The body is kept by `progress`.
 
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request};
 
 use super::body::RequestBody;
 
-/// The first allocation in bytes: more than most heads need.
-const ROOM: usize = 512;
-
-/// The head of a request, as text in one piece of memory. To copy the header map would take
-/// three times as long, and the copy is seldom used.
-///
-/// The text has a line each for the method, the target, and then the name and the value of each field. None
-/// of these can contain a line break.
+/// The head of a request as HTTP/1.1 writes it. To copy the header map would cost several times as much, and the copy
+/// is seldom used.
+#[derive(Clone, Debug, Default)]
 pub(super) struct KeptHead(Vec<u8>);
 
+/// Memory of more bytes than this is not kept for the next head.
+const LONG: usize = 4096;
+
 impl KeptHead {
+    /// The head of a request that is not sent over HTTP/1.1.
     pub(super) fn of(request: &Request<RequestBody>) -> Self {
-        let mut lines = Vec::with_capacity(ROOM);
-        let mut push = |line: &[u8]| {
-            lines.extend_from_slice(line);
-            lines.push(b'\n');
-        };
-        push(request.method().as_str().as_bytes());
-        push(request.uri().path_and_query().map_or("/", PathAndQuery::as_str).as_bytes());
+        let target = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+        let mut head = Self::default();
+        head.push(&[request.method().as_str(), " ", target, " HTTP/1.1\r\n"].map(str::as_bytes));
         for (name, value) in request.headers() {
-            push(name.as_str().as_bytes());
-            push(value.as_bytes());
+            head.push(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
         }
-        Self(lines)
+        head.push(&[b"\r\n"]);
+        head
     }
 
-    /// The request again, with this body.
-    pub(super) fn into_request(self, body: RequestBody) -> Option<Request<RequestBody>> {
-        let mut lines = self.0.split(|byte| *byte == b'\n');
+    /// Appends these bytes, which were written.
+    pub(super) fn push(&mut self, pieces: &[&[u8]]) {
+        pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
+    }
+
+    /// Forgets the head.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+        self.0.shrink_to(LONG);
+    }
+
+    /// The request again, with this body. `None` if the head is not complete.
+    pub(super) fn request(&self, body: RequestBody) -> Option<Request<RequestBody>> {
+        let text = self.0.strip_suffix(b"\r\n\r\n")?;
+        // No part of a head has a line feed.
+        let mut lines = text.split(|byte| *byte == b'\n');
+        let mut words = lines.next()?.split(|byte| *byte == b' ');
         let mut request = Request::new(body);
-        *request.method_mut() = Method::from_bytes(lines.next()?).ok()?;
-        *request.uri_mut() = PathAndQuery::try_from(lines.next()?).ok()?.into();
-        while let (Some(name), Some(value)) = (lines.next(), lines.next()) {
+        *request.method_mut() = Method::from_bytes(words.next()?).ok()?;
+        *request.uri_mut() = PathAndQuery::try_from(words.next()?).ok()?.into();
+        for line in lines {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let (name, value) = (line.get(..colon)?, line.get(colon + 2..)?);
             let (name, value) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
             request.headers_mut().append(name.ok()?, value.ok()?);
         }
@@ -48,11 +60,13 @@ impl KeptHead {
 #[cfg(test)]
 mod tests {
     use http::Uri;
+    use hyper::client::conn::http1;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt as _, duplex};
 
     use super::*;
 
-    #[test]
-    fn a_head_is_the_same_again() {
+    fn request() -> Request<RequestBody> {
         let mut request = Request::new(RequestBody::empty());
         *request.method_mut() = Method::DELETE;
         *request.uri_mut() = Uri::from_static("/a?b=:c");
@@ -67,9 +81,32 @@ mod tests {
             let value = HeaderValue::from_bytes(value).unwrap();
             request.headers_mut().append(HeaderName::from_static(name), value);
         }
-        let again = KeptHead::of(&request).into_request(RequestBody::empty()).unwrap();
-        assert_eq!(again.method(), request.method());
-        assert_eq!(again.uri(), request.uri());
-        assert_eq!(again.headers(), request.headers());
+        request
+    }
+
+    fn assert_same(kept: &KeptHead) {
+        let (again, sent) = (kept.request(RequestBody::empty()).unwrap(), request());
+        assert_eq!(again.method(), sent.method());
+        assert_eq!(again.uri(), sent.uri());
+        assert_eq!(again.headers(), sent.headers());
+    }
+
+    #[test]
+    fn a_head_is_the_same_again() {
+        assert_same(&KeptHead::of(&request()));
+        assert!(KeptHead::default().request(RequestBody::empty()).is_none(), "nothing was sent");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn what_hyper_writes_is_the_same_head() {
+        let (ours, mut theirs) = duplex(1024);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.unwrap();
+        let (mut kept, mut written) = (KeptHead::default(), [0; 1024]);
+        tokio::select! {
+            _ = sender.send_request(request()) => unreachable!("there is no answer"),
+            _ = connection => unreachable!("the connection stays"),
+            length = theirs.read(&mut written) => kept.push(&[&written[..length.unwrap()]]),
+        }
+        assert_same(&kept);
     }
 }

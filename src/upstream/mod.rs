@@ -3,7 +3,7 @@
 //! [`Upstream::send`] (`send`) waits for a permit (`queue`), picks a server (`balance`) of those that are not set
 //! aside (`health`), takes a pooled connection (`pool`) or opens one (`open`, `connect`), sends the request, and waits
 //! for the response's head (`connection`, `deadline`). A request is tried again only where a second try is safe
-//! (`retry`). `body` limits and times the request's body.
+//! (`retry`). `body` limits and times the request's body, and `progress` notes how far it has come.
 
 pub(crate) mod balance;
 pub(crate) mod body;
@@ -18,6 +18,7 @@ pub mod health;
 mod kept_head;
 mod open;
 mod pool;
+pub(crate) mod progress;
 mod purpose;
 mod queue;
 mod retry;
@@ -37,6 +38,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use self::balance::{Affinity, Chooser, server_hash};
+use self::body::RequestBody;
 use self::connect::Connector;
 use self::health::{ClientId, UpstreamState};
 use self::pool::Pool;
@@ -82,6 +84,14 @@ pub(crate) struct UpstreamResponse {
     pub(crate) response: Response<Incoming>,
     /// The connection. It must be kept until the body has ended.
     pub(crate) lease: ConnectionLease,
+}
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: UpstreamError,
+    /// The request's body, if no byte of the request was sent.
+    pub(crate) unsent: Option<RequestBody>,
 }
 
 impl fmt::Debug for Upstream {

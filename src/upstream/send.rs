@@ -1,6 +1,5 @@
 //! Sends a request, to a second server where the first one fails.
 
-use std::mem;
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -8,16 +7,17 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::balance::Affinity;
-use super::body::{BodyEnd, RequestBody};
+use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
 use super::error::ServerFailure;
 use super::health::{ExchangeBegin, Standing};
-use super::kept_head::KeptHead;
 use super::pool::ShownProtocol;
+use super::progress::BodyEnd;
 use super::retry::{asked_pause, is_idempotent};
 use super::server::{InFlight, Server};
 use super::{
-    ConnectionLease, Purpose, RequestPermit, Sending, Upstream, UpstreamError, UpstreamResponse,
+    ConnectionLease, Purpose, RequestPermit, Sending, Unanswered, Upstream, UpstreamError,
+    UpstreamResponse,
 };
 use crate::plan::Scheme;
 
@@ -40,14 +40,11 @@ struct FailedTry {
     connection: Connection,
     exchange: ExchangeBegin,
     body_end: BodyEnd,
-    /// The head, if the request may be sent again.
-    kept: Option<KeptHead>,
 }
 
 impl Upstream {
-    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or
-    /// it is the whole request again, if no byte of it was sent. `asked` gets the server before it answers,
-    /// because this future may be dropped meanwhile.
+    /// Sends a request (in origin form) and waits for the response's head. `asked` gets the server before it
+    /// answers, because this future may be dropped meanwhile.
     ///
     /// A connection that belongs to the client comes first, whatever `balance` says: the server takes its
     /// requests for those of this client.
@@ -61,66 +58,74 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a valid HTTP head, or the request was sent to no server.
-    // The request comes by reference, and its future is not cut into several: a request is large, and each call that
-    // takes it by value copies it.
-    pub(crate) async fn send(
+    // This is no `async fn`: the future would hold its arguments twice, and a request is large. For the same reason it
+    // is not cut into several futures.
+    pub(crate) fn send(
         &self,
-        request: &mut Request<RequestBody>,
+        mut request: Request<RequestBody>,
         sending: Sending,
         mut permit: Option<RequestPermit>,
         mut asked: Option<&mut Option<Arc<str>>>,
-    ) -> Result<UpstreamResponse, UpstreamError> {
+    ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
         let Sending { client, response_timeout, affinity, wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
+        let mut tries = Tries::new(&request, wanted, self.spec.retries);
         self.budget.earn();
-        let mut tries = Tries::new(request, wanted, self.spec.retries);
-        let mut note = |server: &Server| {
-            if let Some(asked) = asked.as_deref_mut() {
-                *asked = Some(server.state.url().clone());
-            }
-        };
-        loop {
-            let mut own = None;
-            if let Some(private) = &private
-                && tries.failed.is_empty()
-                && tries.wanted != Purpose::Http2
-            {
-                let taking = private.take(&self.servers, self.spec.connect_timeout);
-                own = Box::pin(taking).await;
-            }
-            let is_own = own.is_some() || tries.wanted == Purpose::Own;
-            let (index, pooled) = self.pooled(own, &tries, affinity)?;
-            note(&self.servers[index]);
-            let (index, mut connection) = match pooled {
-                Some(connection) => (index, connection),
-                // Boxed: most requests find a pooled connection, and their future stays small.
-                None => {
-                    let connecting = self.connect(index, tries.wanted, affinity, &tries.failed);
-                    Box::pin(connecting).await?
+        async move {
+            let mut note = |server: &Server| {
+                if let Some(asked) = asked.as_deref_mut() {
+                    *asked = Some(server.state.url().clone());
                 }
             };
-            let server = &self.servers[index];
-            note(server);
-            let in_flight = InFlight::at(server, client, permit.take());
-            let (body_end, was_up) = (request.body().end(), server.state.is_up());
-            let kept = tries.can_repeat(&connection).then(|| KeptHead::of(request));
-            if kept.is_some() {
-                body_end.keep();
-            }
-            let sent = mem::replace(request, Request::new(RequestBody::empty()));
-            match connection.send(sent, &server.address, response_timeout).await {
-                Ok(response) => {
-                    drop(body_end.take_kept());
-                    self.note_answer(server, &response, was_up);
-                    let owner = private.filter(|_| is_own);
-                    let lease = ConnectionLease { connection, body_end, in_flight, owner };
-                    return Ok(UpstreamResponse { response, lease });
+            loop {
+                let mut own = None;
+                if let Some(private) = &private
+                    && tries.failed.is_empty()
+                    && tries.wanted != Purpose::Http2
+                {
+                    let taking = private.take(&self.servers, self.spec.connect_timeout);
+                    own = Box::pin(taking).await;
                 }
-                Err(no_head) => {
-                    let exchange = in_flight.exchange;
-                    permit = in_flight.into_permit();
-                    let failed = FailedTry { index, connection, exchange, body_end, kept };
-                    self.try_again(request, &mut tries, failed, no_head)?;
+                let is_own = own.is_some() || tries.wanted == Purpose::Own;
+                let found = match self.pooled(own, &tries, affinity) {
+                    Ok((index, Some(connection))) => Ok((index, connection)),
+                    // Boxed: most requests find a pooled connection, and their future stays small.
+                    Ok((index, None)) => {
+                        note(&self.servers[index]);
+                        let connecting = self.connect(index, tries.wanted, affinity, &tries.failed);
+                        Box::pin(connecting).await
+                    }
+                    Err(error) => Err(error),
+                };
+                let (index, mut connection) = match found {
+                    Ok(found) => found,
+                    Err(error) => {
+                        return Err(Unanswered { error, unsent: Some(request.into_body()) });
+                    }
+                };
+                let server = &self.servers[index];
+                note(server);
+                let in_flight = InFlight::at(server, client, permit.take());
+                let (body_end, was_up) = (request.body().end(), server.state.is_up());
+                let may_repeat = tries.can_repeat(&connection);
+                if may_repeat {
+                    body_end.keep();
+                }
+                match connection.send(request, may_repeat, &server.address, response_timeout).await
+                {
+                    Ok(response) => {
+                        drop(body_end.take_kept());
+                        self.note_answer(server, &response, was_up);
+                        let owner = private.filter(|_| is_own);
+                        let lease = ConnectionLease { connection, body_end, in_flight, owner };
+                        return Ok(UpstreamResponse { response, lease });
+                    }
+                    Err(no_head) => {
+                        let exchange = in_flight.exchange;
+                        permit = in_flight.into_permit();
+                        let failed = FailedTry { index, connection, exchange, body_end };
+                        request = self.try_again(&mut tries, failed, no_head)?;
+                    }
                 }
             }
         }
@@ -178,18 +183,17 @@ impl Upstream {
         }
     }
 
-    /// Makes `request` whole again for another try.
+    /// The whole request again, for another try.
     ///
     /// # Errors
     /// Where there must be none.
     fn try_again(
         &self,
-        request: &mut Request<RequestBody>,
         tries: &mut Tries,
         failed: FailedTry,
         NoHead { failure, unsent }: NoHead,
-    ) -> Result<(), UpstreamError> {
-        let FailedTry { index, connection, exchange, body_end, kept } = failed;
+    ) -> Result<Request<RequestBody>, Unanswered> {
+        let FailedTry { index, connection, exchange, body_end } = failed;
         let server = &self.servers[index];
         let changes = matches!(failure, ServerFailure::Http1Required)
             && matches!(tries.wanted, Purpose::Any | Purpose::Http2)
@@ -197,9 +201,11 @@ impl Upstream {
         if changes {
             server.pool.note(Some(ShownProtocol::Http1Required));
         }
-        let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
-        if is_unsent && connection.is_pooled() {
-            return Ok(());
+        let is_unsent = unsent.is_some();
+        if connection.is_pooled()
+            && let Some(unsent) = unsent
+        {
+            return Ok(*unsent);
         }
         let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
         // Perhaps this connection alone is dead, because a firewall on its way has forgotten it.
@@ -220,28 +226,30 @@ impl Upstream {
         if is_servers_fault {
             self.state.broke_off(&server.state, exchange, &error);
         }
-        let kept = kept.filter(|_| tries.is_repeatable || is_unprocessed);
         let body = match tries.is_whole {
             true => Some(RequestBody::empty()),
             false => body_end.take_kept().map(RequestBody::again),
         };
-        let again = kept.zip(body).and_then(|(head, body)| head.into_request(body));
+        let body = body.filter(|_| tries.is_repeatable || is_unprocessed);
+        let again = || connection.request_again(body?);
+        let next = unsent.map(|unsent| *unsent).or_else(again);
         // The end of a shared connection costs one retry, whatever the number of its requests.
         let may_retry = || tries.retries > 0 && may_pass && (is_bystander || self.budget.spend());
-        if !((is_unsent || again.is_some()) && (changes || may_retry())) {
-            return Err(error);
-        }
-        if let Some(again) = again.filter(|_| !is_unsent) {
-            *request = again;
-        }
+        let request = match next {
+            Some(next) if changes || may_retry() => next,
+            next => {
+                let unsent = next.filter(|_| is_unsent).map(Request::into_body);
+                return Err(Unanswered { error, unsent });
+            }
+        };
         if changes {
             tries.wanted = Purpose::Http1;
-            return Ok(());
+        } else {
+            tries.failed.push(index);
+            server.state.retried();
+            tries.retries -= 1;
         }
-        tries.failed.push(index);
-        server.state.retried();
-        tries.retries -= 1;
-        Ok(())
+        Ok(request)
     }
 }
 

@@ -1,17 +1,21 @@
 //! The bytes of a connection to a server.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::has_budget_remaining;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::body::RequestBody;
+use super::kept_head::KeptHead;
 use crate::wire::budget::spend_on;
 use crate::wire::write::poll_write_pieces;
 
@@ -28,6 +32,9 @@ pub(super) struct ServerStream {
     transport: ServerTransport,
     /// Bytes that were read before. The next reads return them.
     early: Bytes,
+    /// The runtime will wake the connection's task when input comes. hyper asks for input several times for each
+    /// request. Until it has come, to look whether it has costs less than to wait once more.
+    awaits_input: bool,
     state: Rc<SocketState>,
 }
 
@@ -46,14 +53,37 @@ pub(super) struct SocketState {
     pub(super) answered: Cell<bool>,
     /// An exchange is under way. If it is called off, the socket is reset.
     busy: Cell<bool>,
+    /// Whether the head of the request under way is to be kept.
+    keeps_head: Cell<bool>,
+    head: RefCell<KeptHead>,
 }
 
 impl SocketState {
-    /// A request is sent: its answer's head is awaited.
-    pub(super) fn await_head(&self) {
+    /// A request is sent: its answer's head is awaited. Its own head is kept for a second try, if there `may_be` one.
+    pub(super) fn await_head(&self, may_be: bool) {
         self.read.set(0);
         self.answered.set(false);
         self.busy.set(true);
+        self.keeps_head.set(may_be);
+        self.head.borrow_mut().clear();
+    }
+
+    /// The head of the request that was sent, with this body. `None` if it was not to be kept.
+    pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
+        self.keeps_head.get().then(|| self.head.borrow().request(body)).flatten()
+    }
+
+    /// The first `length` bytes of these were written.
+    fn note_written(&self, slices: &[io::IoSlice<'_>], length: usize) {
+        if self.answered.get() || !self.keeps_head.get() {
+            return;
+        }
+        let (mut head, mut left) = (self.head.borrow_mut(), length);
+        for slice in slices {
+            let piece = &slice[..left.min(slice.len())];
+            head.push(&[piece]);
+            left -= piece.len();
+        }
     }
 
     /// The exchange has come to its end.
@@ -87,13 +117,23 @@ impl SocketState {
 
 impl ServerStream {
     pub(super) fn new(transport: ServerTransport) -> Self {
-        Self { transport, early: Bytes::new(), state: Rc::default() }
+        Self { transport, early: Bytes::new(), awaits_input: false, state: Rc::default() }
     }
 
-    /// The same stream, with bytes that were read before.
+    /// The same stream for another task, with bytes that were read before.
     pub(super) fn after(mut self, early: Bytes) -> Self {
-        self.early = early;
+        (self.early, self.awaits_input) = (early, false);
         self
+    }
+
+    /// Whether a read may return something. False only where nothing has come to the socket.
+    fn may_read(&self) -> bool {
+        let look = || Ok(());
+        match &self.transport {
+            Either::Left(Either::Left(socket)) => socket.try_io(Interest::READABLE, look).is_ok(),
+            Either::Left(Either::Right(socket)) => socket.try_io(Interest::READABLE, look).is_ok(),
+            Either::Right(_) => true,
+        }
     }
 
     pub(super) fn state(&self) -> Rc<SocketState> {
@@ -127,8 +167,14 @@ impl AsyncRead for ServerStream {
             buffer.put_slice(&self.early.split_to(length));
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
+        if self.awaits_input && !self.may_read() {
+            return Poll::Pending;
+        }
+        let (before, has_budget) = (buffer.filled().len(), has_budget_remaining());
+        let read = Pin::new(&mut self.transport).poll_read(cx, buffer);
+        // A task that has used its budget up does not wait for the socket. It is polled again at once.
+        self.awaits_input = read.is_pending() && has_budget && !self.state.switched.get();
+        ready!(read)?;
         let came = buffer.filled().len() - before;
         spend_on(came, cx);
         let state = &self.state;
@@ -177,12 +223,68 @@ impl AsyncWrite for ServerStream {
         if self.state.write_failed.get() {
             return Poll::Ready(Ok(length));
         }
-        match poll_write_pieces(&mut self.transport, cx, slices) {
+        let written = poll_write_pieces(&mut self.transport, cx, slices);
+        match written {
             Poll::Ready(Err(_)) if !self.state.switched.get() => {
                 self.state.write_failed.set(true);
-                Poll::Ready(Ok(length))
+                return Poll::Ready(Ok(length));
             }
-            written => written,
+            Poll::Ready(Ok(length)) => self.state.note_written(slices, length),
+            _ => {}
         }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::task::coop::poll_proceed;
+    use tokio::task::{spawn_local, yield_now};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Asks for input once, and returns whether there is none.
+    async fn is_silent(stream: &mut ServerStream, with_budget: bool) -> bool {
+        poll_fn(|cx| {
+            while !with_budget && has_budget_remaining() {
+                if let Poll::Ready(unit) = poll_proceed(cx) {
+                    unit.made_progress();
+                }
+            }
+            let (mut space, stream) = ([0; 8], Pin::new(&mut *stream));
+            Poll::Ready(stream.poll_read(cx, &mut ReadBuf::new(&mut space)).is_pending())
+        })
+        .await
+    }
+
+    /// A read that finds nothing makes the runtime wake the task, but for a read without a budget.
+    #[tokio::test(flavor = "local")]
+    async fn input_is_read_however_often_it_was_asked_for() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut stream = ServerStream::new(Either::Left(Either::Right(ours)));
+        let asking = spawn_local(async move {
+            for budgets in [&[true, true, true][..], &[false], &[false, true], &[true, false]] {
+                for with_budget in budgets {
+                    assert!(is_silent(&mut stream, *with_budget).await);
+                    yield_now().await;
+                }
+                let mut came = [0; 8];
+                let (read, written) = tokio::join!(stream.read(&mut came), async {
+                    yield_now().await;
+                    theirs.write_all(b"input").await
+                });
+                written.unwrap();
+                assert_eq!(read.unwrap(), 5, "{budgets:?}");
+            }
+            drop(theirs);
+            assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "the end is noticed too");
+        });
+        // A timer in the same task would wake it too.
+        timeout(Duration::from_secs(10), asking).await.expect("the task is woken").unwrap();
     }
 }

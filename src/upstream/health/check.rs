@@ -167,7 +167,7 @@ async fn check(
     let ask = async |wanted| {
         let mut connection =
             connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
-        let answer = connection.send(request(server, health), server, health.timeout).await;
+        let answer = connection.send(request(server, health), false, server, health.timeout).await;
         let answer = answer.map_err(|none| none.failure)?;
         // Many servers would log a reset at each check.
         connection.finish();

@@ -167,14 +167,14 @@ fn a_request_allocates_no_more_than_it_did() {
     let both = format!("{BY_ADDRESS}{BY_HEADER}");
     let changing = format!("{CLOSED}{FILLING}");
     let grown: Vec<_> = [
-        ("forwarded without limits", "", "200", 9),
-        ("forwarded, one limit", BY_ADDRESS, "200", 10),
+        ("forwarded without limits", "", "200", 8),
+        ("forwarded, one limit", BY_ADDRESS, "200", 9),
         // One more for the hash of the header.
-        ("forwarded, two limits", &both, "200", 12),
-        ("forwarded, one limit with a candidate", TRIED, "200", 10),
-        ("forwarded, its candidate would reject", TRIED_CLOSED, "200", 10),
-        ("forwarded, slots are left", SLOTS, "200", 13),
-        ("forwarded, near its limit", FULL, "200", 13),
+        ("forwarded, two limits", &both, "200", 11),
+        ("forwarded, one limit with a candidate", TRIED, "200", 9),
+        ("forwarded, its candidate would reject", TRIED_CLOSED, "200", 9),
+        ("forwarded, slots are left", SLOTS, "200", 12),
+        ("forwarded, near its limit", FULL, "200", 12),
         ("rejected", CLOSED, "429", 6),
         ("rejected, each told something else", &changing, "429", 13),
     ]
