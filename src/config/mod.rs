@@ -72,7 +72,7 @@ impl Loaded {
     /// Warns of certificates that have ended. `now` is the time of day.
     pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
         if let Some(tls) = &self.plan.server.tls {
-            self.warnings.warn(tls.material.ended(Duration::from_micros(now.as_micros())));
+            self.warnings.warn(tls.material.expired(Duration::from_micros(now.as_micros())));
         }
     }
 }

@@ -127,7 +127,7 @@ mod tests {
         const UPSTREAM: &str = "/properties/upstreams/additionalProperties/properties";
         const ROUTE: &str = "/properties/routes/items/properties";
         let schema: Json = serde_json::from_str(&json()).unwrap();
-        for (place, right, wrong) in [
+        for (pointer, right, wrong) in [
             (
                 format!("{LIMIT}/key/items"),
                 &["ip", "header:x-api-key", "header:a | ip", "query:a b", "${KEY}"][..],
@@ -154,11 +154,11 @@ mod tests {
                 &["8080", ":8080", "localhost"],
             ),
         ] {
-            let pattern = schema.pointer(&place).unwrap()["pattern"].as_str().unwrap();
+            let pattern = schema.pointer(&pointer).unwrap()["pattern"].as_str().unwrap();
             let pattern = regex_lite::Regex::new(pattern).unwrap();
             for (texts, fits) in [(right, true), (wrong, false)] {
                 for text in texts {
-                    assert_eq!(pattern.is_match(text), fits, "{place} {text:?}");
+                    assert_eq!(pattern.is_match(text), fits, "{pointer} {text:?}");
                 }
             }
         }

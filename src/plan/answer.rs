@@ -52,11 +52,11 @@ pub(crate) enum AnswerBody {
 
 /// The operator's own text of an answer to a throttled client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BodyTemplate(pub(crate) Vec<BodyPiece>);
+pub(crate) struct BodyTemplate(pub(crate) Vec<TemplatePiece>);
 
 /// A piece of a [`BodyTemplate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BodyPiece {
+pub(crate) enum TemplatePiece {
     /// These words.
     Text(String),
     /// The first limit that refuses, in the route's order.
@@ -70,11 +70,11 @@ pub(crate) enum BodyPiece {
 }
 
 impl BodyTemplate {
-    const NAMES: [(&str, BodyPiece); 4] = [
-        ("{limit}", BodyPiece::Limit),
-        ("{status}", BodyPiece::Status),
-        ("{retry_after}", BodyPiece::RetryAfter),
-        ("{retry_after_ms}", BodyPiece::RetryAfterMs),
+    const NAMES: [(&str, TemplatePiece); 4] = [
+        ("{limit}", TemplatePiece::Limit),
+        ("{status}", TemplatePiece::Status),
+        ("{retry_after}", TemplatePiece::RetryAfter),
+        ("{retry_after_ms}", TemplatePiece::RetryAfterMs),
     ];
 
     /// Other words in braces stay as they are.
@@ -87,10 +87,10 @@ impl BodyTemplate {
             found.min_by_key(|(at, ..)| *at)
         };
         while let Some((at, end, piece)) = next(text) {
-            pieces.extend([BodyPiece::Text(text[..at].to_owned()), piece]);
+            pieces.extend([TemplatePiece::Text(text[..at].to_owned()), piece]);
             text = &text[end..];
         }
-        pieces.push(BodyPiece::Text(text.to_owned()));
+        pieces.push(TemplatePiece::Text(text.to_owned()));
         Self(pieces)
     }
 }
@@ -101,25 +101,25 @@ mod tests {
 
     #[test]
     fn four_names_in_braces_are_replaced_and_all_else_stays() {
-        let text = |text: &str| BodyPiece::Text(text.to_owned());
+        let text = |text: &str| TemplatePiece::Text(text.to_owned());
         for (body, pieces) in [
             ("", vec![text("")]),
             ("{\"a\":{}}", vec![text("{\"a\":{}}")]),
-            ("{{limit}}", vec![text("{"), BodyPiece::Limit, text("}")]),
+            ("{{limit}}", vec![text("{"), TemplatePiece::Limit, text("}")]),
             (
                 "{retry_after_ms}{retry_after} {status}",
                 vec![
                     text(""),
-                    BodyPiece::RetryAfterMs,
+                    TemplatePiece::RetryAfterMs,
                     text(""),
-                    BodyPiece::RetryAfter,
+                    TemplatePiece::RetryAfter,
                     text(" "),
-                    BodyPiece::Status,
+                    TemplatePiece::Status,
                     text(""),
                 ],
             ),
             ("{Limit} {limit {retry-after}", vec![text("{Limit} {limit {retry-after}")]),
-            ("\u{e9}{limit}\u{e9}", vec![text("\u{e9}"), BodyPiece::Limit, text("\u{e9}")]),
+            ("\u{e9}{limit}\u{e9}", vec![text("\u{e9}"), TemplatePiece::Limit, text("\u{e9}")]),
         ] {
             assert_eq!(BodyTemplate::new(body), BodyTemplate(pieces), "{body}");
         }

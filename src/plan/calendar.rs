@@ -45,8 +45,8 @@ impl Zone {
 
     /// When the windows of a unit begin. All users of the same zone and unit share one list.
     pub(super) fn schedule(&self, unit: Unit) -> Option<Arc<Schedule>> {
-        type Known = HashMap<(Unit, String), Weak<Schedule>>;
-        static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+        type Schedules = HashMap<(Unit, String), Weak<Schedule>>;
+        static KNOWN: LazyLock<Mutex<Schedules>> = LazyLock::new(Mutex::default);
         let mut known = KNOWN.lock();
         known.retain(|_, schedule| schedule.strong_count() > 0);
         let name = (unit, self.name.clone());

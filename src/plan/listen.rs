@@ -25,8 +25,8 @@ impl ListenAddress {
         }
     }
 
-    /// The place, which two settings must not both name. `None` for port 0, which is another place each time.
-    pub(crate) fn place(&self) -> Option<Self> {
+    /// The address, which two settings must not both name. `None` for port 0, which is another port each time.
+    pub(crate) fn fixed(&self) -> Option<Self> {
         self.tcp().is_none_or(|address| address.port() != 0).then(|| self.clone())
     }
 }

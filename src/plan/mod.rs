@@ -30,7 +30,7 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 
 pub use self::answer::AnswerSpec;
-pub(crate) use self::answer::{AnswerBody, AnswerHeaders, BodyPiece, BodyTemplate};
+pub(crate) use self::answer::{AnswerBody, AnswerHeaders, BodyTemplate, TemplatePiece};
 pub(crate) use self::calendar::Zone;
 pub(crate) use self::counting::{
     CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart, window_rate,
@@ -95,7 +95,7 @@ pub struct Plan {
 impl Plan {
     /// A route's limits: those of `[server]`, then its own.
     pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
-        route.limits.iter().filter_map(|place| self.limits.get(usize::try_from(*place).ok()?))
+        route.limits.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
     }
 
     /// The upstream at this index, which an [`Action::Forward`] names.

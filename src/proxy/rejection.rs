@@ -18,7 +18,7 @@ use super::headers::quotas::{ShownFigures, write_quotas};
 use super::protocol::Protocol;
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
-use crate::plan::{AnswerBody, AnswerSpec, BodyPiece, BodyTemplate};
+use crate::plan::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};
 use crate::throttle::{Quota, violated};
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
@@ -259,20 +259,20 @@ fn quota_exceeded(status: StatusCode, content: &RejectionContent<'_>) -> String 
 }
 
 fn has_milliseconds(body: &AnswerBody) -> bool {
-    matches!(body, AnswerBody::Custom(template) if template.0.contains(&BodyPiece::RetryAfterMs))
+    matches!(body, AnswerBody::Custom(template) if template.0.contains(&TemplatePiece::RetryAfterMs))
 }
 
 /// The operator's own text with what this rejection has for its names.
 fn filled(template: &BodyTemplate, content: &RejectionContent<'_>) -> String {
     let time = |time: u64| content.retry_after.map(|_| time.to_string()).unwrap_or_default();
-    let text = |piece: &BodyPiece| match piece {
-        BodyPiece::Text(text) => text.clone(),
-        BodyPiece::Limit => {
+    let text = |piece: &TemplatePiece| match piece {
+        TemplatePiece::Text(text) => text.clone(),
+        TemplatePiece::Limit => {
             violated(content.quotas).next().map(ToString::to_string).unwrap_or_default()
         }
-        BodyPiece::Status => content.spec.status.as_str().to_owned(),
-        BodyPiece::RetryAfter => time(content.retry_after.unwrap_or_default()),
-        BodyPiece::RetryAfterMs => time(content.milliseconds),
+        TemplatePiece::Status => content.spec.status.as_str().to_owned(),
+        TemplatePiece::RetryAfter => time(content.retry_after.unwrap_or_default()),
+        TemplatePiece::RetryAfterMs => time(content.milliseconds),
     };
     template.0.iter().map(text).collect()
 }

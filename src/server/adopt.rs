@@ -19,7 +19,7 @@ use crate::worker::Published;
 impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors.
     pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
-        // A process that ends has said so to the service manager, and is not to say that it is ready.
+        // A process that ends has told the service manager so, and must not say again that it is ready.
         let is_ending = self.process.draining.load(Ordering::Relaxed);
         if !is_ending {
             service::reloading();

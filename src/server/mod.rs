@@ -56,7 +56,6 @@ const SHADOW_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The parts that a process is started with.
 pub(crate) struct Start {
-    /// The first plan.
     pub(crate) plan: Plan,
     /// The name of the plan's file, for the log and the admin endpoint.
     pub(crate) file: String,
@@ -64,9 +63,7 @@ pub(crate) struct Start {
     pub(crate) text: FileText,
     /// The warnings about the plan's file, a line each.
     pub(crate) warnings: Vec<String>,
-    /// The sockets that the process was started with.
     pub(crate) inherited: InheritedSockets,
-    /// Reads the file again.
     pub(crate) reload: Reload,
     /// Whether the command line has every limit in shadow.
     pub(crate) shadow: bool,
@@ -92,7 +89,7 @@ pub(crate) fn run(start: Start) -> Result<(), RunError> {
         .enable_all()
         .build_local(LocalOptions::default())
         .map_err(|error| RunError::Start(format!("cannot start a runtime: {error}").into()))?;
-    let ended = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let mut supervisor = Supervisor::start(start).map_err(RunError::Start)?;
         supervisor.supervise().await.map_err(|error| {
             events::process_failed(&error);
@@ -100,7 +97,7 @@ pub(crate) fn run(start: Start) -> Result<(), RunError> {
         })
     });
     runtime.shutdown_background();
-    ended
+    result
 }
 
 /// The process, as its first thread sees it: it starts the workers and keeps them going.
@@ -293,7 +290,7 @@ impl Supervisor {
                 Look::Loaded(names) => {
                     events::certificates_loaded(&names);
                     let now = Duration::from_micros(self.process.wall().as_micros());
-                    for warning in certificates.ended(now) {
+                    for warning in certificates.expired(now) {
                         events::config_warning(&warning);
                     }
                     // The broken certificates may be why the file was rejected.

@@ -28,8 +28,8 @@ impl OpenFiles {
         }
     }
 
-    /// How many connections to accept at once. With too few descriptors for `max_connections`, the number
-    /// is smaller: for each client connection, a descriptor is left for the upstream.
+    /// How many connections to accept at once. This is less than `max_connections` where there are too few
+    /// descriptors: each client connection needs another descriptor, for the upstream.
     pub(super) fn connections(&self, plan: &Plan) -> usize {
         let most = plan.server.max_connections;
         let Self(Some(limit)) = self else { return most };

@@ -11,7 +11,7 @@ pub(super) fn ready() {
 
 /// A reload begins.
 pub(super) fn reloading() {
-    // With the time, which systemd compares with that of the reload it has asked for.
+    // systemd compares this time with that of the reload for which it has asked.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(error) => events::service_manager_not_told(&error),

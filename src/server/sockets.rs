@@ -14,7 +14,6 @@ use crate::tls::server::Certificates;
 pub(super) struct OpenedSockets {
     /// The sockets of each worker.
     pub(super) of_workers: Vec<Vec<(Listener, Port)>>,
-    /// Where the workers listen.
     pub(super) addresses: Vec<ListenAddress>,
     /// The sockets of the admin endpoint, and where they listen.
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
@@ -38,7 +37,7 @@ impl KeptSockets {
 
     /// Removes the files of Unix sockets, and closes the sockets. The workers' own ones stay open.
     pub(super) fn remove(&mut self) {
-        // In this order: while a socket is open, its file can be told from another process's.
+        // Files come first: while a socket is open, its file can be told from another process's file.
         self.files.drain(..).for_each(|file| file.remove());
         self.sockets.clear();
     }
@@ -93,7 +92,8 @@ pub(super) fn open(
         addresses: Vec::new(),
         admin: None,
         kept: KeptSockets::default(),
-        // Before any other socket is opened: a socket that is left may be why an address is in use.
+        // This comes before any other socket is opened: an inherited socket that is left over may be why an address
+        // is in use.
         predecessor: inherited.finish()?,
     };
     let list: Vec<_> = planned.iter().filter_map(|it| it.address.tcp().copied()).collect();

@@ -80,7 +80,7 @@ impl Successor {
         let handed_over = sockets.chain([Ok(end.into())]).collect::<io::Result<Vec<OwnedFd>>>()?;
         let mut start = Command::new(&command.program);
         start.args(&command.arguments);
-        // The successor's number is not known before it exists, so it is left out.
+        // `LISTEN_PID` is left out: the successor's process number is not known before it runs.
         start.env_remove("LISTEN_PID").env_remove("LISTEN_FDS_FIRST_FD");
         start.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         start.env(PROCESSES, processes.to_string());

@@ -75,8 +75,8 @@ impl Whole<'_> {
     fn unused_limits(&self) {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(self.everywhere);
         let used: HashSet<usize> = used.map(|(limit, _)| *limit).collect();
-        for (place, Named { name, span, value }) in self.limits.iter().enumerate() {
-            if value.as_ref().is_some_and(|draft| draft.on) && !used.contains(&place) {
+        for (index, Named { name, span, value }) in self.limits.iter().enumerate() {
+            if value.as_ref().is_some_and(|draft| draft.on) && !used.contains(&index) {
                 let title = format!("no route uses the limit \"{name}\"");
                 self.cx.warning(span, title, "expected its name in the `limits` of a route").help(
                     format!("add `limits = [\"{name}\"]` to a route, or set `mode = \"off\"`"),
@@ -87,8 +87,8 @@ impl Whole<'_> {
 
     fn unused_upstreams(&self) {
         let used: HashSet<_> = self.routes.iter().filter_map(upstream_of).collect();
-        for (place, Named { name, span, .. }) in self.upstreams.iter().enumerate() {
-            if !used.contains(&place) {
+        for (index, Named { name, span, .. }) in self.upstreams.iter().enumerate() {
+            if !used.contains(&index) {
                 let title = format!("no route uses the upstream \"{name}\"");
                 self.cx.warning(span, title, "expected its name as the `upstream` of a route");
             }
@@ -131,12 +131,12 @@ impl Whole<'_> {
         for route in self.routes.iter().filter(forwards) {
             paths.entry(upstream_of(route)).or_default().push(route.pattern.as_ref());
         }
-        for (place, Named { name, span, value }) in self.upstreams.iter().enumerate() {
+        for (index, Named { name, span, value }) in self.upstreams.iter().enumerate() {
             let Some(Balance::Hash(key)) = value.as_ref().map(|spec| &spec.balance) else {
                 continue;
             };
             // Where the action is wrong, the route may be meant for this upstream.
-            let here = [Some(place), None].into_iter().filter_map(|place| paths.get(&place));
+            let here = [Some(index), None].into_iter().filter_map(|index| paths.get(&index));
             let Some(patterns) = here.flatten().copied().collect::<Option<Vec<_>>>() else {
                 continue;
             };
@@ -214,7 +214,7 @@ impl Whole<'_> {
             for (parts, span) in &limit.override_spans {
                 for ((source, _), part) in limit.sources.iter().zip(parts) {
                     let Part::Exact(name) = part else { continue };
-                    if *source == KeySource::Route && self.names.place(name).is_none() {
+                    if *source == KeySource::Route && self.names.index(name).is_none() {
                         let expected = self.names.instead(Some(name));
                         self.cx.error(span, format!("there is no route \"{name}\""), expected);
                     }
@@ -234,7 +234,7 @@ fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
         }
 }
 
-/// The place of the upstream to which a route forwards its requests.
+/// The index of the upstream to which a route forwards its requests.
 fn upstream_of(route: &RouteDraft) -> Option<usize> {
     match &route.action {
         Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream).ok(),

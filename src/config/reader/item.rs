@@ -52,10 +52,10 @@ impl<'c> Item<'c> {
             _ => self.found(),
         };
         let verb = if self.is_in_list { "hold" } else { "be" };
-        let noted = self.fault(format!("`{}` cannot {verb} {found}", self.field), expected);
+        let problem = self.fault(format!("`{}` cannot {verb} {found}", self.field), expected);
         match self.is_foreign() {
-            true => noted.help("look at the value of the environment variable"),
-            false => noted,
+            true => problem.help("look at the value of the environment variable"),
+            false => problem,
         }
     }
 

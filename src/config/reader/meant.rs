@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::value::{self, DURATION_UNITS, SIZE_UNITS, Unit};
+use super::value::{self, DURATION_UNITS, SIZE_UNITS, SpelledUnit};
 
 /// The duration that is meant, as the file takes it.
 pub(super) fn duration(text: &str) -> Option<String> {
@@ -18,7 +18,7 @@ pub(super) fn size(text: &str) -> Option<String> {
 }
 
 /// The text in the units of the file. `write` writes a number that has no unit yet.
-fn meant(text: &str, units: &[Unit], write: impl Fn(u64) -> String) -> Option<String> {
+fn meant(text: &str, units: &[SpelledUnit], write: impl Fn(u64) -> String) -> Option<String> {
     let plain: String = text.to_lowercase().split_whitespace().collect();
     let (number, unit, after) = first_part(&plain, units)?;
     if after.is_empty() && !unit.0.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -38,7 +38,10 @@ fn meant(text: &str, units: &[Unit], write: impl Fn(u64) -> String) -> Option<St
 }
 
 /// The number in front, its unit, and what stands after them.
-fn first_part<'t, 'u>(text: &'t str, units: &'u [Unit]) -> Option<(&'t str, &'u Unit, &'t str)> {
+fn first_part<'t, 'u>(
+    text: &'t str,
+    units: &'u [SpelledUnit],
+) -> Option<(&'t str, &'u SpelledUnit, &'t str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
     let (name, after) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));

@@ -184,10 +184,10 @@ impl<'c> Section<'c> {
         let title = format!("unknown field `{name}` in {}", self.title);
         match self.nearest(name) {
             Some(near) => {
-                let noted = self.cx.error(span, title, format!("did you mean `{near}`?"));
+                let problem = self.cx.error(span, title, format!("did you mean `{near}`?"));
                 match self.called_elsewhere(name).and_then(|field| field.help) {
-                    Some(help) => noted.help(help),
-                    None => noted,
+                    Some(help) => problem.help(help),
+                    None => problem,
                 }
             }
             None => {

@@ -34,9 +34,9 @@ pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
 /// on one line.
 fn open_bracket(text: &str, at: usize) -> Option<usize> {
     let mut open = Vec::new();
-    let mut rest = text.char_indices().take_while(|(place, _)| *place < at).peekable();
+    let mut rest = text.char_indices().take_while(|(position, _)| *position < at).peekable();
     let mut is_value = false;
-    while let Some((place, c)) = rest.next() {
+    while let Some((position, c)) = rest.next() {
         match c {
             '\n' => is_value = !open.is_empty(),
             '#' => while rest.next_if(|(_, c)| *c != '\n').is_some() {},
@@ -51,15 +51,15 @@ fn open_bracket(text: &str, at: usize) -> Option<usize> {
                 }
             }
             // The brackets of a heading are not counted.
-            '[' | '{' if is_value => open.push(place),
+            '[' | '{' if is_value => open.push(position),
             ']' | '}' if is_value => drop(open.pop()),
             _ => {}
         }
     }
-    let place = open.pop()?;
-    let rest = text.get(place..at)?;
-    // Within one line, the parser's own error has the right place.
-    rest.contains('\n').then_some(place)
+    let position = open.pop()?;
+    let rest = text.get(position..at)?;
+    // Within one line, the parser's own error has the right position.
+    rest.contains('\n').then_some(position)
 }
 
 /// A line with a heading, or with a key and its value.

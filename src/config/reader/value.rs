@@ -37,9 +37,9 @@ impl DurationError {
 
 /// A unit: its name in the file, its factor, and its names elsewhere. Weeks have no name in the file. A
 /// number alone has the empty name elsewhere.
-pub(super) type Unit = (&'static str, u64, &'static [&'static str]);
+pub(super) type SpelledUnit = (&'static str, u64, &'static [&'static str]);
 
-pub(super) const DURATION_UNITS: [Unit; 6] = [
+pub(super) const DURATION_UNITS: [SpelledUnit; 6] = [
     ("ms", 1, &["ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"]),
     ("s", 1_000, &["", "s", "sec", "secs", "second", "seconds"]),
     ("m", 60_000, &["m", "min", "mins", "minute", "minutes"]),
@@ -49,12 +49,15 @@ pub(super) const DURATION_UNITS: [Unit; 6] = [
 ];
 
 /// The unit of this name elsewhere.
-pub(in crate::config) fn unit_named<'u>(units: &'u [Unit], name: &str) -> Option<&'u Unit> {
+pub(in crate::config) fn unit_named<'u>(
+    units: &'u [SpelledUnit],
+    name: &str,
+) -> Option<&'u SpelledUnit> {
     units.iter().find(|(.., names)| names.contains(&name))
 }
 
 /// As in nginx, `k` is 1024 bytes.
-pub(super) const SIZE_UNITS: [Unit; 7] = [
+pub(super) const SIZE_UNITS: [SpelledUnit; 7] = [
     ("B", 1, &["", "b", "byte", "bytes"]),
     ("KB", 1_000, &["kb"]),
     ("KiB", 1 << 10, &["k", "kib"]),
@@ -93,7 +96,7 @@ pub(crate) fn duration_text(duration: Duration) -> String {
 }
 
 /// The number in the largest unit that gives a whole number. `None` for zero.
-fn in_units(number: u128, units: &[Unit]) -> Option<String> {
+fn in_units(number: u128, units: &[SpelledUnit]) -> Option<String> {
     let units = units.iter().filter(|(name, ..)| !name.is_empty());
     let units = units.map(|(name, unit, _)| (name, u128::from(*unit)));
     let fits = units.filter(|(_, unit)| number >= *unit && number.is_multiple_of(*unit));
@@ -113,7 +116,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
 }
 
 /// The digits of a text, and the unit after them as a factor.
-fn number_and_unit<'t>(text: &'t str, units: &[Unit]) -> Option<(&'t str, u64)> {
+fn number_and_unit<'t>(text: &'t str, units: &[SpelledUnit]) -> Option<(&'t str, u64)> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let (_, factor, _) = units.iter().find(|(name, ..)| *name == unit)?;
     (!number.is_empty()).then_some((number, *factor))

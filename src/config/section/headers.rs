@@ -48,11 +48,11 @@ fn read_values(
     read: impl Fn(&HeaderName, &FieldEntry<'_>) -> Option<HeaderValue>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
-    let mut first_places: HashMap<HeaderName, &Span> = HashMap::new();
+    let mut first_spans: HashMap<HeaderName, &Span> = HashMap::new();
     let mut values = Vec::new();
     for entry in &entries {
         let Some(name) = name(section, entry) else { continue };
-        let first = *first_places.entry(name.clone()).or_insert(&entry.name_span);
+        let first = *first_spans.entry(name.clone()).or_insert(&entry.name_span);
         if *first != entry.name_span {
             section
                 .cx

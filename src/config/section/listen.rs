@@ -44,7 +44,7 @@ pub(super) fn addresses(
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let addresses = once(&items, read, ListenAddress::place, ListenAddress::to_string);
+    let addresses = once(&items, read, ListenAddress::fixed, ListenAddress::to_string);
     let tcp = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span)));
     let free = tcp.filter(|(address, span)| !refuse_taken(item, *address, span, taken));
     apart(item, &free.collect::<Vec<_>>());
@@ -59,7 +59,7 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     }
 }
 
-/// Whether another setting has taken the address. This is noted as an error.
+/// Whether another setting has taken the address. This is problem as an error.
 pub(super) fn refuse_taken(
     item: &Item<'_>,
     address: SocketAddr,
@@ -67,15 +67,15 @@ pub(super) fn refuse_taken(
     taken: &[TakenAddress],
 ) -> bool {
     let Some(first) = taken.iter().find(|it| overlap(it.address, address)) else { return false };
-    let TakenAddress { address: other, span: place, setting } = first;
+    let TakenAddress { address: other, span: first_span, setting } = first;
     let title = match *other == address {
         true => format!("{address} is listened on by {setting} already"),
         false => format!("{address} and {other} of {setting} overlap"),
     };
-    let noted = item.cx.error(span, title, "expected another port");
+    let problem = item.cx.error(span, title, "expected another port");
     // The default address, and the command line's address, have no position in the file.
-    if !place.is_empty() {
-        noted.related(place, "here");
+    if !first_span.is_empty() {
+        problem.related(first_span, "here");
     }
     true
 }
@@ -86,14 +86,14 @@ fn apart(item: &Item<'_>, addresses: &[(SocketAddr, &Span)]) {
     let ipv6_alone = |address: SocketAddr| {
         address.is_ipv6() && addresses.iter().any(|(other, _)| are_both_wildcards(address, *other))
     };
-    for (place, (address, span)) in addresses.iter().enumerate() {
+    for (index, (address, span)) in addresses.iter().enumerate() {
         let meets = |&&(other, _): &&(SocketAddr, &Span)| {
             let are_apart = || {
                 address.is_ipv4() && ipv6_alone(other) || other.is_ipv4() && ipv6_alone(*address)
             };
             other != *address && overlap(other, *address) && !are_apart()
         };
-        if let Some((before, first)) = addresses.iter().take(place).find(meets) {
+        if let Some((before, first)) = addresses.iter().take(index).find(meets) {
             let title = format!("{address} and {before} of `{}` overlap", item.field);
             let expected = "remove one: a wildcard has all addresses of its port";
             item.cx.error(span, title, expected).related(first, "first here");

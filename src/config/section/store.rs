@@ -97,11 +97,11 @@ fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     }
     let scheme = url.split(':').next().unwrap_or_default();
     let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };
-    let noted = item.reject(format!("{URL}{near}"));
+    let problem = item.reject(format!("{URL}{near}"));
     if let Some(help) =
         SCHEMES.iter().find_map(|it| scheme.strip_prefix(it)).and_then(|_| help(url))
     {
-        noted.help(help);
+        problem.help(help);
     }
     None
 }
@@ -109,19 +109,19 @@ fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
 /// What is probably wrong with the URL of a Redis.
 fn help(url: &str) -> Option<&'static str> {
     let (scheme, rest) = url.split_once(':')?;
-    let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let (login, server) = rest.rsplit_once('@').unwrap_or(("", rest));
     let login = login.trim_start_matches('/');
-    match (login, place) {
+    match (login, server) {
         _ if scheme.ends_with("+unix") => Some(SOCKET),
         // The usual reason: a generated password has characters with a meaning in a URL.
         (login, _) if login.contains(['/', '?', '#']) => Some(ENCODE),
-        (_, place) if place.contains(['?', '#']) => Some(NO_QUERY),
+        (_, server) if server.contains(['?', '#']) => Some(NO_QUERY),
         (login, _)
             if !login.is_empty() && login.split_once(':').is_none_or(|it| it.1.is_empty()) =>
         {
             Some(NO_PASSWORD)
         }
-        (_, place) if place.trim_start_matches('/').contains('/') => Some(DATABASE),
+        (_, server) if server.trim_start_matches('/').contains('/') => Some(DATABASE),
         _ => rest.contains('@').then_some(ENCODE),
     }
 }
@@ -142,8 +142,8 @@ fn without_login(url: &str) -> String {
         Some(at) => ("********@", &rest[at + 1..]),
         None => ("", rest),
     };
-    let place = rest.split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}:{slashes}{login}{place}")
+    let server = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}:{slashes}{login}{server}")
 }
 
 fn prefix(item: &Item<'_>) -> Option<String> {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_url_is_told() {
-        for (url, told) in [
+        for (url, expected) in [
             ("redis://default:1234#rest@host", Some(ENCODE)),
             ("rediss://default:1234?rest@host", Some(ENCODE)),
             ("redis-cluster://default:12/34@host", Some(ENCODE)),
@@ -176,7 +176,7 @@ mod tests {
             ("redis+unix:///run/a.sock?password=p", Some(SOCKET)),
             ("redis://", None),
         ] {
-            assert_eq!(help(url), told, "{url}");
+            assert_eq!(help(url), expected, "{url}");
             assert!(url.parse::<RedisUrl>().is_err(), "{url}");
         }
     }

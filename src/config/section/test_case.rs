@@ -103,7 +103,7 @@ fn expectation(item: &Item<'_>, limits: &Names<'_>, routes: &Names<'_>) -> Optio
     let mut name = |field, names: &Names<'_>| {
         let item: Item<'_> = section.take(field)?;
         let text = item.text()?;
-        if names.place(&text).is_none() {
+        if names.index(&text).is_none() {
             item.reject(names.instead(item.shown(&text)));
         }
         Some(Arc::from(text))

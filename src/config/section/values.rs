@@ -67,12 +67,12 @@ fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     })
 }
 
-/// All names of one kind in the file. There may be thousands, and as many places that use them.
+/// All names of one kind in the file. There may be thousands, and as many indices that use them.
 pub(crate) struct Names<'n> {
     /// What they name, as in `limits`.
     kind: &'static str,
     in_order: Vec<&'n str>,
-    places: HashMap<&'n str, usize>,
+    indices: HashMap<&'n str, usize>,
     /// With how many names a wrong one may still be compared.
     comparisons: Cell<usize>,
 }
@@ -82,13 +82,13 @@ impl<'n> Names<'n> {
         /// A wrong name is compared with all of them, and so is the next wrong name. This takes about half a second.
         const COMPARISONS: usize = 1_000_000;
         let in_order: Vec<_> = names.collect();
-        let places = in_order.iter().enumerate().map(|(place, name)| (*name, place)).collect();
-        Self { kind, in_order, places, comparisons: Cell::new(COMPARISONS) }
+        let indices = in_order.iter().enumerate().map(|(index, name)| (*name, index)).collect();
+        Self { kind, in_order, indices, comparisons: Cell::new(COMPARISONS) }
     }
 
-    /// The place of a name in the file's order.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    /// The index of a name in the file's order.
+    pub(crate) fn index(&self, name: &str) -> Option<usize> {
+        self.indices.get(name).copied()
     }
 
     /// The first name.

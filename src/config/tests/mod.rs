@@ -357,8 +357,8 @@ fn lines_and_rendered_places_agree() {
     let problems = parse("p.toml", text, &no_env, &Overrides::default()).unwrap_err();
     let shown = problems.render(Colour::Never);
     for line in problems.lines() {
-        let place: Vec<&str> = line.split(": ").next().unwrap().split(' ').collect();
-        assert!(shown.contains(&format!("--> {}\n", place[0])), "{line}\n{shown}");
+        let position: Vec<&str> = line.split(": ").next().unwrap().split(' ').collect();
+        assert!(shown.contains(&format!("--> {}\n", position[0])), "{line}\n{shown}");
     }
 }
 
@@ -374,8 +374,8 @@ proptest! {
     #[test]
     fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
         let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";
-        let place = |at: usize| (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        let (from, to) = (place(start.min(text.len())), place((start + length).min(text.len())));
+        let boundary = |at: usize| (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let (from, to) = (boundary(start.min(text.len())), boundary((start + length).min(text.len())));
         let damaged = format!("{}{piece}{}", &text[..from], &text[to..]);
         if let Err(problems) = parse("p", &damaged, &no_env, &Overrides::default()) {
             prop_assert!(!problems.is_empty());

@@ -151,7 +151,7 @@ impl PartialEq for SettingEntry {
 pub(super) fn keep(settings: &mut Json, other: &Json, path: &str) {
     let pointer = format!("/{}", path.replace('.', "/"));
     match (settings.pointer_mut(&pointer), other.pointer(&pointer), path.rsplit_once('.')) {
-        (Some(place), Some(value), _) => *place = value.clone(),
+        (Some(entry), Some(value), _) => *entry = value.clone(),
         (_, _, Some((table, _))) => keep(settings, other, table),
         _ => {}
     }

@@ -15,14 +15,14 @@ use super::time;
 
 /// The value of a field of a line.
 #[derive(Clone, Debug)]
-pub(super) enum FieldValue<'l> {
+pub(super) enum LoggedValue<'l> {
     Text(Cow<'l, str>),
     Number(f64),
     /// JSON's `null`.
     Nothing,
 }
 
-impl<'l> FieldValue<'l> {
+impl<'l> LoggedValue<'l> {
     /// A whole number from 0 to 2^53.
     fn whole(&self) -> Option<u64> {
         match self {
@@ -71,7 +71,7 @@ pub(super) struct RecordDraft<'l> {
 
 impl<'l> RecordDraft<'l> {
     /// Sets a header of the request.
-    pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: FieldValue<'l>) {
+    pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: LoggedValue<'l>) {
         self.record.headers.push(name, value.logged());
     }
 
@@ -81,15 +81,15 @@ impl<'l> RecordDraft<'l> {
     }
 
     /// Sets the value of a field. Of several values of one field, the first counts.
-    pub(super) fn set_field(&mut self, field: &LogField, value: FieldValue<'l>) {
+    pub(super) fn set_field(&mut self, field: &LogField, value: LoggedValue<'l>) {
         let record = &mut self.record;
         match *field {
             LogField::Header(ref name) => self.set_header(Cow::Owned(name.to_string()), value),
             LogField::Time(rank) => {
                 let time = match &value {
-                    FieldValue::Text(text) => time::parse(text),
-                    FieldValue::Number(number) => time::number(*number),
-                    FieldValue::Nothing => None,
+                    LoggedValue::Text(text) => time::parse(text),
+                    LoggedValue::Number(number) => time::number(*number),
+                    LoggedValue::Nothing => None,
                 };
                 if let Some(time) = time.filter(|_| self.time < Some(rank)) {
                     (record.time, self.time) = (time, Some(rank));
@@ -99,7 +99,7 @@ impl<'l> RecordDraft<'l> {
                 self.set_client(origin, value.text().and_then(|text| address::parse(&text)));
             }
             LogField::ForwardedFor => {
-                if let FieldValue::Text(list) = &value {
+                if let LoggedValue::Text(list) = &value {
                     self.set_client(ClientOrigin::Forwarded, address::left_most(list));
                 }
                 self.set_header(Cow::Borrowed("x-forwarded-for"), value);
@@ -119,7 +119,7 @@ impl<'l> RecordDraft<'l> {
             }
             LogField::Bytes => {
                 // Apache writes `-` for no bytes.
-                let none = matches!(&value, FieldValue::Text(text) if text == "-");
+                let none = matches!(&value, LoggedValue::Text(text) if text == "-");
                 record.bytes = record.bytes.or(if none { Some(0) } else { value.whole() });
             }
             LogField::Duration(per_second) => {
@@ -146,8 +146,8 @@ impl<'l> RecordDraft<'l> {
 
     /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` before it. Users may have spaces. The second word is for
     /// the protocol ident (RFC 1413), which hardly anybody uses, and is nearly always `-`.
-    fn set_head(&mut self, value: FieldValue<'l>) {
-        let FieldValue::Text(Cow::Borrowed(head)) = value else { return };
+    fn set_head(&mut self, value: LoggedValue<'l>) {
+        let LoggedValue::Text(Cow::Borrowed(head)) = value else { return };
         let (first, rest) = first_word(head);
         let (second, rest) = first_word(rest);
         let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
@@ -226,14 +226,14 @@ fn has_port(text: &str) -> bool {
     port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn set_first<'l>(kept: &mut Option<Cow<'l, str>>, value: FieldValue<'l>) {
+fn set_first<'l>(kept: &mut Option<Cow<'l, str>>, value: LoggedValue<'l>) {
     if kept.is_none() {
         *kept = value.text();
     }
 }
 
 /// A query in a field by itself. Apache writes it with its `?`.
-fn query<'l>(value: FieldValue<'l>) -> Logged<'l> {
+fn query<'l>(value: LoggedValue<'l>) -> Logged<'l> {
     match value.logged() {
         Logged::Value(text) if text.starts_with('?') => {
             Logged::Value(Cow::Owned(text[1..].to_owned()))
@@ -244,9 +244,9 @@ fn query<'l>(value: FieldValue<'l>) -> Logged<'l> {
 
 /// A number with or without a unit after it. Without one, `per_second` of them are a second. `None` for a negative
 /// number.
-fn duration(value: &FieldValue<'_>, per_second: u32) -> Option<Duration> {
+fn duration(value: &LoggedValue<'_>, per_second: u32) -> Option<Duration> {
     let (number, per_second) = match value {
-        FieldValue::Text(text) => {
+        LoggedValue::Text(text) => {
             let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
             let (number, unit) = text.split_at(end);
             let per_second = match unit {
@@ -259,8 +259,8 @@ fn duration(value: &FieldValue<'_>, per_second: u32) -> Option<Duration> {
             };
             (number.parse().ok()?, per_second)
         }
-        FieldValue::Number(number) => (*number, per_second),
-        FieldValue::Nothing => return None,
+        LoggedValue::Number(number) => (*number, per_second),
+        LoggedValue::Nothing => return None,
     };
     Duration::try_from_secs_f64(number / f64::from(per_second)).ok()
 }

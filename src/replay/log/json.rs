@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::draft::{FieldValue, RecordDraft};
+use super::draft::{LoggedValue, RecordDraft};
 use super::field::{self, LogField};
 use super::record::LineFault;
 
@@ -56,7 +56,7 @@ fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
         };
         for value in values {
             if let Value::String(text) = value {
-                draft.set_header(name.clone().into(), FieldValue::Text(text.into()));
+                draft.set_header(name.clone().into(), LoggedValue::Text(text.into()));
             }
         }
     }
@@ -65,16 +65,16 @@ fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
 
 /// The value of one field. `None` for an object, and for a list of other values than texts: nothing is looked for in
 /// them.
-fn field_value(value: Value) -> Option<FieldValue<'static>> {
+fn field_value(value: Value) -> Option<LoggedValue<'static>> {
     Some(match value {
-        Value::Null => FieldValue::Nothing,
-        Value::Bool(value) => FieldValue::Text(value.to_string().into()),
-        Value::Number(number) => FieldValue::Number(number.as_f64()?),
-        Value::String(text) => FieldValue::Text(text.into()),
+        Value::Null => LoggedValue::Nothing,
+        Value::Bool(value) => LoggedValue::Text(value.to_string().into()),
+        Value::Number(number) => LoggedValue::Number(number.as_f64()?),
+        Value::String(text) => LoggedValue::Text(text.into()),
         // Several headers of one name mean the same as one with a list (RFC 9110, section 5.3).
         Value::Array(values) => {
             let texts: Option<Vec<_>> = values.iter().map(Value::as_str).collect();
-            FieldValue::Text(texts.filter(|texts| !texts.is_empty())?.join(", ").into())
+            LoggedValue::Text(texts.filter(|texts| !texts.is_empty())?.join(", ").into())
         }
         Value::Object(_) => return None,
     })

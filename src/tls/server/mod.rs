@@ -33,7 +33,7 @@ const SESSIONS: usize = 10_000;
 const LOOKS_TO_READ: u32 = 10;
 
 /// The most names in a line of the log.
-const NAMES_TOLD: usize = 20;
+const NAMES_LOGGED: usize = 20;
 
 /// The files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Material {
 impl Material {
     /// A sentence for each certificate that has expired, with the time of its end. `now` is the time since
     /// 1970.
-    pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
+    pub(crate) fn expired(&self, now: Duration) -> Vec<String> {
         let each = self.identities.iter().filter_map(|identity| {
             let end = identity.end()?;
             let days = now.checked_sub(end.unix_duration())?.as_secs() / 86_400;
@@ -75,7 +75,7 @@ impl Material {
                 1 => "1 day ago".to_owned(),
                 days => format!("{days} days ago"),
             };
-            let names = names::told(slice::from_ref(identity), NAMES_TOLD);
+            let names = names::listed(slice::from_ref(identity), NAMES_LOGGED);
             let names = if names.is_empty() { "an address" } else { &names };
             Some(format!("the certificate for {names} ended at {end}, {ago}: clients refuse it"))
         });
@@ -177,9 +177,9 @@ impl Certificates {
         self.config.read().clone()
     }
 
-    /// [`Material::ended`] of the certificates in force.
-    pub(crate) fn ended(&self, now: Duration) -> Vec<String> {
-        self.watch.lock().material.ended(now)
+    /// [`Material::expired`] of the certificates in force.
+    pub(crate) fn expired(&self, now: Duration) -> Vec<String> {
+        self.watch.lock().material.expired(now)
     }
 
     /// Looks whether the files have changed. New content comes in force when two looks in a row have read
@@ -233,7 +233,7 @@ impl Certificates {
         };
         let config = configuration(&material, &resumption)?;
         *self.config.write() = config;
-        let names = names::told(&material.identities, NAMES_TOLD);
+        let names = names::listed(&material.identities, NAMES_LOGGED);
         (watch.material, watch.resumption) = (material, resumption);
         Ok(names)
     }

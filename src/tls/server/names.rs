@@ -68,7 +68,7 @@ impl ResolvesServerCert for ByName {
 }
 
 /// The names of all certificates as one text. Names beyond `most` are only counted.
-pub(super) fn told(identities: &[Arc<TlsIdentity>], most: usize) -> String {
+pub(super) fn listed(identities: &[Arc<TlsIdentity>], most: usize) -> String {
     let mut all: Vec<String> = identities.iter().flat_map(|identity| names(identity)).collect();
     let more = all.len().saturating_sub(most);
     all.truncate(most);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn names_are_told_up_to_a_number() {
         let identities = [identity(&["a.test", "*.b.test"]), identity(&["c.test"])];
-        assert_eq!(told(&identities, 3), "a.test, *.b.test, c.test");
-        assert_eq!(told(&identities, 1), "a.test, and 2 more");
+        assert_eq!(listed(&identities, 3), "a.test, *.b.test, c.test");
+        assert_eq!(listed(&identities, 1), "a.test, and 2 more");
     }
 }

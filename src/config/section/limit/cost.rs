@@ -185,7 +185,7 @@ impl CostBounds<'_> {
 /// file itself changes `accept-encoding`, that change stays.
 pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[LimitSpec]) {
     let reads = |limit: &u32| {
-        let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
+        let limit = usize::try_from(*limit).ok().and_then(|index| limits.get(index));
         let source = limit.and_then(|limit| match &limit.cost {
             CostSpec::Response { source, .. } => Some(&**source),
             CostSpec::Fixed(_) | CostSpec::Header { .. } => None,

@@ -38,8 +38,8 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
         (Some(AlignWord::Clock), None) => Some((WindowStart::Clock(Zone::find(UTC)?), None)),
         (Some(AlignWord::Clock), Some(item)) => {
             let zone = find(&item)?;
-            let place = item.text().filter(|zone| zone != UTC).map(|_| item.span.clone());
-            Some((WindowStart::Clock(zone), place))
+            let span = item.text().filter(|zone| zone != UTC).map(|_| item.span.clone());
+            Some((WindowStart::Clock(zone), span))
         }
     }
 }

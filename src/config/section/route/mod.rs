@@ -107,7 +107,7 @@ pub(crate) fn in_plan<'l>(
     indexes: &'l [Option<usize>],
 ) -> impl Iterator<Item = u32> + 'l {
     let limits = limits.iter().filter_map(|(limit, _)| indexes.get(*limit).copied()?);
-    limits.filter_map(|place| u32::try_from(place).ok())
+    limits.filter_map(|index| u32::try_from(index).ok())
 }
 
 pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
@@ -203,7 +203,7 @@ fn action(
                 Some(item) => Some(Box::new(self::rewrite(&item, pattern?)?)),
                 None => None,
             };
-            Some(Action::Forward { upstream: place(&upstream, upstreams)?, rewrite })
+            Some(Action::Forward { upstream: upstream_index(&upstream, upstreams)?, rewrite })
         }
         (None, Some(respond)) => {
             if let Some(rewrite) = rewrite {
@@ -232,13 +232,13 @@ fn action(
     }
 }
 
-fn place(item: &Item<'_>, upstreams: &Names<'_>) -> Option<u32> {
+fn upstream_index(item: &Item<'_>, upstreams: &Names<'_>) -> Option<u32> {
     let text = item.text_as("expected the name of an upstream")?;
-    let place = upstreams.place(&text);
-    if place.is_none() {
+    let index = upstreams.index(&text);
+    if index.is_none() {
         unknown(item, &text, "upstream", upstreams.instead(item.shown(&text)));
     }
-    u32::try_from(place?).ok()
+    u32::try_from(index?).ok()
 }
 
 fn unknown(item: &Item<'_>, text: &str, kind: &str, expected: String) {
@@ -275,13 +275,13 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
     let read = |item: &Item<'_>| {
         let text = item.text_as("expected the name of a limit")?;
-        let place = known.limits.place(&text);
-        if place.is_none() {
+        let index = known.limits.index(&text);
+        if index.is_none() {
             unknown(item, &text, "limit", known.limits.instead(item.shown(&text)));
         }
-        Some((place?, text))
+        Some((index?, text))
     };
     let items = list.and_then(Item::list).unwrap_or_default();
-    let limits = once(&items, read, |(place, _)| Some(*place), |(_, name)| name.clone());
-    limits.into_iter().map(|((place, _), span)| (place, span)).collect()
+    let limits = once(&items, read, |(index, _)| Some(*index), |(_, name)| name.clone());
+    limits.into_iter().map(|((index, _), span)| (index, span)).collect()
 }

@@ -146,8 +146,8 @@ fn servers(section: &mut Section<'_>) -> Vec<(UpstreamServer, Span)> {
     if items.is_empty() {
         item.reject("expected at least one server: `[\"http://127.0.0.1:3000\"]`");
     }
-    let place = |server: &UpstreamServer| Some(server.address.endpoint.clone());
-    once(&items, server, place, |server| server.address.url.clone())
+    let endpoint = |server: &UpstreamServer| Some(server.address.endpoint.clone());
+    once(&items, server, endpoint, |server| server.address.url.clone())
 }
 
 fn server(item: &Item<'_>) -> Option<UpstreamServer> {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use super::draft::{FieldValue, RecordDraft};
+use super::draft::{LoggedValue, RecordDraft};
 use super::escape;
 use super::field::{LogField, TimeRank};
 use super::record::{ClientOrigin, LineFault};
@@ -136,7 +136,7 @@ impl LineTemplate {
 
 impl TemplateField {
     fn set<'l>(&'l self, text: &'l str, draft: &mut RecordDraft<'l>) {
-        let value = || FieldValue::Text(escape::undo(text));
+        let value = || LoggedValue::Text(escape::undo(text));
         match &self.meaning {
             Some(LogField::Header(name)) => draft.set_header(Cow::Borrowed(name), value()),
             Some(field) => draft.set_field(field, value()),
