@@ -30,8 +30,7 @@ impl Throttle {
         }
     }
 
-    /// Counts the rejections of the other limits that reject the request. The line about the request
-    /// names `by` alone.
+    /// Counts the rejections by the other limits. The log line about the request names only the limit `by`.
     pub(super) fn count_others(
         &self,
         limits: &[RequestLimit<'_>],

@@ -212,8 +212,8 @@ pub fn cost<'p>(
     }
 }
 
-/// The largest cost that figures can ever let pass. Where all passes or nothing does, any cost may be named. Without
-/// a `max`, a header may name what the limit's figures or those of the request's key let pass.
+/// The largest cost that these figures can ever let pass. It is not bounded where they let everything or nothing
+/// pass. Without a `max`, a header may name what the limit's figures or those of the request's key let pass.
 pub fn largest_cost(algorithm: Option<Algorithm>) -> Cost {
     let most = match algorithm {
         None | Some(Algorithm::Closed) => u64::MAX,

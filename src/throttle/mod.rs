@@ -1,17 +1,19 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
-//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates that apply (each
-//! a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until its response ends,
-//! and `usage` reads a response's cost. `store` decides.
+//! `proxy` calls [`Throttle::admit`] for each request. `open` begins: `gather` finds the limits and candidates that
+//! apply (each a `RequestLimit` with a claim), and limits that may hold the request give permits to wait. Then
+//! `store` decides, and `open` makes one verdict. `waiting` holds a request until its moment. If the client leaves
+//! meanwhile, the claims are dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request
+//! holds until its response ends. `usage` reads a response's cost.
 
 mod events;
 mod gather;
 mod open;
 mod permit;
-mod queue;
 mod rehearsal;
 mod request_limit;
 pub mod usage;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +25,9 @@ pub(crate) use self::gather::{Applied, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
 use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
-pub(crate) use self::queue::Waiting;
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 use self::request_limit::RequestLimit;
+pub(crate) use self::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
@@ -50,14 +52,12 @@ pub(crate) struct Throttle {
     pub(crate) waiting: Arc<Waiting>,
     /// Logs requests that limits reject or delay, in shadow too.
     pub(crate) log: Arc<Throttled>,
-    /// Counts decisions.
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota<'p> {
-    /// The limit.
     pub(crate) limit: &'p Arc<LimitSpec>,
     /// The bucket's size. 0 where nothing passes.
     pub(crate) burst: u64,
@@ -187,7 +187,7 @@ impl Throttle {
                 let by = open::slowest(limits, wait);
                 self.record(&limits[by], request, Outcome::Delay(wait), now);
                 // Boxed, because few requests wait, and the others need no room for this future.
-                let held = Box::pin(self.hold(&mut open.limits, wait));
+                let held = Box::pin(self.wait(&mut open.limits, wait));
                 match held.await {
                     Ok(()) => {
                         let decision = DecisionKind::Delayed;
@@ -197,7 +197,7 @@ impl Throttle {
                         let limit = &open.limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         self.note_rejection(limit, now);
-                        queue::reject_delayed(quotas, left);
+                        waiting::reject_delayed(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
@@ -210,7 +210,7 @@ impl Throttle {
     }
 
     /// Waits until the latest of the limits' moments.
-    async fn hold(&self, limits: &mut [RequestLimit<'_>], wait: Duration) -> Result<(), Duration> {
+    async fn wait(&self, limits: &mut [RequestLimit<'_>], wait: Duration) -> Result<(), Duration> {
         let (moved, begin) = (Arc::new(Notify::new()), Instant::now());
         let mut waiting: PerAsk<_> =
             limits.iter_mut().filter(|limit| limit.mode() == Mode::Enforce).collect();
@@ -219,7 +219,7 @@ impl Throttle {
             let moments = waiting.iter().filter_map(|limit| limit.goes(begin));
             moments.max().unwrap_or(begin + wait)
         };
-        self.waiting.hold(due, &moved).await
+        self.waiting.wait(due, &moved).await
     }
 
     fn refuse<'p>(

@@ -1,20 +1,23 @@
 //! The limits of one request, from the beginning of their decision to its end. Nothing here waits: `admit` and the
 //! rehearsal differ only in who asks the store, and who sleeps.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Refused;
 use super::gather::gather;
 use super::permit::Permit;
-use super::queue::Waiting;
 use super::request_limit::RequestLimit;
+use super::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Now;
+use crate::limit::waiting::MaxWait;
 use crate::plan::LimitSpec;
 use crate::request::key::View;
+use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
 
 /// The limits of a request whose decision has begun.
@@ -40,7 +43,7 @@ impl<'p> Open<'p> {
     ) -> Result<(), Refused<'p>> {
         gather(specs, request, store, now, &mut self.limits)?;
         leave_closed(&mut self.limits, store, now);
-        self.limits.iter_mut().for_each(|limit| limit.take_permit(waiting, request.client));
+        self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())
     }
 
@@ -89,6 +92,20 @@ fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) 
         }
         is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
     });
+}
+
+/// Takes a permit to wait for this limit, where the limit may hold requests. Without a permit the request may not
+/// wait. A limit in shadow holds no request, and needs no permit.
+fn take_permit(limit: &mut RequestLimit<'_>, waiting: &Waiting, client: IpAddr) {
+    let spec = limit.claim.spec;
+    if limit.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || limit.is_decided() {
+        return;
+    }
+    let client = client_network(client, spec.key.prefixes);
+    limit.waiting = waiting.permit(&spec.name, spec.max_waiting, client);
+    if limit.waiting.is_none() {
+        limit.claim.ask.max_wait = MaxWait::NONE;
+    }
 }
 
 /// The index of the enforcing limit that delays the request by `wait`.

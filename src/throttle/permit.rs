@@ -33,7 +33,7 @@ struct HeldGrant {
 /// What is known of the tokens that a response used.
 #[derive(Debug)]
 enum Used {
-    /// Nothing. What was taken counts as used, unless the limit says that the most counts.
+    /// Nothing. What was taken then counts as used. With `unknown = "max"` the most counts.
     Unsaid,
     /// The number of tokens used.
     Said(u64),

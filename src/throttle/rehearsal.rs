@@ -12,8 +12,8 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::open::Open;
-use super::queue::{Waiting, WaitingPermit};
 use super::request_limit::RequestLimit;
+use super::waiting::{Waiting, WaitingPermit};
 use super::{Permit, Refused, open};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};

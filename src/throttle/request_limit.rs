@@ -1,17 +1,13 @@
 //! A limit on its way through `throttle`: its claim, and the request's permit to wait for it.
 //! `gather` makes the list of a request's limits.
 
-use std::net::IpAddr;
-
 use tokio::time::Instant;
 
-use super::queue::{Waiting, WaitingPermit};
+use super::waiting::WaitingPermit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
-use crate::limit::waiting::MaxWait;
 use crate::observe::top_keys::KeyLabel;
-use crate::request::network::client_network;
 use crate::store::Claim;
 
 /// A limit that applies to a request, or the candidate of one.
@@ -53,20 +49,6 @@ impl RequestLimit<'_> {
         match self.claim.decision()?.outcome {
             Outcome::Delay(wait) => Some(self.claim.goes().unwrap_or(begin + wait)),
             Outcome::Allow | Outcome::Reject { .. } => None,
-        }
-    }
-
-    /// Takes a permit to wait for this limit, where the limit may hold requests. Without a permit the request may not
-    /// wait. A limit in shadow holds no request, and needs no permit.
-    pub(super) fn take_permit(&mut self, waiting: &Waiting, client: IpAddr) {
-        let spec = self.claim.spec;
-        if self.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || self.is_decided() {
-            return;
-        }
-        let client = client_network(client, spec.key.prefixes);
-        self.waiting = waiting.permit(&spec.name, spec.max_waiting, client);
-        if self.waiting.is_none() {
-            self.claim.ask.max_wait = MaxWait::NONE;
         }
     }
 }

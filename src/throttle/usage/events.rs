@@ -16,7 +16,7 @@ pub(super) struct Events {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of the line are those of [`DATA`], and no other byte has come.
+    /// The line has begun like [`DATA`], with so many bytes of it, and no other byte has come.
     Begins(usize),
     /// After [`DATA`].
     Data,

@@ -4,7 +4,7 @@
 //! the present key or number. Therefore its memory is bounded for any body, and the cuts between pieces make
 //! no difference.
 //!
-//! A list that is no part of another value is read like its documents one after another: some APIs send the
+//! If the whole body is a list, its elements are read like documents that follow each other: some APIs send the
 //! pieces of an answer as one list.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::number;
 use crate::plan::response::JsonPath;
 
-/// The fewest bytes of a key or a number that is not read.
+/// A key or a number with so many bytes is too long to be read.
 const LONGEST: usize = 4_096;
 
 /// Looks for the number at a path, in one document after another. The last number counts.

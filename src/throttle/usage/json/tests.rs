@@ -15,7 +15,7 @@ fn finds_the_number_at_the_path() {
     for (name, text, found) in [
         ("plain", r#"{"usage":{"total":57}}"#, Some(57)),
         ("with spaces", " {\r\n\t\"usage\" : { \"total\" : 57 } } ", Some(57)),
-        ("behind others", r#"{"a":[1,{"b":"]}"}],"usage":{"in":3,"total":57}}"#, Some(57)),
+        ("after others", r#"{"a":[1,{"b":"]}"}],"usage":{"in":3,"total":57}}"#, Some(57)),
         ("with a byte order mark", "\u{FEFF}{\"usage\":{\"total\":57}}", Some(57)),
         ("zero", r#"{"usage":{"total":0}}"#, Some(0)),
         ("a whole fraction", r#"{"usage":{"total":57.0}}"#, Some(57)),
@@ -43,7 +43,7 @@ fn finds_the_number_at_the_path() {
         ("in a list in a list", r#"[[{"usage":{"total":57}}]]"#, None),
         ("in an object of a list", r#"[{"a":{"usage":{"total":57}}}]"#, None),
         ("in a list of a list's object", r#"[{"usage":[{"total":57}]}]"#, None),
-        ("behind an empty list", r#"[]{"usage":{"total":57}}"#, Some(57)),
+        ("after an empty list", r#"[]{"usage":{"total":57}}"#, Some(57)),
         ("of a list without commas", r#"[{"a":1}{"usage":{"total":57}}]"#, None),
         ("behind a comma without a list", r#"{"a":1},{"usage":{"total":57}}"#, None),
         ("behind the end of no list", r#"{"a":1}]{"usage":{"total":57}}"#, None),

@@ -1,8 +1,8 @@
 //! Holds requests that pass after a wait. Each sleeps until its moment.
 //!
 //! The store gives each request its moment, one after the other in the order of its decisions. `store::queue` moves a
-//! request up when one before it has left. Here is only the number of waiting requests for each limit, for all workers
-//! together. The numbers belong to the limits' names, so a reload does not change them.
+//! request up when one before it has left. This file counts the waiting requests of each limit, for all workers
+//! together. The counts belong to the limits' names, so a reload does not change them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -85,8 +85,8 @@ impl Waiting {
     }
 
     /// Waits until the moment that `due` says. `moved` is notified when this moment has changed. If the process ends
-    /// before it, fails at once with what is left of the wait.
-    pub(super) async fn hold(
+    /// before this moment, fails at once with what is left of the wait.
+    pub(super) async fn wait(
         &self,
         due: impl Fn() -> Instant,
         moved: &Notify,
@@ -133,7 +133,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Turns delays into rejections, for a request whose turn would come after the process ends.
+/// Turns delays into rejections, for a request whose turn would come after the end of the process.
 pub(super) fn reject_delayed(quotas: &mut [Quota<'_>], left: Duration) {
     for quota in quotas {
         if matches!(quota.outcome, Outcome::Delay(_)) {
@@ -168,7 +168,7 @@ mod tests {
 
     /// Waits until a moment that does not change.
     async fn until(waiting: &Waiting, due: Instant) -> Result<(), Duration> {
-        waiting.hold(|| due, &Notify::new()).await
+        waiting.wait(|| due, &Notify::new()).await
     }
 
     #[test]
