@@ -40,8 +40,8 @@
 //! fields. `proxy::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
-//! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
-//! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
+//! [`plan`] has a field for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
+//! section in `config::section` declares it: name, kind, default, meaning, and that field. The reading of the
 //! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows
 //! follow from the line (`config::reader::setting`). A setting that means something only beside others is read by
 //! the section's code. If only some algorithms have the setting, the table in

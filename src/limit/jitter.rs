@@ -1,4 +1,5 @@
-//! The spread of `retry-after`: many clients that were refused until one moment must not all come back in it.
+//! The spread of `retry-after`. Without it, all clients that were refused until one moment would come back at this
+//! moment.
 //!
 //! Each key waits a little longer than it must. Its part of the spread is a hash of the limit's name and the
 //! key. The hash has no secret, so that a key has the same part each time and on every proxy.
@@ -24,7 +25,7 @@ impl RetryJitter {
         (percent <= 100).then_some(Self(percent))
     }
 
-    /// The wait in the answer to a client whose key has to wait for `wait`. The result is never shorter than `wait`,
+    /// The wait that the answer names, where the key has to wait for `wait`. The result is never shorter than `wait`,
     /// and longer by at most this share. The parts of different keys are spread evenly.
     pub(crate) fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
         if self.0 == 0 {
@@ -59,19 +60,20 @@ mod tests {
         RetryJitter::of_percent(percent).unwrap()
     }
 
-    /// Another hash, in a later version or on another machine, would tell a key another time on some proxies.
+    /// The hash must be the same in each version and on each machine. Otherwise proxies would tell one key different
+    /// times.
     #[test]
     fn a_key_has_the_same_part_on_every_proxy() {
         let hour = Duration::from_secs(3_600);
-        for (limit, client, told) in [
+        for (limit, client, answer) in [
             ("per-client", "192.0.2.7", 4_084_937_991),
             ("per-client", "192.0.2.8", 3_735_210_060),
             ("other", "192.0.2.7", 3_929_205_751),
         ] {
-            let told = Duration::from_micros(told);
+            let answer = Duration::from_micros(answer);
             assert_eq!(
                 jitter(20).spread(hour, &name(limit), &key(client)),
-                told,
+                answer,
                 "{limit} {client}"
             );
         }
@@ -89,9 +91,9 @@ mod tests {
     fn a_crowd_comes_back_evenly() {
         let mut seconds = [0_u32; 21];
         for n in 0..1_000 {
-            let told =
+            let answer =
                 jitter(20).spread(Duration::from_secs(100), &name("a"), &key(&n.to_string()));
-            let second = told.as_secs() - 100;
+            let second = answer.as_secs() - 100;
             seconds[usize::try_from(second).unwrap()] += 1;
         }
         assert_eq!(seconds[20], 0, "the whole share is reached by none");
@@ -104,10 +106,10 @@ mod tests {
             percent in 0..=100_u8, micros in 0..1_u64 << 53, limit in "[a-z]{1,9}", client in ".{0,9}",
         ) {
             let (wait, limit, client) = (Duration::from_micros(micros), name(&limit), key(&client));
-            let told = jitter(percent).spread(wait, &limit, &client);
-            prop_assert_eq!(told, jitter(percent).spread(wait, &limit, &client), "the same each time");
-            prop_assert!(told >= wait);
-            prop_assert!((told - wait).as_micros() * 100 <= wait.as_micros() * u128::from(percent));
+            let answer = jitter(percent).spread(wait, &limit, &client);
+            prop_assert_eq!(answer, jitter(percent).spread(wait, &limit, &client), "the same each time");
+            prop_assert!(answer >= wait);
+            prop_assert!((answer - wait).as_micros() * 100 <= wait.as_micros() * u128::from(percent));
         }
     }
 }

@@ -23,7 +23,6 @@ impl Name {
         fits.then(|| Self::of(text))
     }
 
-    /// The name of this limit's candidate.
     pub(crate) fn of_candidate(&self) -> Self {
         Self::of(&format!("{}{CANDIDATE}", self.limit()))
     }
@@ -34,8 +33,8 @@ impl Name {
         Self { text: text.into(), fingerprint: hasher.finish() }
     }
 
-    /// A hash of the name, valid in this process alone. Different names count as having different hashes: a
-    /// collision needs an attack, and names come from the operator alone.
+    /// A hash of the name, valid in this process alone. Two names are taken to have different hashes: a collision
+    /// needs an attack, and names come from the operator alone.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

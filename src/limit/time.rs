@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-/// The most microseconds by which a clock may be late against a bucket's state, since workers and pipelines use
-/// slightly old times. Such a clock counts as equal to the state. A clock that is later still has
-/// stepped back.
+/// A clock may be earlier than a bucket's state by at most these microseconds, because workers and pipelines use
+/// slightly old times. It then counts as equal to the state. A clock that is earlier by more has stepped back.
 pub const STALE: u64 = 1_000_000;
 
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).

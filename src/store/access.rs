@@ -183,8 +183,8 @@ impl Store {
         }
     }
 
-    /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
-    /// at most `store.timeout`, and twice that where Redis must first say what was taken.
+    /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes at most
+    /// `store.timeout`. Where Redis must first say what was taken, it takes at most twice as long.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             redis.queue.answered().await;
@@ -200,9 +200,9 @@ impl Store {
         }
     }
 
-    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's
-    /// known refusals within a second. Where Redis does not tell them, because in a cluster another server has the
-    /// overrides and is away, they forget them within about two seconds.
+    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's known
+    /// refusals within a second. They hear of it from the server that has the overrides. If that server is away, they
+    /// forget within about two seconds.
     ///
     /// # Errors
     /// Where Redis does not answer. The bucket may be reset all the same if it did not answer in time.
@@ -213,8 +213,8 @@ impl Store {
         }
         self.shared.memory.forget(ask);
         self.known.forget(&self.shared.memory, ask);
-        // Without this, known refusals end by themselves soon. The bucket is new in any case, so the answer must not
-        // be that nothing was done.
+        // If this fails, the bucket is new all the same, so it is no error. Known refusals then end by themselves
+        // soon.
         if let Some(redis) = redis
             && redis.overrides.tell_forgotten().await.is_err()
         {

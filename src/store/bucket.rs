@@ -90,7 +90,7 @@ pub(super) enum ReceiptUse {
     Unneeded,
 }
 
-/// Where what a limit gave came from, and goes back to.
+/// What a limit gave, and to whom it goes back.
 pub(super) enum Source {
     /// A bucket of this process.
     Process(BucketReceipt),
@@ -100,6 +100,6 @@ pub(super) enum Source {
     Slot(u64),
     /// A Redisson limiter, which knows the permits by this id.
     Limiter([u8; 16]),
-    /// Nowhere: the grant has ended.
+    /// Nothing: the grant has ended.
     Ended,
 }

@@ -1,7 +1,9 @@
 //! One limit's part in one request: who decides, what was decided, and what the limit gave for the request.
 //!
-//! `throttle` makes a [`Claim`] for each limit that applies to a request. A claim is open until its party has decided
-//! on it, or has failed to. `order` asks the parties. What a party gave is a [`Grant`], which the claim holds.
+//! A claim begins open. `order` asks its party, and writes the decision ([`Claim::decide`]) or that there is none
+//! ([`Claim::fail`]). While what the limit gave may go back, the claim holds it as a [`Grant`] ([`Claim::hold`]).
+//! `throttle` lets a request that waits join the bucket's queue ([`Claim::join_queue`]). A request that goes on takes
+//! along what it holds to its end ([`Claim::take_held`]). A claim that is dropped drops its grant: see `grant`.
 
 use std::mem;
 use std::sync::Arc;
@@ -26,11 +28,9 @@ use crate::plan::LimitSpec;
 #[derive(Debug)]
 pub struct Claim<'p> {
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// The request's key.
     pub(crate) key: BucketKey,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
-    /// Who decides.
     pub(super) party: Party,
     /// Whether the request waits for another limit, in a place that was kept for it.
     pub(super) waits_for_another: bool,
@@ -109,8 +109,8 @@ impl<'p> Claim<'p> {
         BucketAsk { spec: self.spec, key: &self.key, ask: self.ask }
     }
 
-    /// The limit's decision. `None` before there is one. There is none in the end where Redis does not decide and the
-    /// limit then lets every request pass.
+    /// The limit's decision. `None` before there is one. It stays `None` where Redis does not decide and the limit
+    /// then lets every request pass.
     pub fn decision(&self) -> Option<Decision> {
         self.decided().map(|(decision, _)| decision)
     }
@@ -246,6 +246,7 @@ impl<'p> Claim<'p> {
         let kept = store.shared.queues.take_kept(queue, self.ask.cost, now, latest);
         let Some(QueuePlace { goes, taken, .. }) = kept else { return false };
         let decision = Decision { outcome: Outcome::Delay(goes - now), remaining: 0 };
+        // `grant` reads the wait from the decision.
         self.decide(decision, Decider::Known, None);
         self.decide_and_hold(decision, Decider::Known, self.grant(taken, store, moment));
         true

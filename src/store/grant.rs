@@ -1,5 +1,5 @@
-//! What a limit gave for a request. A [`Grant`] has three ends: it is kept, it is settled by what the request used, or
-//! it is dropped and goes back.
+//! What a limit gave for a request. A [`Grant`] has three ends: it is kept ([`Grant::keep`]), it is settled by what the
+//! request used ([`Grant::settle_at`]), or it is dropped and goes back ([`Grant::go_back`]).
 
 use std::fmt;
 use std::mem;
@@ -60,7 +60,7 @@ pub struct Grant {
 /// The moment that a limit has reserved for a request.
 pub(super) struct WaitingGrant {
     queue: QueueId,
-    /// As the limit has said first.
+    /// The moment that the limit has named.
     goes: Instant,
     /// The request in the queue. `None` before it has joined.
     waiter: Option<Arc<Notify>>,
@@ -74,7 +74,6 @@ impl WaitingGrant {
 }
 
 impl Grant {
-    /// The limit that gave the grant.
     pub(crate) fn spec(&self) -> &LimitSpec {
         &self.spec
     }
@@ -127,7 +126,6 @@ impl Grant {
         }
     }
 
-    /// The present time.
     pub(crate) fn present(&self) -> Timestamp {
         self.moment.present()
     }
@@ -155,8 +153,8 @@ impl Grant {
         Some(queued.unwrap_or(*goes))
     }
 
-    /// Ends the grant, and returns what it gave. A request that has moved up in a queue has given its first place to
-    /// another one, and has what its last place gave.
+    /// Ends the grant, and returns what it gave. A request that has moved up in a queue returns what its present
+    /// place gave: its first place now belongs to another request.
     fn end(&mut self) -> Source {
         let source = mem::replace(&mut self.source, Source::Ended);
         match self.waiting.take() {

@@ -1,11 +1,14 @@
 //! Where buckets live, and who decides on a request's claims.
 //!
-//! `throttle` makes one [`Claim`] for each limit that applies to a request, and hands them to [`Store::take`], which
-//! stands in `order`: who is asked, in which order, and what goes back. `known` has the refusals that need no question.
-//! Those who are asked are `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the
-//! Lua twins of the algorithms), and `script::redisson` (limiters that Java services share). They know questions
-//! (`bucket`), but no claims. `claim` has the state of a claim. It holds what a limit gave (`grant`) until that is kept,
-//! settled or given back. `queue` has the requests that wait for a bucket: they move up when one of them leaves.
+//! A claim goes through these files in this order:
+//! 1. `claim`: `throttle` makes one [`Claim`] for each limit that applies to a request.
+//! 2. `order`: [`Store::take`] says who is asked, in which order, and what goes back.
+//! 3. `known`: a refusal that is known needs no question.
+//! 4. `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the Lua twins of the
+//!    algorithms) and `script::redisson` (limiters that Java services share) are asked. They know questions (`bucket`),
+//!    but no claims.
+//! 5. `grant`: what a limit gave is kept, settled or given back.
+//! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set

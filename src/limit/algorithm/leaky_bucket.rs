@@ -14,7 +14,7 @@ use crate::limit::rate::{Burst, Rate};
 pub struct Params {
     /// How fast requests go.
     pub rate: Rate,
-    /// The queue, and one place for the request that goes.
+    /// The requests of the queue, and the one that goes.
     capacity: Burst,
 }
 

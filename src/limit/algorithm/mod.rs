@@ -29,12 +29,11 @@ use super::decision::{Decision, Outcome};
 use super::rate::{Burst, Cost};
 use super::time::{Now, Timestamp};
 
-/// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
-/// the function is the twin of the Rust file beside it. A long branch is in several pieces, which are joined here: Redis
-/// makes all functions anew for each call, and pieces of text cost nothing. The function only calculates;
-/// `store/script/shell.lua` reads and writes. The head of `store/script/shell.lua` says what `decide` takes and returns. The algorithm is
-/// given by its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a
-/// [`Receipt`].
+/// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of the function
+/// is the twin of the Rust file beside it. A long branch is in several pieces of text, which are joined here.
+/// Functions would cost more: Redis makes all of them anew for each call. `decide` only calculates;
+/// `store/script/shell.lua` reads and writes. Its head says what `decide` takes and returns. The algorithm is given
+/// by its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a [`Receipt`].
 ///
 /// The store keeps a bucket's bytes at least until the bucket is the same as a new one. An algorithm that
 /// keeps a list is called through `store/script/lists.lua`.
@@ -179,14 +178,14 @@ impl Algorithm {
         })
     }
 
-    /// The state after the real use of a request is known at `now`. The request took its cost before.
-    /// `None` is a new bucket, and a state of another kind reads as a new bucket. Where the request used
-    /// more, the difference is taken at `now`. Where it used less, the difference is given back as far as
-    /// it is still missing: see `settle` of each algorithm. A sliding log's list is settled by
-    /// [`sliding_log::Log::settle`], and its state stays unchanged here.
+    /// The state after the real use of a request is known at `now`. The request took its cost before. `None` is a new
+    /// bucket, and a state of another kind reads as a new bucket. If the request used more, the difference is taken
+    /// at `now`. If it used less, the difference is given back, but no more than is still missing: see `settle` of
+    /// each algorithm. A sliding log's list is settled by [`sliding_log::Log::settle`], and its state stays unchanged
+    /// here.
     ///
     /// Also returns whether nothing was given back because another request has a later place. A sliding window counts
-    /// a place in the window of its moment, and takes each one back.
+    /// each place in the window of its moment. So it takes every place back.
     pub fn settle(
         &self,
         state: Option<State>,
@@ -241,9 +240,9 @@ impl Algorithm {
         }
     }
 
-    /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For a
-    /// bucket that refills continuously the answer is the time in which an empty one is full. `None` if a
-    /// store must not forget the bucket, because it owes tokens or its slots are held.
+    /// How much of a bucket is used. A store that has no more room forgets the bucket of which least is used. For a
+    /// bucket that refills continuously the answer is the time in which an empty one is full. `None` if a store must
+    /// not forget the bucket, because it owes tokens or its slots are held.
     pub(crate) fn usage(&self, state: State) -> Option<Usage> {
         let share = |used: u64, count: Burst| {
             let share = used.min(count.get()).saturating_mul(255) / count.get();

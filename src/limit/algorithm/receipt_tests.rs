@@ -1,4 +1,4 @@
-//! Giving back at any time: never more tokens than were taken, and only in the place where they were taken.
+//! Giving back at any time: never more tokens than were taken, and only where they were taken.
 
 use std::time::Duration;
 
@@ -108,10 +108,10 @@ impl Scene {
         true
     }
 
-    /// The place of the request in `passed`, and the tokens given back.
+    /// The index of the request in `passed`, and the tokens given back.
     fn give_back(&mut self, before: usize, tokens: u64) -> Option<(usize, u64)> {
-        let place = self.passed.len().checked_sub(before + 1)?;
-        let Passed { tokens: had, receipt, moment, .. } = self.passed[place];
+        let index = self.passed.len().checked_sub(before + 1)?;
+        let Passed { tokens: had, receipt, moment, .. } = self.passed[index];
         let tokens = tokens.min(had);
         let entries =
             |scene: &Self| scene.log.entries().filter(|(at, _)| at.as_micros() == moment).count();
@@ -121,8 +121,8 @@ impl Scene {
         let is_log = matches!(self.algorithm, Algorithm::SlidingLog(_));
         let is_kept = is_log && moment > self.now && entries(self) == before;
         let tokens = if is_kept { 0 } else { tokens };
-        self.passed[place].tokens -= tokens;
-        Some((place, tokens))
+        self.passed[index].tokens -= tokens;
+        Some((index, tokens))
     }
 
     fn settle(&mut self, used: Difference, receipt: Receipt) {
@@ -280,8 +280,8 @@ proptest! {
                 // Only a request that has not gone yet can leave the queue.
                 Event::GiveBack { before, .. } => {
                     scene.now += gap;
-                    let place = scene.passed.len().checked_sub(before + 1);
-                    if place.is_some_and(|place| scene.passed[place].moment > scene.now) {
+                    let index = scene.passed.len().checked_sub(before + 1);
+                    if index.is_some_and(|index| scene.passed[index].moment > scene.now) {
                         scene.give_back(before, u64::MAX);
                     }
                 }
@@ -356,8 +356,8 @@ proptest! {
         let mut scene = Scene::new(Algorithm::TokenBucket(tokens(count, length, burst)), MaxWait::NONE);
         let mut given_back = Vec::new();
         for event in events {
-            if let Some((place, tokens)) = scene.play(event) {
-                given_back.push((scene.now, scene.passed[place].moment, tokens));
+            if let Some((index, tokens)) = scene.play(event) {
+                given_back.push((scene.now, scene.passed[index].moment, tokens));
             }
         }
         for from in &scene.passed {

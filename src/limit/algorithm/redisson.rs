@@ -61,7 +61,6 @@ impl Params {
         self.rate
     }
 
-    /// The token bucket of a process that decides alone; `None` without a rate.
     pub(crate) fn stand_in(&self) -> Option<token_bucket::Params> {
         self.stand_in
     }

@@ -1,5 +1,5 @@
-//! One process's share of a limit that several processes enforce apart, while none can ask the others.
-//! `store::order` and `store::carry_over` call this file.
+//! One process's share of a limit that several processes enforce apart, while none can ask the others. `store` calls
+//! this file.
 
 use super::redisson::Sharing;
 use super::{
@@ -11,11 +11,11 @@ use crate::limit::rate::{Burst, Cost, Rate};
 const TRIES: u64 = 20_000;
 
 impl Algorithm {
-    /// The figures for one process, when `processes` processes share the limit evenly. A rate gets a longer
-    /// interval if the interval is allowed. Otherwise the rate's count is rounded down, to at least 1. A burst,
-    /// a queue and slots are rounded up. A window's count is rounded down. A request of this cost that fits the
-    /// whole limit always fits the share. Of a Redisson limiter the bucket of a process that decides alone is
-    /// shared, unless each process has the whole limit in any case.
+    /// The figures for one process, when `processes` processes share the limit evenly. A rate gets a longer interval.
+    /// Where that interval would be too long, the rate's count is rounded down instead, to at least 1. A burst, a
+    /// queue and slots are rounded up. A window's count is rounded down. A request of this cost that fits the whole
+    /// limit also fits the share. A Redisson limiter shares the bucket that stands in for it, unless each process has
+    /// the whole limit in any case.
     pub(crate) fn share(self, processes: u64, cost: Cost) -> Self {
         if processes <= 1 {
             return self;
@@ -32,7 +32,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => Self::TokenBucket(bucket(params)),
             Self::LeakyBucket(params) => {
-                // One place is that of the request that goes.
+                // A queue of n lets n + 1 requests in: one of them goes at once.
                 let queue = params.queue().div_ceil(processes);
                 let queue = queue.max(least(params.queue() + 1) - 1);
                 let shared = leaky_bucket::Params::new(part(params.rate, processes), queue);

@@ -5,11 +5,12 @@
 //! tokens may have come back since. The wait begins at the time before the question was sent. So it never ends later
 //! here than in Redis, and no clocks are compared. After the wait Redis is asked again.
 //!
-//! The answer to a client names each limit that refuses. So the decisions of all its limits in Redis must be known: each
-//! is known to refuse, or had room a tenth of a second ago. In this time one request asks Redis.
+//! An answer names each limit that refuses. So a request is refused here only if the decisions of all its limits in
+//! Redis are known: each is known to refuse, or to have room. That a limit has room is believed for a tenth of a
+//! second. Then one request asks Redis again, and the others are still refused here.
 //!
 //! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
-//! token. If the answer leaves too few tokens for another request, the next moment of a token bucket can be
+//! token. The answer may leave too few tokens for another request. For a token bucket the next moment can then be
 //! calculated. For other buckets the next request asks again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. So it is soon noticed that an
@@ -82,8 +83,8 @@ impl KnownRefusals {
         if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
             return Err(NotKnown::Ask(None));
         }
-        // `find` notes that this request asks Redis again. So it is called for each limit, also after one that is not
-        // known.
+        // `find` also notes that this request asks Redis again. So it is called for every limit, even if an earlier
+        // limit is not known.
         let known: PerAsk<Option<KnownAnswer>> = limits
             .clone()
             .map(|limit| match limit {
@@ -98,8 +99,8 @@ impl KnownRefusals {
         let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
         match (ended.next(), refuses) {
             (None, true) => {}
-            // All its other limits have room, so this request takes the token if there is one. If another limit refused
-            // it, the token would stay in the bucket, and the others would have waited for nothing.
+            // The other requests wait only for a request that takes the token if there is one: all its other limits
+            // must have room. Otherwise they might wait for nothing.
             (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
                 let bucket = memory.identity(&asked.ask);
                 return Err(match table.join_flight(&bucket, &asked, now) {
@@ -162,7 +163,8 @@ impl KnownRefusals {
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
-                    // The bucket has room. What was known of it ends, except for what its leader has found out.
+                    // The bucket has room. Its known refusals end. The one about which this leader asked stays, if
+                    // too little remains for its cost.
                     refusals.retain(|refusal| {
                         let is_asked = leader.is_some_and(|it| refusal.is_asked_by(&it.wakes));
                         let is_empty = is_asked && refusal.cost.get() > remaining;

@@ -22,8 +22,8 @@ use crate::store::memory::{Identity, Memory};
 /// time reaches Redis.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The time in which one request asks Redis again, while others are still refused here. For this time a limit that
-/// had room counts as one that has room: its figures in the answer are about as old as those of a slow Redis.
+/// The time in which one request asks Redis again, while others are still refused here. For the same time a limit
+/// that had room counts as one that has room. Figures from a slow Redis would be as old.
 const ASKING: Duration = Duration::from_millis(100);
 
 /// The most refusals that a worker knows. One takes about a hundred bytes.
@@ -100,8 +100,8 @@ impl KnownRefusal {
         Self { algorithm, cost, remaining, ends, until, location, asked_by }
     }
 
-    /// When the bucket has enough for this request. `None` where this refusal does not tell: the bucket has other
-    /// figures, or enough was left, or this is no token bucket and the cost is another one. For another cost the moment
+    /// When the bucket has enough for this request. `None` where this refusal does not tell it: the bucket has other
+    /// figures, enough was left, or the cost is another one and this is no token bucket. For another cost the moment
     /// may be a microsecond too late. It is never too early, because an answer names it.
     fn ends_for(&self, asked: &RedisAsk<'_>) -> Option<Timestamp> {
         let Ask { algorithm, cost, .. } = asked.ask.ask;
@@ -115,7 +115,7 @@ impl KnownRefusal {
         }
         let more = params.micros_for(cost.get().saturating_sub(self.cost.get()));
         let less = params.micros_for(self.cost.get().saturating_sub(cost.get()));
-        // Both times are rounded down.
+        // Both times are rounded down, so the wait for more tokens may be a microsecond longer.
         let more = if params.rate.tokens() > 1 && more > 0 { more + 1 } else { more };
         let ends = self.ends.as_micros().saturating_add(more).saturating_sub(less);
         Timestamp::from_micros(ends)
@@ -182,7 +182,7 @@ impl RefusalTable {
         }
     }
 
-    /// Whether this request asks Redis about the bucket, or waits for the answer to another request.
+    /// Whether this request asks Redis about the bucket, or waits until another request has the answer.
     pub(super) fn join_flight(
         &mut self,
         bucket: &Identity,
@@ -254,8 +254,8 @@ impl KnownRoom {
     }
 }
 
-/// Whether something is believed that is believed until this time. If this time has just ended, this request asks
-/// Redis again, and the requests that come meanwhile go on believing.
+/// Whether an entry is believed, which is so before `until`. The first request after `until` asks Redis again, and
+/// moves `until` on: the requests that come meanwhile believe the entry.
 fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     let is_believed = now < *until;
     if !is_believed && now < until.plus(ASKING) {
@@ -264,8 +264,8 @@ fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     is_believed
 }
 
-/// Whether it may be known what Redis would say. A limit that holds requests would have to say for how long. A limit in
-/// shadow is asked each time, since its decisions are counted.
+/// Whether Redis's answer may be known without a question. It may not where the limit holds requests: the answer says
+/// for how long. A limit in shadow is asked each time, because its decisions are counted.
 pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
     ask.ask.mode == Mode::Enforce
         && ask.ask.max_wait == MaxWait::NONE

@@ -43,7 +43,7 @@ impl KnownAtWorker {
         RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 
-    /// What becomes of a request for this many tokens, and the asker that it has become.
+    /// What becomes of a request for so many tokens, and the asker that it has become.
     fn comes(&self, cost: u64, now: u64) -> (Said, Option<Leader<'_>>) {
         let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
         match self.known.look_up(&self.memory, limits, at(now)) {

@@ -23,12 +23,12 @@ impl<T> Blocks<T> {
         self.len
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<&T> {
-        self.blocks.get(place / BLOCK)?.get(place % BLOCK)
+    pub(super) fn get(&self, index: usize) -> Option<&T> {
+        self.blocks.get(index / BLOCK)?.get(index % BLOCK)
     }
 
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        self.blocks.get_mut(place / BLOCK)?.get_mut(place % BLOCK)
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -47,16 +47,16 @@ impl<T> Blocks<T> {
         self.len += 1;
     }
 
-    /// Takes a value out and puts the last one in its place.
-    pub(super) fn swap_remove(&mut self, place: usize) {
+    /// Takes a value out and puts the last one where it was.
+    pub(super) fn swap_remove(&mut self, index: usize) {
         let Some(block) = self.blocks.last_mut() else { return };
         let Some(last) = block.pop() else { return };
         if block.is_empty() {
             self.blocks.pop();
         }
         self.len -= 1;
-        // If the last value itself was to be removed, `place` is past the end now.
-        if let Some(removed) = self.get_mut(place) {
+        // If the last value itself was to be removed, `index` is past the end now.
+        if let Some(removed) = self.get_mut(index) {
             *removed = last;
         }
     }
@@ -83,9 +83,9 @@ mod tests {
             let (mut blocks, mut list) = (Blocks::default(), Vec::new());
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
-                    Some(place) if place < list.len() => {
-                        blocks.swap_remove(place);
-                        list.swap_remove(place);
+                    Some(index) if index < list.len() => {
+                        blocks.swap_remove(index);
+                        list.swap_remove(index);
                     }
                     _ => {
                         blocks.push(number);
@@ -96,7 +96,7 @@ mod tests {
             }
             prop_assert!(blocks.iter().eq(&list));
             prop_assert!(blocks.capacity() < list.len() + BLOCK);
-            prop_assert!((0..list.len() + 1).all(|place| blocks.get(place) == list.get(place)));
+            prop_assert!((0..list.len() + 1).all(|index| blocks.get(index) == list.get(index)));
         }
     }
 }

@@ -14,8 +14,8 @@ const SHARDS_LOOKED_AT: usize = 32;
 impl Memory {
     /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` without room.
     ///
-    /// A limit always has room for its share. If the others' buckets may not go, the table grows beyond its bound
-    /// for that. All shares together are one bound more.
+    /// A limit always has room for its share. If no bucket of another limit may go, the table grows beyond its bound.
+    /// It never has more than twice as many buckets: all shares together are as large as the bound.
     pub(super) fn make_room(
         &self,
         shard: &mut Shard,

@@ -6,20 +6,20 @@
 pub(in crate::store) struct Identity {
     /// Chooses the shard. The upper half is the mark of the limit.
     pub(super) shard: u64,
-    /// Chooses the place within the shard.
-    pub(super) place: u64,
+    /// The hash by which the shard's table finds the bucket.
+    pub(super) hash: u64,
 }
 
 impl Identity {
     /// Uses only 32 bits of the first half of the hash.
     pub(super) fn new(limit: LimitMark, first_half: u64, second_half: u64) -> Self {
         let shard = u64::from(limit.0) << 32 | first_half & u64::from(u32::MAX);
-        Self { shard, place: second_half }
+        Self { shard, hash: second_half }
     }
 
     /// All bits in one number.
     pub(in crate::store) fn number(self) -> u128 {
-        u128::from(self.shard) << 64 | u128::from(self.place)
+        u128::from(self.shard) << 64 | u128::from(self.hash)
     }
 
     pub(super) fn limit(self) -> LimitMark {

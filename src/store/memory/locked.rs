@@ -32,8 +32,8 @@ impl Locked<'_> {
     /// The shard of a bucket. Its identity must be among those that were given to [`Memory::lock`].
     pub(super) fn of(&mut self, id: Identity) -> &mut Shard {
         let number = shard_number(id, self.shards);
-        let place = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();
-        &mut self.guards[place].1
+        let index = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();
+        &mut self.guards[index].1
     }
 }
 

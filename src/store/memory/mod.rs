@@ -1,10 +1,11 @@
 //! The buckets of this process: a table of at most `store.max_keys` buckets, split into shards with a lock
 //! each. `Store` and `order` call [`Memory`], and a `sweep` runs about once a second.
 //!
-//! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
-//! their locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `table`
-//! is the whole of it, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of each limit,
-//! `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a full table.
+//! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes their
+//! locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `table` is the whole of
+//! it, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of
+//! each limit, `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a
+//! full table.
 
 mod blocks;
 mod eviction;
@@ -42,21 +43,21 @@ pub(super) const SWEEP_STEPS: usize = 16;
 /// The most buckets that one sweep evicts from a shard, while the table is over its bound.
 const SWEEP_EVICTIONS: usize = 64;
 
-/// Where a bucket is.
+/// The bucket that decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BucketPlace {
-    /// In its shard.
+enum BucketKind {
+    /// The one that is in its shard.
     Known,
-    /// The bucket is new, and there is room for it.
+    /// A new one, for which there is room.
     New,
-    /// There is no room: the limit's shared bucket stands in.
+    /// The limit's shared one: there is no room for a new one.
     Shared,
 }
 
 /// A bucket, as it is found.
 struct FoundBucket {
     id: Identity,
-    place: BucketPlace,
+    kind: BucketKind,
     state: Option<State>,
 }
 
@@ -84,28 +85,28 @@ impl Memory {
     pub(super) fn take(
         &self,
         asks: &[BucketAsk<'_>],
-        noting: ReceiptUse,
+        receipts: ReceiptUse,
         now: Now,
     ) -> (PerAsk<LocalAnswer>, Verdict) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
         for id in &ids {
-            let place = if shards.of(*id).has(*id) {
-                BucketPlace::Known
+            let kind = if shards.of(*id).has(*id) {
+                BucketKind::Known
             } else if self.make_room(shards.of(*id), *id, &ids, now) {
-                BucketPlace::New
+                BucketKind::New
             } else {
-                BucketPlace::Shared
+                BucketKind::Shared
             };
-            buckets.push(FoundBucket { id: *id, place, state: None });
+            buckets.push(FoundBucket { id: *id, kind, state: None });
         }
-        let has_shared = buckets.iter().any(|bucket| bucket.place == BucketPlace::Shared);
+        let has_shared = buckets.iter().any(|bucket| bucket.kind == BucketKind::Shared);
         let mut shared = has_shared.then(|| self.shared.lock());
         for (ask, bucket) in asks.iter().zip(&mut buckets) {
-            let shard = match (bucket.place, &mut shared) {
-                (BucketPlace::New, _) => continue,
-                (BucketPlace::Shared, Some(shared)) => {
+            let shard = match (bucket.kind, &mut shared) {
+                (BucketKind::New, _) => continue,
+                (BucketKind::Shared, Some(shared)) => {
                     self.full.shared(&ask.spec.name, self.keys());
                     bucket.id = self.shared_identity(ask);
                     shared
@@ -119,18 +120,18 @@ impl Memory {
         let decided = decide(&wanted, &states, now);
         let (mut answers, mut changes) = (PerAsk::new(), decided.changes.into_iter());
         for ((ask, bucket), decision) in wanted.iter().zip(buckets).zip(decided.decisions) {
-            let shard = match (bucket.place, &mut shared) {
-                (BucketPlace::Shared, Some(shared)) => shared,
+            let shard = match (bucket.kind, &mut shared) {
+                (BucketKind::Shared, Some(shared)) => shared,
                 _ => shards.of(bucket.id),
             };
             let change = changes.next().unwrap_or(Change::None);
             let is_kept = keep(shard, bucket.id, bucket.state, &ask.algorithm, change, now);
-            if bucket.place == BucketPlace::New && !is_kept {
+            if bucket.kind == BucketKind::New && !is_kept {
                 self.removed(1);
             }
-            let taken = receipt(ask, change, noting, now).map(|receipt| BucketReceipt {
+            let taken = receipt(ask, change, receipts, now).map(|receipt| BucketReceipt {
                 receipt,
-                from_shared: bucket.place == BucketPlace::Shared,
+                from_shared: bucket.kind == BucketKind::Shared,
                 resets: self.resets.count(),
             });
             answers.push(LocalAnswer { decision, taken });
@@ -138,11 +139,12 @@ impl Memory {
         (answers, decided.verdict)
     }
 
-    /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` where its bucket is new and no room can be made for it.
+    /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` where its bucket is new and no
+    /// room can be made for it.
     pub(super) fn take_one(
         &self,
         ask: &BucketAsk<'_>,
-        noting: ReceiptUse,
+        receipts: ReceiptUse,
         now: Now,
     ) -> Option<(LocalAnswer, Verdict)> {
         let id = self.identity(ask);
@@ -160,7 +162,7 @@ impl Memory {
         if is_new && !is_kept {
             self.removed(1);
         }
-        let taken = receipt(&ask.ask, change, noting, now);
+        let taken = receipt(&ask.ask, change, receipts, now);
         let taken = taken.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
         Some((LocalAnswer { decision, taken }, verdict))
     }
@@ -223,8 +225,8 @@ impl Memory {
 }
 
 /// The receipt of what was taken, where receipts are needed.
-fn receipt(ask: &Ask, change: Change, noting: ReceiptUse, now: Now) -> Option<Receipt> {
-    match (noting, change) {
+fn receipt(ask: &Ask, change: Change, receipts: ReceiptUse, now: Now) -> Option<Receipt> {
+    match (receipts, change) {
         (ReceiptUse::Needed, Change::Taken(state, outcome)) => {
             Some(ask.receipt(outcome, state, now))
         }

@@ -45,10 +45,10 @@ impl Memory {
     ) -> Vec<OverCount> {
         let mut all: Vec<_> = limits.iter().map(|limit| self.counter(limit, display)).collect();
         let marks: HashMap<LimitMark, usize> =
-            limits.iter().enumerate().map(|(place, limit)| (self.mark(limit), place)).collect();
+            limits.iter().enumerate().map(|(index, limit)| (self.mark(limit), index)).collect();
         for shard in &self.shards {
             shard.lock().each(now, |mark, identity, state, log| {
-                let counter = marks.get(&mark).and_then(|place| all.get_mut(*place));
+                let counter = marks.get(&mark).and_then(|index| all.get_mut(*index));
                 if let Some(counter) = counter.filter(|it| !it.left_out.contains(&identity)) {
                     counter.count.keys += 1;
                     counter.count.over += u64::from(counter.refuses(state, log, now));

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::Identity;
 
-/// The most buckets that are noted. After this many further resets during one request, the request gives back to a
-/// bucket that it did not take from.
+/// The most resets that are remembered. If more come during one request, the request may give back to a bucket from
+/// which it did not take.
 const MOST_NOTED: usize = 4_096;
 
 /// The buckets that were reset last. The lock of a bucket's shard must be held for each question about the

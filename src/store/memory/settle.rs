@@ -42,7 +42,7 @@ impl Memory {
         false
     }
 
-    /// Writes a bucket of which at least this many tokens are used. A bucket that has fewer tokens stays as it is: it
+    /// Writes a bucket of which at least `used` tokens are used. A bucket with fewer tokens left stays as it is: it
     /// may have been used in an outage, of which Redis knows nothing. Where there is no room, nothing is written.
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));

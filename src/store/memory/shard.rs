@@ -1,6 +1,6 @@
 //! One shard of the bucket table: finds, keeps and evicts buckets. [`Memory`](super::Memory) locks it.
 //!
-//! The buckets lie side by side in a list, and a hash table holds only their places in the list. Therefore
+//! The buckets lie side by side in a list, and a hash table has only their indices. Therefore
 //! a bucket costs little more than its state, however empty the hash table is.
 
 use std::cmp::Reverse;
@@ -62,7 +62,7 @@ impl Due {
         if left == 0 { 0 } else { used.clamp(1, 255) }
     }
 
-    /// The bucket's place in the order of eviction at this time.
+    /// The bucket's rank in the order of eviction at this time.
     fn rank(self, identity: Identity, now: Now) -> EvictionRank {
         (self.used(now) << Self::TIME_BITS | self.fresh_at(), identity)
     }
@@ -102,7 +102,7 @@ fn micros(quarter_octaves: u64) -> u64 {
 pub(super) struct Shard {
     /// The buckets of each limit, of all shards.
     shares: Arc<Shares>,
-    places: HashTable<u32>,
+    indices: HashTable<u32>,
     entries: Blocks<BucketEntry>,
     /// The lists of sliding logs, which do not fit into an entry.
     logs: HashMap<Identity, Log>,
@@ -112,7 +112,7 @@ pub(super) struct Shard {
     /// Every bucket with a lower rank that was evictable at the last search is in `candidates`. `None` before the
     /// first eviction.
     horizon: Option<EvictionRank>,
-    /// This many searches for candidates are left out, because the last search found none of these limits.
+    /// How many of the next searches for candidates are left out, and the limits of which the last search found none.
     spared: (usize, Limits),
 }
 
@@ -127,13 +127,13 @@ pub(super) enum Evicted {
     Used,
 }
 
-const LAST: EvictionRank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
+const LAST: EvictionRank = (u64::MAX, Identity { shard: u64::MAX, hash: u64::MAX });
 
 impl Shard {
     pub(super) fn new(shares: Arc<Shares>) -> Self {
         Self {
             shares,
-            places: HashTable::new(),
+            indices: HashTable::new(),
             entries: Blocks::default(),
             logs: HashMap::new(),
             candidates: BinaryHeap::new(),
@@ -158,10 +158,10 @@ impl Shard {
         Some(self.entries.get(self.find(identity)?)?.due)
     }
 
-    /// Writes a bucket's state, in place of its former state if it had one.
+    /// Writes a bucket's state, instead of its former state if it had one.
     pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
         let entry = BucketEntry { identity, due, state: Packed::of(state) };
-        match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
+        match self.find(identity).and_then(|at| self.entries.get_mut(at)) {
             Some(known) => *known = entry,
             None => self.insert(entry),
         }
@@ -199,20 +199,20 @@ impl Shard {
 
     /// Removes a bucket. Returns whether it was there.
     pub(super) fn remove(&mut self, identity: Identity) -> bool {
-        let Self { places, entries, logs, .. } = self;
-        let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
+        let Self { indices, entries, logs, .. } = self;
+        let found = indices.find_entry(identity.hash, |at| is(entries, *at, identity));
         let Ok(found) = found else { return false };
         self.shares.removed(identity.limit());
-        let (place, _) = found.remove();
-        if entries.get(index(place)).is_some_and(|entry| entry.state.is_log()) {
+        let (at, _) = found.remove();
+        if entries.get(index(at)).is_some_and(|entry| entry.state.is_log()) {
             logs.remove(&identity);
         }
         let last = entries.len() - 1;
-        entries.swap_remove(index(place));
-        if let Some(moved) = entries.get(index(place))
-            && let Some(its) = places.find_mut(moved.identity.place, |p| index(*p) == last)
+        entries.swap_remove(index(at));
+        if let Some(moved) = entries.get(index(at))
+            && let Some(its) = indices.find_mut(moved.identity.hash, |p| index(*p) == last)
         {
-            *its = place;
+            *its = at;
         }
         true
     }
@@ -239,12 +239,12 @@ impl Shard {
     /// Forgets full buckets and gives memory back. Returns how many buckets went.
     pub(super) fn sweep(&mut self, now: Now) -> usize {
         let before = self.entries.len();
-        let mut place = 0;
-        while let Some(entry) = self.entries.get(place) {
+        let mut at = 0;
+        while let Some(entry) = self.entries.get(at) {
             if entry.due.fresh(now) {
                 self.remove(entry.identity);
             } else {
-                place += 1;
+                at += 1;
             }
         }
         self.forget_candidates();
@@ -254,7 +254,7 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.places.allocation_size()
+        self.indices.allocation_size()
             + self.entries.capacity() * size_of::<BucketEntry>()
             + self.logs.capacity() * size_of::<(Identity, Log)>()
             + self.logs.values().map(Log::bytes).sum::<usize>()
@@ -272,18 +272,16 @@ impl Shard {
 
     fn find(&self, identity: Identity) -> Option<usize> {
         let entries = &self.entries;
-        self.places
-            .find(identity.place, |place| is(entries, *place, identity))
-            .map(|place| index(*place))
+        self.indices.find(identity.hash, |at| is(entries, *at, identity)).map(|at| index(*at))
     }
 
     fn insert(&mut self, entry: BucketEntry) {
         // No memory holds four billion buckets in one shard. Further buckets would not be kept.
-        let Ok(place) = u32::try_from(self.entries.len()) else { return };
+        let Ok(at) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
         self.shares.added(entry.identity.limit());
-        let Self { places, entries, .. } = self;
-        places.insert_unique(entry.identity.place, place, |place| hash(entries, *place));
+        let Self { indices, entries, .. } = self;
+        indices.insert_unique(entry.identity.hash, at, |at| hash(entries, *at));
     }
 
     fn evict_candidate(
@@ -294,7 +292,7 @@ impl Shard {
         set_aside: &mut Vec<Reverse<EvictionRank>>,
     ) -> Evicted {
         while let Some(Reverse((order, identity))) = self.candidates.pop() {
-            let due = self.find(identity).and_then(|place| self.entries.get(place)).map(|e| e.due);
+            let due = self.find(identity).and_then(|at| self.entries.get(at)).map(|e| e.due);
             let is_current = |due: &Due| {
                 due.fresh_at() == order & Due::TIME && may_go(*due, identity, from, now)
             };
@@ -337,9 +335,9 @@ impl Shard {
     fn shrink(&mut self) {
         self.entries.shrink();
         // The table's sizes are powers of two. At a third of its capacity a smaller size fits.
-        if self.places.capacity() / 3 > self.places.len() {
-            let Self { places, entries, .. } = self;
-            places.shrink_to(entries.len(), |place| hash(entries, *place));
+        if self.indices.capacity() / 3 > self.indices.len() {
+            let Self { indices, entries, .. } = self;
+            indices.shrink_to(entries.len(), |at| hash(entries, *at));
         }
         if self.logs.capacity() / 3 > self.logs.len() {
             self.logs.shrink_to_fit();
@@ -347,11 +345,11 @@ impl Shard {
     }
 }
 
-/// One pass prepares the eviction of one bucket in this many, and of at least `BATCH` buckets.
+/// One pass prepares the eviction of this part of the buckets (a sixteenth), and of at least `BATCH`.
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
 
-/// After a search that found nothing, one search is left out for each this many buckets.
+/// After a search that found nothing, one search is left out for each 16 buckets.
 const SPARED_SHARE: usize = 16;
 
 /// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.
@@ -359,14 +357,14 @@ fn may_go(due: Due, identity: Identity, from: &Limits, now: Now) -> bool {
     due.fresh(now) || !due.owes() && from.contains(&identity.limit())
 }
 
-fn is(entries: &Blocks<BucketEntry>, place: u32, identity: Identity) -> bool {
-    entries.get(index(place)).is_some_and(|entry| entry.identity == identity)
+fn is(entries: &Blocks<BucketEntry>, at: u32, identity: Identity) -> bool {
+    entries.get(index(at)).is_some_and(|entry| entry.identity == identity)
 }
 
-fn hash(entries: &Blocks<BucketEntry>, place: u32) -> u64 {
-    entries.get(index(place)).map_or(0, |entry| entry.identity.place)
+fn hash(entries: &Blocks<BucketEntry>, at: u32) -> u64 {
+    entries.get(index(at)).map_or(0, |entry| entry.identity.hash)
 }
 
-fn index(place: u32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn index(at: u32) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
 }

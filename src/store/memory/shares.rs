@@ -25,7 +25,6 @@ impl Shares {
         shares
     }
 
-    /// The number of buckets that the table may have.
     pub(super) fn max_keys(&self) -> usize {
         self.max_keys.load(Ordering::Relaxed)
     }

@@ -12,12 +12,12 @@ use super::shard::Shard;
 use super::shares::Shares;
 
 /// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
-/// places holds a little more before it doubles.
+/// entries holds a little more before it doubles.
 const SHARD_SIZE: usize = 800;
 const MOST_SHARDS: usize = 16_384;
 
-/// A table has at least this many shards, as long as each has at least [`SMALLEST_SHARD`] buckets. A reload that
-/// raises `max_keys` adds no shards: a large table that began with one shard would have a single lock.
+/// The fewest shards of a table, as long as each has at least [`SMALLEST_SHARD`] buckets. A reload that raises
+/// `max_keys` adds no shards. So a table must not begin with one shard: it would have a single lock when it is large.
 const FEWEST_SHARDS: usize = 64;
 /// The fewest buckets in a shard. An eviction compares the buckets of one shard only, and chooses badly among
 /// few.

@@ -25,10 +25,10 @@ pub(super) struct Asking<'q> {
     pub(super) leader: Option<Leader<'q>>,
     /// By when Redis must have answered all calls.
     pub(super) deadline: Instant,
-    /// Whether a part of the time until `deadline` has gone by: this request waited for an answer, its own or that of
-    /// another request.
+    /// Whether a part of the time until `deadline` has gone by, because this request waited for an answer (its own or
+    /// that of another request).
     pub(super) has_waited: bool,
-    pub(super) noting: ReceiptUse,
+    pub(super) receipts: ReceiptUse,
     /// The hash slot of a claim on which Redis should have decided and did not. A log line counts the request there.
     pub(super) missed: Option<HashSlot>,
 }
@@ -46,9 +46,9 @@ impl Asking<'_> {
         let has_waited = mem::replace(&mut self.has_waited, true);
         // What a call gives must go back if another limit, which answers later, refuses.
         let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::BySlot;
-        let noting = if is_last { self.noting } else { ReceiptUse::Needed };
+        let receipts = if is_last { self.receipts } else { ReceiptUse::Needed };
         let asking = calls.iter_mut().map(|call| async {
-            self.call_slot(call, verb, noting, has_waited).await;
+            self.call_slot(call, verb, receipts, has_waited).await;
             if !is_last {
                 // The client may leave before the other calls are answered.
                 call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
@@ -62,12 +62,12 @@ impl Asking<'_> {
         &self,
         call: &mut SlotCall<'_, '_>,
         verb: Verb,
-        noting: ReceiptUse,
+        receipts: ReceiptUse,
         has_waited: bool,
     ) {
         let grants: PerAsk<_> = call.iter().map(|claim| self.grant_slot(claim, verb)).collect();
         let asks: PerAsk<_> = call.iter().zip(&grants).filter_map(slot_ask).collect();
-        let asking = self.redis.ask(&asks, verb, noting);
+        let asking = self.redis.ask(&asks, verb, receipts);
         let answer = match has_waited {
             // The call itself has the same deadline.
             false => asking.await,
@@ -80,7 +80,7 @@ impl Asking<'_> {
                 for ((claim, reply), grant) in call.iter_mut().zip(replies).zip(grants) {
                     match (reply.decision, grant.filter(|_| reply.took)) {
                         (None, _) => claim.fail(ClaimFailure::UnusableKey),
-                        // Nobody took anything.
+                        // One key is unusable, so no claim of the call took anything.
                         _ if is_void => {}
                         (Some(decision), Some(grant)) => {
                             claim.decide_and_hold(decision, Decider::Redis, grant);
@@ -136,7 +136,8 @@ impl Asking<'_> {
                 }
             },
             Err(error) => {
-                // Otherwise the script may have taken permits before it failed, or its answer is lost. They go back.
+                // After these errors it is sure that the script took nothing. After any other error it may have taken
+                // permits: they go back.
                 if let CallError::Away | CallError::NotConnected | CallError::UnusableKey(_) = error
                 {
                     grant.into_iter().for_each(|grant| grant.was_not_given());

@@ -19,8 +19,8 @@ impl Store {
         claims: &mut [&mut Claim<'_>],
         moment: Moment,
     ) {
-        let noting = noting(claims);
-        let verdict = self.decide_here(claims, noting, self.both(moment.time));
+        let receipts = receipt_use(claims);
+        let verdict = self.decide_here(claims, receipts, self.both(moment.time));
         for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
             claim.hold(self, moment);
         }
@@ -30,7 +30,7 @@ impl Store {
     pub(super) fn decide_here(
         &self,
         claims: &mut [&mut Claim<'_>],
-        noting: ReceiptUse,
+        receipts: ReceiptUse,
         now: Now,
     ) -> Verdict {
         for claim in claims.iter_mut() {
@@ -43,13 +43,13 @@ impl Store {
         // Most requests have one limit, which needs no lists.
         if let [claim] = claims
             && let Some((answer, verdict)) =
-                self.shared.memory.take_one(&claim.question(), noting, now)
+                self.shared.memory.take_one(&claim.question(), receipts, now)
         {
             claim.decide(answer.decision, Decider::Process, answer.taken);
             return verdict;
         }
         let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
-        let (answers, verdict) = self.shared.memory.take(&asks, noting, now);
+        let (answers, verdict) = self.shared.memory.take(&asks, receipts, now);
         drop(asks);
         for (claim, answer) in claims.iter_mut().zip(answers) {
             claim.decide(answer.decision, Decider::Process, answer.taken);
@@ -71,7 +71,7 @@ impl Store {
 
 /// Whether receipts are noted for these claims. They are needed where a request may be held and its client
 /// may leave meanwhile, and where a limit is settled later or holds a slot.
-pub(super) fn noting(claims: &[&mut Claim<'_>]) -> ReceiptUse {
+pub(super) fn receipt_use(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back = |claim: &&mut Claim<'_>| {
         claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()
     };

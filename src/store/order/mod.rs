@@ -29,7 +29,7 @@ use tokio::time::timeout_at;
 use self::asking::{Asking, Grouping};
 pub use self::failed::Unavailable;
 use self::failed::{follow_on_store_error, left_to_process, lose};
-use self::here::noting;
+use self::here::receipt_use;
 use super::access::Store;
 use super::bucket::{ReceiptUse, RedisAnswer, RedisAsk};
 use super::claim::{Claim, Decider, Party, verdict};
@@ -155,10 +155,10 @@ impl Store {
                 }
             }
         };
-        let noting = noting(claims);
+        let receipts = receipt_use(claims);
         let store = self;
         let mut asking =
-            Asking { store, redis, moment, leader, deadline, has_waited, noting, missed: None };
+            Asking { store, redis, moment, leader, deadline, has_waited, receipts, missed: None };
         let taken = asking.take(claims).await;
         asking.count(taken);
         taken

@@ -45,7 +45,7 @@ fn claims<'p>(store: &Store, plan: &'p Plan) -> Vec<Claim<'p>> {
 
 fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
     let redis = store.redis.as_ref().unwrap();
-    let (noting, deadline) = (ReceiptUse::Needed, redis.router.deadline());
+    let (receipts, deadline) = (ReceiptUse::Needed, redis.router.deadline());
     Asking {
         store,
         redis,
@@ -53,7 +53,7 @@ fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
         leader: None,
         deadline,
         has_waited: false,
-        noting,
+        receipts,
         missed: None,
     }
 }

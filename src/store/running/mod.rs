@@ -23,11 +23,11 @@ use crate::limit::time::Timestamp;
 use crate::observe::events::{self, OverrideEvent};
 use crate::plan::{Figures, LimitSpec, WantedFigures};
 
-/// Two answers of Redis may overtake each other by at most so many microseconds.
+/// The most microseconds by which one answer of Redis may overtake another.
 const LATE: u64 = 2_000_000;
 
-/// So much later, an override that has ended here has ended by Redis's clock too. A process counts from before its
-/// question, and therefore ends an override a little early.
+/// After this time, an override that has ended here has ended by Redis's clock too. A process counts an override's
+/// time from before its question to Redis. So it ends the override a little early.
 const SURELY_ENDED: Duration = Duration::from_secs(1);
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
@@ -42,7 +42,6 @@ pub(crate) struct RunningOverride {
     /// The parts of the limit's key. A limit with other parts has other keys.
     pub(crate) sources: Vec<String>,
     pub(crate) wanted: WantedFigures,
-    /// Why somebody set it.
     pub(crate) reason: Option<String>,
     /// When the override ends, by the store's clock. `None`: when an operator resets it.
     pub(crate) ends: Option<Timestamp>,

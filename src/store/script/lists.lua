@@ -182,7 +182,7 @@ lists['sliding-log'] = log
 -- zero gives the slot back.
 --
 -- A lease that ends too late was written before the clock was set back. Its holder may be dead, so its end is
--- lowered. A holder that lives renews each lease within three seconds, also one of other figures.
+-- lowered. A holder that lives renews each lease within three seconds, whatever its figures.
 local slots, RENEWED, LATE = {}, 9000000, 1000000
 
 function slots.ask(key, ask, now)

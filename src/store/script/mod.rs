@@ -1,11 +1,11 @@
 //! Asks Redis: one script call holds the asks of all requests that come together. `store::order` calls
 //! this folder, and decides what happens where Redis does not answer with a decision.
 //!
-//! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one
-//! hash slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in Redis, and `processes` counts the processes that share Redis.
-//! `overrides` reads and sets the overrides of operators.
-//! `redisson` asks Redisson limiters, by its own script and calls.
+//! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests, `call`
+//! packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one hash
+//! slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in
+//! Redis, and `processes` counts the processes that share Redis. `overrides` reads and sets the overrides of
+//! operators. `redisson` asks Redisson limiters, by its own script and calls.
 
 mod call;
 mod leases;
@@ -131,10 +131,10 @@ impl Redis {
         &self,
         asks: &[SlotAsk<'_>],
         verb: Verb,
-        noting: ReceiptUse,
+        receipts: ReceiptUse,
     ) -> Result<PerAsk<SlotReply>, CallError> {
         let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
-        let request = Request { asks: asks.len(), receipts: noting == ReceiptUse::Needed };
+        let request = Request { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for SlotAsk { asked, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));

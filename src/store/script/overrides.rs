@@ -41,7 +41,6 @@ const ADVICE: CallAdvice = CallAdvice {
 #[derive(Clone)]
 pub(in crate::store) struct SharedOverrides {
     router: Arc<Router>,
-    /// The name of the hash.
     name: String,
     hash_slot: HashSlot,
     shared: Arc<ProcessStore>,

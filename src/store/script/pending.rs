@@ -1,4 +1,4 @@
-//! A question to Redis whose client may leave before the answer. `redis` makes one per request that takes.
+//! A question to Redis whose client may leave before the answer. `Redis::ask` makes one for each request that takes.
 
 use std::sync::Arc;
 
@@ -131,8 +131,8 @@ mod tests {
             let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
             let reply: Reply = said.iter().map(one).collect();
             let took = takers(asks.iter(), &reply).into_iter().enumerate();
-            let places: Vec<usize> = took.filter_map(|(at, took)| took.then_some(at)).collect();
-            assert_eq!(places, expected, "{name}");
+            let indices: Vec<usize> = took.filter_map(|(at, took)| took.then_some(at)).collect();
+            assert_eq!(indices, expected, "{name}");
         }
     }
 }

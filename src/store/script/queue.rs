@@ -1,4 +1,5 @@
-//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `router` sends.
+//! Gathers a worker's requests to Redis into calls. `Redis` and `leases` add requests, and the router of
+//! [`crate::redis`] sends them.
 //!
 //! A request joins the call that is being gathered. The first request of a call wakes the sender, which is
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the

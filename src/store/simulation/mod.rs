@@ -107,7 +107,7 @@ impl Limit {
     }
 }
 
-/// This many microseconds after the beginning.
+/// The time `now` microseconds after the beginning.
 fn time(now: u64) -> Timestamp {
     Timestamp::from_micros(BEGIN + now).unwrap()
 }

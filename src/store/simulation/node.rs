@@ -35,7 +35,8 @@ impl SimulatedNode {
                 Some(Outcome::Reject { retry_after }) => retry_after,
                 said => panic!("a known refusal is {said:?}"),
             },
-            // An asker that is dropped at once lets all others ask too. Messages are lost here, and nobody waits.
+            // Messages may be lost here. So the leader in the error is dropped at once, and nobody waits for its
+            // answer.
             Err(_) => None,
         }
     }

@@ -28,7 +28,7 @@ impl Random {
         usize::try_from((u128::from(self.bits()) * end) >> 64).unwrap()
     }
 
-    /// Whether something happens that happens so often.
+    /// Whether an event of this probability happens.
     pub(super) fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

@@ -54,7 +54,7 @@ pub(super) fn plot(groups: &[(&str, Rows)]) -> String {
     let scale = height / 4.0;
     let nodes: Vec<usize> = groups[0].1.iter().map(|(nodes, _)| *nodes).collect();
     let most = u32::try_from(nodes.len() - 1).unwrap();
-    let x = |place: u32| left + width * f64::from(place) / f64::from(most);
+    let x = |index: u32| left + width * f64::from(index) / f64::from(most);
     let y = |value: f64| top + height - value / step * scale;
     let mut mark = 0.0;
     while mark <= 1_000.0 {
@@ -68,8 +68,8 @@ pub(super) fn plot(groups: &[(&str, Rows)]) -> String {
         );
         mark += step;
     }
-    for (place, nodes) in (0..).zip(nodes) {
-        let (x, y) = (x(place), top + height + 18.0);
+    for (index, nodes) in (0..).zip(nodes) {
+        let (x, y) = (x(index), top + height + 18.0);
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{nodes}</text>");
     }
     let (middle, below) = (left + width / 2.0, top + height + 34.0);
@@ -77,7 +77,7 @@ pub(super) fn plot(groups: &[(&str, Rows)]) -> String {
     for (line, ((name, rows), colour)) in (0..).zip(groups.iter().zip(COLOURS)) {
         let points = (0..)
             .zip(rows)
-            .map(|(place, (_, [_, known]))| format!("{:.1},{:.1}", x(place), y(calls(known))));
+            .map(|(index, (_, [_, known]))| format!("{:.1},{:.1}", x(index), y(calls(known))));
         let points = points.collect::<Vec<_>>().join(" ");
         let (legend, at) = (left + 200.0 * f64::from(line), top - 26.0);
         let _ = writeln!(

@@ -7,7 +7,7 @@ use super::random::Random;
 /// After this time, in microseconds, other keys become the hot ones.
 const PHASE: u64 = 10_000_000;
 
-/// This many keys further is the next hot key in the next phase.
+/// From one phase to the next, the hot keys move on by so many keys.
 const SHIFT: u64 = 7_919;
 
 /// The first keys, one of which surges at a time.
@@ -17,7 +17,6 @@ const SURGING: usize = 4;
 const SURGE: f64 = 150_000.0;
 const PAUSE: f64 = 300_000.0;
 
-/// A request.
 pub(super) struct Arrival {
     pub(super) at: u64,
     pub(super) key: usize,
@@ -94,7 +93,7 @@ impl Zipf {
     }
 
     fn rank(&self, random: &mut Random) -> usize {
-        let place = random.unit();
-        self.up_to.partition_point(|up_to| *up_to <= place).min(self.up_to.len() - 1)
+        let at = random.unit();
+        self.up_to.partition_point(|up_to| *up_to <= at).min(self.up_to.len() - 1)
     }
 }

@@ -21,8 +21,8 @@ pub(super) fn play(setting: &Scenario) -> Tally {
     World::new(setting).run()
 }
 
-/// A node's place, with its process and whether it runs.
-struct NodePlace {
+/// A node, with its process and whether it runs.
+struct NodeEntry {
     node: Option<SimulatedNode>,
     /// The number of its process. What was meant for an earlier process is thrown away.
     process: u64,
@@ -33,7 +33,7 @@ struct NodePlace {
 /// A request's question to the server.
 #[derive(Clone, Copy)]
 struct Question {
-    place: usize,
+    index: usize,
     process: u64,
     sent: u64,
     key: usize,
@@ -53,7 +53,7 @@ struct World<'s> {
     limit: Limit,
     server: SimulatedServer,
     bounds: Vec<Bound>,
-    places: Vec<NodePlace>,
+    entries: Vec<NodeEntry>,
     /// What happens, by its time and a running number.
     events: BTreeMap<(u64, u64), WorldEvent>,
     numbers: u64,
@@ -68,10 +68,10 @@ impl<'s> World<'s> {
         let limit = Limit::of(setting);
         let keys = limit.keys.len();
         let server = SimulatedServer::new(limit.ask, keys);
-        let place = || NodePlace { node: None, process: 0, stopped_until: 0 };
+        let entry = || NodeEntry { node: None, process: 0, stopped_until: 0 };
         let mut world = Self {
             bounds: vec![Bound::of(&limit.ask.algorithm); keys],
-            places: (0..setting.nodes).map(|_| place()).collect(),
+            entries: (0..setting.nodes).map(|_| entry()).collect(),
             events: BTreeMap::new(),
             numbers: 0,
             now: 0,
@@ -82,9 +82,9 @@ impl<'s> World<'s> {
             limit,
             server,
         };
-        for place in 0..setting.nodes {
+        for index in 0..setting.nodes {
             let at = world.failures.gap(500_000.0);
-            world.put(at, WorldEvent::Start(place));
+            world.put(at, WorldEvent::Start(index));
         }
         world
     }
@@ -113,25 +113,25 @@ impl<'s> World<'s> {
         self.events.insert((at, self.numbers), event);
     }
 
-    fn runs(&self, place: usize) -> bool {
-        let place = &self.places[place];
-        place.node.is_some() && place.stopped_until <= self.now
+    fn runs(&self, index: usize) -> bool {
+        let entry = &self.entries[index];
+        entry.node.is_some() && entry.stopped_until <= self.now
     }
 
     /// A request comes to its node, or to the next one that runs.
     fn arrive(&mut self, arrival: &Arrival) {
         let (nodes, &Arrival { key, to, .. }) = (self.setting.nodes, arrival);
-        let Some(place) = (to..to + nodes).map(|it| it % nodes).find(|it| self.runs(*it)) else {
+        let Some(index) = (to..to + nodes).map(|it| it % nodes).find(|it| self.runs(*it)) else {
             return;
         };
         self.figures.requests += 1;
-        let Some(node) = &self.places[place].node else { return };
+        let Some(node) = &self.entries[index].node else { return };
         match node.refuse(&self.limit, key, time(self.now)) {
             Some(retry_after) => {
                 self.figures.known_refusals += 1;
                 self.check_refusal(key, micros(retry_after));
             }
-            None => self.ask(place, key),
+            None => self.ask(index, key),
         }
     }
 
@@ -153,10 +153,10 @@ impl<'s> World<'s> {
     }
 
     /// Asks the server. The way of the question, and whether it or its answer is lost, is known at once.
-    fn ask(&mut self, place: usize, key: usize) {
+    fn ask(&mut self, index: usize, key: usize) {
         self.figures.calls += 1;
-        let process = self.places[place].process;
-        let question = Question { place, process, sent: self.now, key };
+        let process = self.entries[index].process;
+        let question = Question { index, process, sent: self.now, key };
         let (there, back) = (self.delay(), self.delay());
         let answered = there.zip(back).map(|(there, back)| there + back);
         let answered = answered.filter(|delay| *delay <= TIMEOUT).map(|delay| self.now + delay);
@@ -181,45 +181,45 @@ impl<'s> World<'s> {
         match event {
             WorldEvent::AtServer(question, answered) => self.serve(question, answered),
             WorldEvent::AtNode(question, decision) => {
-                let place = &self.places[question.place];
-                if question.process != place.process {
+                let entry = &self.entries[question.index];
+                if question.process != entry.process {
                     return;
                 }
-                match place.stopped_until {
+                match entry.stopped_until {
                     until if until > self.now => {
                         self.put(until, WorldEvent::AtNode(question, decision));
                     }
                     _ => self.hear(question, decision),
                 }
             }
-            WorldEvent::Failure(place) => self.fail(place),
-            WorldEvent::Start(place) => self.start(place),
+            WorldEvent::Failure(index) => self.fail(index),
+            WorldEvent::Start(index) => self.start(index),
         }
     }
 
-    fn start(&mut self, place: usize) {
+    fn start(&mut self, index: usize) {
         let node = SimulatedNode::start(self.setting.mode);
         self.numbers += 1;
         let process = self.numbers;
-        self.places[place] = NodePlace { node: Some(node), process, stopped_until: 0 };
-        self.plan_failure(place, self.now);
+        self.entries[index] = NodeEntry { node: Some(node), process, stopped_until: 0 };
+        self.plan_failure(index, self.now);
     }
 
-    fn plan_failure(&mut self, place: usize, from: u64) {
+    fn plan_failure(&mut self, index: usize, from: u64) {
         let after = self.failures.gap(mean(self.setting.lifetime));
-        self.put(from + after, WorldEvent::Failure(place));
+        self.put(from + after, WorldEvent::Failure(index));
     }
 
     /// The node dies, and a new one comes. Or it is stopped, and goes on with what it had.
-    fn fail(&mut self, place: usize) {
+    fn fail(&mut self, index: usize) {
         let lasts = SECOND + self.failures.gap(mean(self.setting.outage));
         if self.failures.happens(0.5) {
-            let failed = &mut self.places[place];
+            let failed = &mut self.entries[index];
             (failed.node, failed.process) = (None, 0);
-            self.put(self.now + lasts, WorldEvent::Start(place));
+            self.put(self.now + lasts, WorldEvent::Start(index));
         } else {
-            self.places[place].stopped_until = self.now + lasts;
-            self.plan_failure(place, self.now + lasts);
+            self.entries[index].stopped_until = self.now + lasts;
+            self.plan_failure(index, self.now + lasts);
         }
     }
 
@@ -234,8 +234,8 @@ impl<'s> World<'s> {
     }
 
     fn hear(&mut self, question: Question, decision: Option<Decision>) {
-        let Question { place, sent, key, .. } = question;
-        let Some(node) = &self.places[place].node else { return };
+        let Question { index, sent, key, .. } = question;
+        let Some(node) = &self.entries[index].node else { return };
         match decision {
             Some(decision) => {
                 node.hear(&self.limit, key, decision, time(sent));

@@ -60,13 +60,13 @@ pub struct State {
 }
 
 impl State {
-    /// So many tokens in one window, and none in the next ones.
+    /// A state with `used` tokens in one window, and none in the next ones.
     pub fn of(start: Timestamp, used: u64) -> Self {
         Self { start, used, beyond: 0, each: 0 }
     }
 
-    /// The same use by this count. Where the count was lowered, the next windows stay the ones that are used, up
-    /// to the new count. Where it was raised, the first of these windows have room for the tokens of all.
+    /// The same state under another count. If the new count is lower, the same next windows stay in use, each up to
+    /// the new count. If it is higher, their tokens move into the first of them.
     fn under(self, count: u64) -> Self {
         let beyond = match self.each > count {
             true => self.beyond / self.each * count + (self.beyond % self.each).min(count),
@@ -75,14 +75,14 @@ impl State {
         Self { beyond: 0, ..self }.plus(beyond, count)
     }
 
-    /// With so many tokens more: in this window as far as it has room, then in the next ones.
+    /// The state with more tokens used: first in this window, as far as it has room, then in the next ones.
     fn plus(self, tokens: u64, count: u64) -> Self {
         let here = count.saturating_sub(self.used).min(tokens);
         let beyond = self.beyond.saturating_add(tokens - here).min(MOST_BEYOND);
         Self { used: self.used + here, ..self }.with_beyond(beyond, count)
     }
 
-    /// With so many tokens less: the last ones first.
+    /// The state with fewer tokens used. Tokens of the last window go first.
     fn minus(self, tokens: u64, count: u64) -> Self {
         let last = self.beyond.min(tokens);
         let used = self.used.saturating_sub(tokens - last);
@@ -131,12 +131,12 @@ fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
     WindowPosition { ahead: full + 1, before: beyond }
 }
 
-/// The state after a request's real use is known; `None` where no token is then used. Also returns whether nothing was
-/// given back because the window is over or another request has a place in a later window.
+/// The state after a request's real use is known; `None` where no token is then used. The second value says whether
+/// nothing was given back, because the window is over or another request has a place in a later window.
 ///
-/// Tokens used in addition count now, whatever window the request took from. Otherwise a slow request
-/// would get them for nothing. Tokens used less are given back to the window from which the request took,
-/// unless that window is over.
+/// If the request used more, the difference counts now, whatever window the request took from. Otherwise a slow
+/// request would get it for nothing. If the request used less, the difference goes back to the window from which the
+/// request took, unless that window is over.
 pub(crate) fn settle(
     params: &Params,
     state: Option<State>,
@@ -191,9 +191,9 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
 }
 
 /// The state for the window of `now`. If the clock has stepped back into the window before, the state stays: it still
-/// counts when the clock returns. Until then requests take from it. If the clock has stepped back further, the state is
-/// moved back too, because the bucket would be closed for as long. The second value is then the moved state, which
-/// must be kept.
+/// counts when the clock returns. Until then requests take from it. If the clock has stepped back further, the state
+/// is moved back too. Otherwise the bucket would stay closed until the clock has returned. The second value is then
+/// the moved state, which must be kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let (opens, count) = (params.windows.start_of(now), params.count.get());
     let Some(state) = state else { return (State::of(opens, 0), None) };

@@ -159,7 +159,7 @@ fn days_are_as_long_as_the_calendar_has_them() {
     let refused = ask(&figures, state, 1, MaxWait::NONE, midnight);
     assert_eq!(micros(refused.decision.outcome), Some(23 * HOUR));
     assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
-    // The windows were looked up for noon. A clock that is a day behind still finds the window of its day.
+    // The windows were looked up for noon. A clock that is a day late still finds the window of its day.
     assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
     let yesterday = Some(State::of(at(midnight - DAY), 2));
     let refused = ask(&figures, yesterday, 1, MaxWait::NONE, midnight - 5);
@@ -172,7 +172,7 @@ fn what_is_above_belongs_to_the_windows_that_follow() {
     let mut state = None;
     assert_eq!(take(&figures, &mut state, 7, NOON), 0);
     assert_eq!(take(&figures, &mut state, 5, NOON), HOUR, "five more do not fit any more");
-    assert_eq!(take(&figures, &mut state, 3, NOON), HOUR, "behind those, though there was room");
+    assert_eq!(take(&figures, &mut state, 3, NOON), HOUR, "after those, though there was room");
     assert_eq!(take(&figures, &mut state, 4, NOON), 2 * HOUR);
     // In the second window eight are used, in the third four.
     let second = ask(&figures, state, 2, MaxWait::NONE, NOON + HOUR);
@@ -263,8 +263,8 @@ fn a_clock_that_stepped_back_takes_the_window_with_it() {
     let figures = rolling(2, HOUR);
     let mut state = None;
     take(&figures, &mut state, 2, NOON);
-    let behind = ask(&figures, state, 1, MaxWait::NONE, NOON - STALE);
-    assert_eq!((behind.kept, micros(behind.decision.outcome)), (None, Some(HOUR + STALE)));
+    let late = ask(&figures, state, 1, MaxWait::NONE, NOON - STALE);
+    assert_eq!((late.kept, micros(late.decision.outcome)), (None, Some(HOUR + STALE)));
 }
 
 proptest! {

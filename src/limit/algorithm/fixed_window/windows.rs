@@ -117,8 +117,8 @@ impl Windows {
         }
     }
 
-    /// The seconds, rounded up, until the window of this time ends. Of a rolling window only the length is
-    /// known: it ends at the latest after that.
+    /// The seconds, rounded up, until the window of this time ends. When a rolling window began is not known here:
+    /// its whole length is returned, which is never too short.
     pub(crate) fn seconds_left(&self, time: Timestamp) -> u64 {
         match self {
             Self::Rolling(_) => self.seconds(),
@@ -183,12 +183,10 @@ impl Schedule {
         Windows::Calendar(Nearby { unit: self.unit, starts })
     }
 
-    /// The calendar unit of a window.
     pub(crate) fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The time zone's name.
     pub(crate) fn zone(&self) -> &str {
         &self.zone
     }

@@ -170,19 +170,21 @@ impl Log {
         }
         let base = self.entries.back().map_or(now, |newest| newest.arrived.max(now));
         self.forget(params, base);
-        let (place, mut is_later_held) = (settled.receipt.time(), false);
+        let (moment, mut is_later_held) = (settled.receipt.time(), false);
         let newest = self.entries.back().map(|newest| newest.at);
         match settled.used {
             Difference::More(permits) => {
                 self.add(Entry { at: base, arrived: base }, permits.min(MOST_COST));
             }
             // No request goes before the newest entry, so nobody could use the place of this one.
-            Difference::Less(_) if place > base && newest.is_some_and(|newest| newest > place) => {
+            Difference::Less(_)
+                if moment > base && newest.is_some_and(|newest| newest > moment) =>
+            {
                 is_later_held = true;
             }
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
-            Difference::Less(permits) => self.remove(place, permits.min(MOST_COST)),
+            Difference::Less(permits) => self.remove(moment, permits.min(MOST_COST)),
         }
         self.forget(params, base);
         (self.seen(params, Cost::ONE, base), is_later_held)

@@ -61,7 +61,7 @@ fn places_are_reserved_in_the_order_of_arrival() {
     let delay = |seconds| Outcome::Delay(Duration::from_secs(seconds));
     assert_eq!(held(0, 1), Outcome::Allow);
     assert_eq!(held(SECOND, 2), delay(9), "both must be out");
-    assert_eq!(held(2 * SECOND, 1), delay(18), "behind the one that came before");
+    assert_eq!(held(2 * SECOND, 1), delay(18), "after the one that came before");
     assert_eq!(held(2 * SECOND, 1), delay(18));
     let beyond = ask(&mut log, &figures, want(1, 10 * SECOND), 2 * SECOND);
     let retry_after = Some(Duration::from_secs(28));
@@ -256,7 +256,7 @@ proptest! {
         (count, interval) in (1_u64..8, 1_u64..100),
         requests in any_requests(),
         cost in 1_u64..8,
-        behind in 0_u64..STALE,
+        late in 0_u64..STALE,
     ) {
         let figures = params(count, interval);
         let (mut log, mut now) = (Log::default(), 2 * SECOND);
@@ -264,7 +264,7 @@ proptest! {
             now += gap.unsigned_abs();
             ask(&mut log, &figures, want(cost, max_wait), now);
         }
-        now -= behind;
+        now -= late;
         let said = ask(&mut log.clone(), &figures, want(cost, 0), now).outcome;
         if let Outcome::Reject { retry_after: Some(wait) } = said {
             let then = now + u64::try_from(wait.as_micros()).unwrap();

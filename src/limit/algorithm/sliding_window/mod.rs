@@ -17,8 +17,8 @@ use crate::limit::time::{STALE, Timestamp};
 /// The most tokens that are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
-/// A window that is over counts for at most so many times the limit's count. It can hold more only where
-/// requests used more than they took.
+/// The most that an ended window counts, as a multiple of the limit's count. It holds more only where requests used
+/// more than they took.
 const MOST_EARLIER: u64 = 128;
 
 /// The figures of one sliding window.
@@ -91,7 +91,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     Step::of(want, untouched, Some(wait), taken, kept)
 }
 
-/// The counters as they are so many windows later, if no other request comes.
+/// The counters after `ahead` more windows, if no other request comes.
 fn window_of(params: &Params, state: State, ahead: u64) -> State {
     let (previous, current, next) = match ahead {
         0 => return state,
@@ -194,8 +194,9 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
 }
 
 /// The state for the window of `now`. If the clock has stepped back into the window before, the state stays: it still
-/// counts when the clock returns. If the clock has stepped back further, the state is moved back too, because the
-/// bucket would be closed for as long. The second value is then the moved state, which must be kept.
+/// counts when the clock returns. If the clock has stepped back further, the state is moved back too. Otherwise the
+/// bucket would stay closed until the clock has returned. The second value is then the moved state, which must be
+/// kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let interval = params.interval.as_micros();
     let opens = begin(interval, now);

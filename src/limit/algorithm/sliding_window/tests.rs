@@ -82,7 +82,7 @@ fn the_wait_ends_when_enough_has_left() {
         ("all of it", counted(100, 0, 0), 100, 60),
         ("in the next window", counted(0, 100, 0), 25, 75),
         ("all of this window", counted(0, 1, 0), 100, 120),
-        ("behind who is held", counted(0, 100, 50), 25, 105),
+        ("after who is held", counted(0, 100, 50), 25, 105),
         ("after who is held", counted(0, 100, 50), 75, 150),
         ("all after who is held", counted(0, 100, 50), 100, 180),
     ] {
@@ -152,8 +152,8 @@ fn a_steady_caller_below_the_rate_is_not_starved() {
         let figures = params(count, MINUTE);
         let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);
         let mut passed = 0;
-        for place in 0..requests {
-            let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + 7 + place * gap);
+        for index in 0..requests {
+            let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + 7 + index * gap);
             passed += u64::from(step.decision.outcome == Outcome::Allow);
             state = after(&step, state);
         }
@@ -179,8 +179,8 @@ proptest! {
                 passed.push(now);
             }
         }
-        for (place, until) in passed.iter().enumerate() {
-            let inside = passed[..=place].iter().filter(|time| **time + interval > *until);
+        for (index, until) in passed.iter().enumerate() {
+            let inside = passed[..=index].iter().filter(|time| **time + interval > *until);
             prop_assert!(inside.count() as u64 * count.div_ceil(8) <= 2 * count);
         }
     }
@@ -207,10 +207,10 @@ proptest! {
                 passed.push((goes, cost));
             }
         }
-        for (place, (goes, _)) in passed.iter().enumerate() {
+        for (index, (goes, _)) in passed.iter().enumerate() {
             let window = goes / interval;
             let of = |wanted: u64| -> u128 {
-                let until = &passed[..=place];
+                let until = &passed[..=index];
                 let of = until.iter().filter(|(goes, _)| goes / interval == wanted);
                 of.map(|(_, cost)| u128::from(*cost)).sum()
             };

@@ -19,7 +19,7 @@ use crate::limit::waiting::MaxWait;
 /// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
 
-/// The mark of a rate that has none. The number does not fit into two bytes.
+/// Stands in for the mark of a rate that has none. Unlike a mark, it does not fit into two bytes.
 const UNMARKED: u64 = 1 << 16;
 
 /// The number of bits below a mark. In these bits the script counts the spare tokens.
@@ -147,13 +147,12 @@ fn take(state: State, tokens: u64) -> State {
 /// The state after a request's real use is known; `None` where the bucket is then full. Also returns whether nothing was
 /// given back because another request has a later place.
 ///
-/// Tokens that were missing when the request took come back by themselves. At most those tokens are given
-/// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
-/// that it could never have held.
+/// Tokens that were missing when the request took come back by themselves. What has come back already is not given
+/// back once more. Otherwise a bucket that was full in the meantime would gain tokens that it could never have held.
 ///
 /// In two cases tokens are given back only if no request came after this one: requests go at `even` spacing, or this
-/// request was still held. Held requests keep their moments. With tokens given back, the next requests would go at the
-/// same moments, and more would go at once than the bucket holds.
+/// request was still held. The held requests after it keep their moments. If it gave tokens back, new requests would
+/// get the same moments, and more would go at once than the bucket holds.
 pub fn settle(
     params: &Params,
     even: bool,

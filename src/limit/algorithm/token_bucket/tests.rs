@@ -188,10 +188,10 @@ proptest! {
         for (step, tokens) in moves {
             now = step.from(now, figures.rate).min(EXACT - 1);
             if state.is_none() {
-                // A new bucket has seen no time yet, so no clock can be behind it.
+                // A new bucket has seen no time yet, so no clock can be late against it.
                 reached = now;
             }
-            // The clock has stepped back where it is far behind the last request that took. A refused
+            // The clock has stepped back where it is far earlier than the last request that took. A refused
             // request leaves no trace in the state.
             let stepped_back = state.is_some_and(|state| state.at.micros_since(at(now)) > STALE);
             if now >= reached || stepped_back {

@@ -9,9 +9,9 @@
 -- function. One thing differs. Rust counts whole missing tokens and a missing `rest`. Here the part counts
 -- as one more missing token, and `above` is the part of that token which was gained.
 --
--- A state is written for the last time at which it was less than one microsecond's gain above whole
--- tokens. This is the same state with a small rest, and for most rates with no rest. The formats of the
--- bytes, by length; each figure has its highest byte first:
+-- A state is written as it was a moment earlier: when its tokens were whole, or less than one microsecond's
+-- gain above whole. This says the same, with a small rest, and for most rates with no rest. The formats of
+-- the bytes, by length; each figure has its highest byte first:
 --   11  at + 2^52 (7 bytes), missing (4)
 --   12  at (7 bytes), mark + spare (2), missing (3)
 --   12  at + 2^52 (7 bytes), missing (1), rest (1), period (3)
@@ -19,15 +19,15 @@
 -- The first byte tells the format: up to 15 is the format with a mark, 16 to 31 is a short format, 32 is the
 -- long format. Redis keeps strings of up to 12 bytes in its smallest block.
 --
--- Setting an expiry costs as much as the rest of the writing. A key therefore lives longer than it must, by
--- the time for `spare` more missing tokens. While `spare` covers the cost, the expiry stays. The mark tells
--- whether `spare` was counted under the same rate.
+-- Setting an expiry costs as much as the rest of the writing. A key therefore gets a later expiry than it
+-- needs: one that suffices for `spare` more missing tokens. While `spare` covers the cost of a request, the
+-- expiry stays. The mark tells whether `spare` was counted under the same rate.
 
 local tokens, period, burst, mark = figures[1], figures[2], figures[3], figures[4]
 
 -- Decode. Bytes in no known format are a new bucket.
 local missing, rest, at, spare = 0, 0, now, -1
--- Until when the key lives, as the bytes tell it; 0 where they do not.
+-- When the key expires. 0 where the bytes do not tell it.
 local lives = 0
 if bytes then
   local size, time, tag = #bytes, -1

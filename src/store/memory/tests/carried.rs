@@ -54,9 +54,9 @@ proptest! {
     #[test]
     fn what_redis_says_never_adds_a_token(
         steps in prop::collection::vec((0_u64..15, 0_u64..4), 1..8),
-        place in 0_usize..5,
+        index in 0_usize..5,
     ) {
-        let algorithm = carried()[place];
+        let algorithm = carried()[index];
         let left = left_after(algorithm, &steps, 5 * HOUR);
         prop_assert!(left.is_sorted_by(|before, after| before >= after), "{left:?}");
         for ((used, _), left) in steps.iter().zip(&left) {

@@ -1,8 +1,7 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
-//! `queue` fills a [`Call`] and `connection` sends it. The other side is `shell.lua`, whose head describes
-//! the bytes. `verb` has what an ask may want, and `pack` writes the single numbers and
-//! texts.
+//! `queue` fills a [`Call`], and [`crate::redis`] sends it. The other side is `shell.lua`, whose head describes the
+//! bytes. `verb` has what an ask may want, and `pack` writes the single numbers and texts.
 
 mod pack;
 mod verb;
@@ -209,8 +208,8 @@ impl Call {
         let mut checked = numbers.iter();
         let all = self.requests.iter().map(|request| request.asks).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
-        let noted = self.requests.iter().filter(|request| request.receipts);
-        let receipts = noted.map(|request| request.asks).sum::<usize>();
+        let wanting = self.requests.iter().filter(|request| request.receipts);
+        let receipts = wanting.map(|request| request.asks).sum::<usize>();
         // Receipts come after all decisions.
         let mut noted = checked.as_slice().iter();
         if !understood || noted.len() != receipts || !odd.is_empty() {

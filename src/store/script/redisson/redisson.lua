@@ -262,8 +262,8 @@ if type(written) == 'table' or type(entries) == 'table' then
 end
 local known = whole(written)
 
--- Only the oldest versions let the value expire by itself: it is all that they have, and a window ends with it.
--- A newer version writes a value that differs from the rate only beside entries.
+-- The oldest versions have no entries: their value expires by itself, and so ends a window. Newer versions
+-- write a value other than the rate only beside entries.
 local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
 if newest[1] then
   is_older = OLDER_LENGTHS[#newest[1]]
@@ -345,7 +345,7 @@ end
 if verb ~= 'look' or changed then
   renew_expiry(keep, value_key, permits_key)
 end
--- While requests wait, permits that are left are for no later request.
+-- While requests wait, no later request gets the permits that are left.
 if moment > now_ms or waits == 1 then
   left = math.min(left, 0)
 end
