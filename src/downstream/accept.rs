@@ -35,8 +35,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// all connections must not fill the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
-/// How many connections of a listener the kernel completes before they are accepted. When a drain begins, no more
-/// than these are still accepted.
+/// How many connections of a listener the kernel completes before they are accepted. When a drain begins, at most
+/// this number is still accepted.
 pub(crate) const LONGEST_QUEUE: u16 = 4096;
 
 /// After this number of accepted connections, other tasks of the worker run.
@@ -213,8 +213,8 @@ pub(crate) async fn listen(
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The next connection. `None` once the process drains, even if connections wait: in a handover a successor
-/// accepts them, and without an end to them the drain would not begin.
+/// The next connection. `None` once the process drains, even if connections wait. In a handover a successor accepts
+/// those. If they were accepted here, a listener that always has new ones would never see the drain.
 async fn accept(
     listener: &AsyncListener,
     draining: &mut watch::Receiver<bool>,

@@ -112,8 +112,8 @@ async fn exchange(
         },
         WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => Served::Http2(stream),
         WatchEnd::Ended(Err(error)) => {
-            // hyper gives the same error for a long head and for too many fields. It has not removed the head from
-            // its buffer, so the fields can be counted.
+            // hyper gives the same error for a long head and for too many fields. The head is still in hyper's
+            // buffer, so the fields can be counted here.
             if error.is_parse_too_large() && has_too_many_fields(&unused) {
                 client.had_too_many_fields.set(true);
             }

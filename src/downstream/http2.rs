@@ -86,7 +86,7 @@ pub(super) async fn serve(
     let streams = FuturesUnordered::new();
     let mut serving = Http2Serving { connection, spawner, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {
-        WatchEnd::Ended(ended) => ended,
+        WatchEnd::Ended(end) => end,
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
             // GOAWAY tells the client that no request was lost.
@@ -232,8 +232,8 @@ where
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         loop {
-            if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
-                return Poll::Ready(ended);
+            if let Poll::Ready(end) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(end);
             }
             // A stream that has ended left data for the connection to write.
             if !self.poll_streams(cx) {

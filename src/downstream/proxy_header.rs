@@ -88,8 +88,8 @@ mod tests {
         Opening::Client(text.parse().unwrap())
     }
 
-    /// What the pieces are read as, and what stays in the socket. A piece is sent when all pieces before it were
-    /// read, so that each piece is seen alone.
+    /// The opening that is read from the pieces, and what stays in the socket. A piece is sent when all pieces before
+    /// it were read, so that each is read alone.
     async fn read_pieces(pieces: Vec<Vec<u8>>) -> (Opening, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -1,9 +1,9 @@
 //! Percent-encodes bytes of an HTTP/1.1 target that other servers take and the `http` crate does not: browsers and
 //! old clients send JSON in a query as it is.
 //!
-//! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and
-//! no encoded byte is, or becomes, a space, a carriage return or a line feed. Where a message begins is known from
-//! hyper: it has no bytes left when a connection begins, or is taken over between two requests.
+//! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and no
+//! encoded byte is, or becomes, a space, a carriage return or a line feed. A message surely begins where a connection
+//! begins, or where hyper is between two requests: it has no bytes left then.
 
 use memchr::memchr;
 use percent_encoding::percent_encode_byte;

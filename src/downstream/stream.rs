@@ -253,8 +253,8 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         let transport = &mut self.transport;
         let mut writing = poll_fn(|cx| poll_write_pieces(transport, cx, slices));
-        // A client that sends all the time uses tokio's budget up each time the task runs, before anything is written. Its
-        // answer would never be written, and no timeout would end the connection.
+        // Reads from a client that sends all the time use up tokio's budget each time the task runs. Then its answer
+        // would never be written, and no time-out would end the connection.
         let written = match has_budget_remaining() {
             true => Pin::new(&mut writing).poll(cx),
             false => pin!(unconstrained(writing)).poll(cx),

@@ -23,9 +23,9 @@ pub(super) enum TunnelEnd {
     Silent,
 }
 
-/// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
-/// from the client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead:
-/// mostly the other side has gone too, and does not say so. News may have changed these times.
+/// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come from the
+/// client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead: mostly
+/// the other side is gone too, without a word. A reload may change these times.
 pub(super) async fn join(
     client: ClientStream,
     switched: Switched,
@@ -36,14 +36,14 @@ pub(super) async fn join(
     // The server may close instead of changing the protocol.
     let Some(server) = lease.switched().await else { return TunnelEnd::Closed };
     let (moved, is_half_open) = (Cell::new(Instant::now()), Cell::new(false));
-    let ended = Notify::new();
+    let side_end = Notify::new();
     let note = |_: &[u8]| moved.set(Instant::now());
     // An empty piece is the end.
     let read = |piece: &[u8]| {
         note(piece);
         if piece.is_empty() {
             is_half_open.set(true);
-            ended.notify_one();
+            side_end.notify_one();
         }
     };
     let client = InspectWriter::new(client, note);
@@ -73,7 +73,7 @@ pub(super) async fn join(
             }
             // `FAR` stands in for a time that the clock cannot express.
             () = sleep_until(due.unwrap_or(now + FAR)) => {}
-            () = ended.notified() => {}
+            () = side_end.notified() => {}
             Ok(()) = news.changed() => {}
         }
     }

@@ -27,9 +27,9 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// connection.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Waits for `opening`, such as a TLS handshake, until the time that `due` returns; `None` is without end. News may
-/// change that time. Returns `None` if the time is over, or if the process drains and the client has had its
-/// last call.
+/// Waits for `opening`, such as a TLS handshake, until the time that `due` returns. If it returns `None`, waits
+/// without end. News may change that time. Returns `None` if the time is over, or if the process drains and the
+/// client has had its last call.
 pub(super) async fn in_time<T>(
     due: impl Fn() -> Option<Instant>,
     mut news: Receiver<bool>,
@@ -149,7 +149,7 @@ impl<'c> ConnectionWatch<'c> {
         .await
     }
 
-    /// Returns whether there were news. New time-outs need no more than that the connection's task is polled.
+    /// Returns whether there were news. New time-outs hold as soon as the connection's task is polled.
     fn notice_news(&mut self) -> bool {
         let has_news = self.news.has_changed().unwrap_or(false);
         if has_news {
@@ -324,8 +324,8 @@ mod tests {
         let (_drain, draining) = tokio::sync::watch::channel(false);
         let client = client().await;
         let mut watch = ConnectionWatch::new(&client, draining);
-        let ended = tokio::time::timeout(IDLE, watch.during(&mut Greedy::default())).await;
-        assert!(matches!(ended, Ok(WatchEnd::Left)));
+        let end = tokio::time::timeout(IDLE, watch.during(&mut Greedy::default())).await;
+        assert!(matches!(end, Ok(WatchEnd::Left)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -338,8 +338,8 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let mut watch = ConnectionWatch::new(&client, draining);
-        let ended = watch.during(&mut Greedy::default()).await;
-        assert!(matches!(ended, WatchEnd::Ended(())));
+        let end = watch.during(&mut Greedy::default()).await;
+        assert!(matches!(end, WatchEnd::Ended(())));
         draining_soon.abort();
     }
 
@@ -352,8 +352,8 @@ mod tests {
         client.phase.end(Instant::now());
         drain.send(true).unwrap();
         let mut serving = Greedy { spent: true, ending: false };
-        let ended = ConnectionWatch::new(&client, draining.clone()).during(&mut serving).await;
-        assert!(matches!(ended, WatchEnd::Idle), "it is parked");
+        let end = ConnectionWatch::new(&client, draining.clone()).during(&mut serving).await;
+        assert!(matches!(end, WatchEnd::Idle), "it is parked");
         assert!(client.phase.ending.get(), "the next answer says that the connection ends");
         let begun = Instant::now();
         assert!(in_time(|| None, draining, std::future::pending::<()>()).await.is_none());
@@ -382,7 +382,7 @@ mod tests {
         let mut watch = ConnectionWatch::new(&client, draining);
         client.phase.begin(Instant::now());
         drain.send(true).unwrap();
-        let ended = watch.during(&mut Prompt(&client)).await;
-        assert!(matches!(ended, WatchEnd::Ended(true)));
+        let end = watch.during(&mut Prompt(&client)).await;
+        assert!(matches!(end, WatchEnd::Ended(true)));
     }
 }

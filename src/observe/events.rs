@@ -248,7 +248,7 @@ pub(crate) fn override_set(set: &OverrideEvent<'_>) {
     info!(target: TARGET, limit, key, rate, burst, queue, until, reason, "override set");
 }
 
-/// A request takes more than the bucket of an override can ever hold: its limit costs more than when it was set.
+/// The bucket of an override can never hold what a request costs: the cost has risen since the override was set.
 pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost) {
     let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
     let (key, cost) = (shown(key), cost.get());
@@ -288,7 +288,6 @@ pub(crate) struct FailedExchange {
     pub(crate) upstream: String,
     pub(crate) server: String,
     pub(crate) route: String,
-    /// Why it failed.
     pub(crate) error: String,
 }
 

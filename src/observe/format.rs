@@ -13,7 +13,6 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::plan::LogFormat;
 use crate::text::misleads;
 
-/// Formats events as lines.
 pub(super) struct Lines(pub(super) LogFormat);
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -92,7 +91,6 @@ fn pretty(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
 /// Fields that are lists. In the event, a list is a text with an item on each line.
 const LISTS: [&str; 3] = ["changed", "errors", "fields"];
 
-/// The value of an event's field.
 enum FieldValue<'v> {
     Text(&'v dyn Display),
     /// The lines are the items.

@@ -72,7 +72,7 @@ pub(crate) fn add_counts<const K: usize>(sum: &mut [u32; K], counts: &[u32; K]) 
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
 }
 
-/// The busiest of these, the busiest first, and the others. Those without any count are left out.
+/// The busiest of these, the busiest first, and apart from them the others. Entries without any count are left out.
 fn busiest<N, const K: usize>(
     all: impl Iterator<Item = (N, [u32; K])>,
 ) -> (Counted<N, K>, Counted<N, K>) {

@@ -61,7 +61,6 @@ pub(crate) fn init(
     Ok(LogGuard { sink, level: rust_log.is_none().then_some(level) })
 }
 
-/// Changes a subscriber's filter.
 type FilterHandle = reload::Handle<EnvFilter, Registry>;
 
 /// A subscriber that writes to `writer`, one write for each line.

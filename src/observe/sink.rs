@@ -76,7 +76,8 @@ impl Sink {
             batch.clear();
             batch.shrink_to(KEPT);
             let dropped = self.dropped.fetch_add(lost, Ordering::Relaxed) + lost;
-            // An output that refuses lines would refuse the report too. Reports would then never end.
+            // If the output has refused lines, no report follows: the output would refuse it too, and reports would
+            // never end.
             if lost == 0 && dropped > reported {
                 report(dropped - reported);
                 reported = dropped;

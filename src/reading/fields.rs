@@ -16,17 +16,13 @@ pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeou
 pub(crate) struct Seen(u16);
 
 impl Seen {
-    /// `connection`.
     pub(crate) const CONNECTION: Self = Self(1);
-    /// `upgrade`.
     pub(crate) const UPGRADE: Self = Self(1 << 1);
-    /// `te`.
     pub(crate) const TE: Self = Self(1 << 2);
     /// `transfer-encoding`.
     pub(crate) const CODING: Self = Self(1 << 3);
     /// `content-length`.
     pub(crate) const LENGTH: Self = Self(1 << 4);
-    /// `expect`.
     pub(crate) const EXPECT: Self = Self(1 << 5);
     /// Another field that concerns one connection alone.
     pub(crate) const HOP: Self = Self(1 << 6);

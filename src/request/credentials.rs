@@ -22,8 +22,9 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
 ///
 /// Many APIs take any scheme, or none, and read the last word. So whatever single word stands in front of the
 /// credentials does not count. Base64 of `Basic` is normalised as lax decoders read it: they skip bytes that are not
-/// base64, and everything after the padding. `None` where one server reads other credentials than another: where there
-/// are more words, unless they are parameters (RFC 9110, 11.4), and where a byte is not ASCII, which may be a blank.
+/// base64, and everything after the padding. `None` where servers may read different credentials: there are more
+/// words that are no parameters (RFC 9110, 11.4), or there is a byte that is not ASCII, which some servers take for a
+/// blank.
 pub(super) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !value.is_ascii() {
         return None;
@@ -69,8 +70,8 @@ fn are_parameters(text: &[u8]) -> bool {
     })
 }
 
-/// The normal spelling of a base64 text, without blanks around the user's name and the password; only the base64 letters
-/// of a text that cannot be decoded.
+/// The normal spelling of a base64 text, without blanks around the user's name and the password. If a text cannot be
+/// decoded, its base64 letters alone are returned.
 fn base64(text: &[u8]) -> Vec<u8> {
     let letters: Vec<u8> = text
         .iter()

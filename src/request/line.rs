@@ -4,7 +4,7 @@ use http::{Method, Uri};
 
 use super::route::is_pattern;
 
-/// Reads a method and a path or URL. Without a method, GET. What stands after a `#` is left out.
+/// Reads a method and a path or URL. If there is no method, it is GET. The text after a `#` is left out.
 ///
 /// # Errors
 /// Says what is wrong with the text.

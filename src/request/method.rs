@@ -34,9 +34,9 @@ pub(crate) const USUAL: [Method; 8] = [
     Method::QUERY,
 ];
 
-/// The name by which a key counts a method. All methods that neither the file nor everybody knows have one name:
-/// otherwise a client could have a bucket for each method that it invents. No method has this name, because it is
-/// not in upper case.
+/// The name by which a key counts a method. All methods that are neither usual nor in the file have one name.
+/// Otherwise a client could have a bucket for each method that it invents. No method has this name itself, because
+/// the name is not in upper case.
 pub(super) fn counted<'m>(method: &'m Method, named: &HashSet<Method>) -> &'m str {
     let is_known = USUAL.contains(method) || named.contains(method);
     if is_known { method.as_str() } else { "other" }

@@ -31,7 +31,7 @@ impl Networks {
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let address = canonical_address(address);
         let after = self.apart.partition_point(|network| network.addr() <= address);
-        let last = after.checked_sub(1).and_then(|place| self.apart.get(place));
+        let last = after.checked_sub(1).and_then(|index| self.apart.get(index));
         last.is_some_and(|network| network.contains(&address))
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn client_network(address: IpAddr, prefixes: ClientPrefixes) -> IpAdd
 }
 
 /// The network without the bits after its prefix. A network of addresses that carry IPv4 addresses becomes the IPv4
-/// network. `::/0` is none, and contains only other IPv6 addresses.
+/// network. `::/0` does not become one: it contains only other IPv6 addresses.
 pub(crate) fn canonical(network: &IpNet) -> IpNet {
     let network = network.trunc();
     if let IpNet::V6(v6) = network

@@ -1,4 +1,4 @@
-//! The normal form of a header's value: of the spellings that some servers take for the same value, one.
+//! The normal form of a header's value. All spellings that some servers take for the same value have one normal form.
 
 use std::borrow::Cow;
 

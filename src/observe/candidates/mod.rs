@@ -81,8 +81,8 @@ impl CandidateTallies {
     }
 }
 
-/// The sum of what these workers have counted for the candidate of `limit`. A worker counts only if its plan has the
-/// same figures. `None` where `limit` has no candidate, or no worker counts it yet.
+/// The sum of what these workers have counted for the candidate of `limit`. The counts of a worker whose plan has
+/// other figures are left out. `None` where `limit` has no candidate, or no worker counts it yet.
 pub(crate) fn read<'w>(
     workers: impl IntoIterator<Item = &'w CandidateTallies>,
     limit: &LimitSpec,

@@ -8,7 +8,7 @@ use super::routes::add;
 use super::{DecisionCounts, Histogram, RouteCounts, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
-/// So many routes are read under one lock. Then the worker may count again.
+/// The most routes that are read under one lock. Between two such reads the worker can count.
 const ROUTES_AT_ONCE: usize = 256;
 
 /// All workers' counts at one moment. Each is counted since the start.

@@ -32,8 +32,8 @@ use crate::observe::millis_up;
 use crate::plan::ThrottleLog;
 
 /// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. If several limits or
-/// decisions have other keys, each of them has such a line. The first key of a limit and decision has its line at once,
-/// even beyond this number.
+/// decisions have such other keys, each of them has such a line. The first key of a limit and decision has its line
+/// at once, even beyond this number.
 pub(crate) const LINES: usize = 100;
 
 /// How many keys are counted one by one, beside a few keys of each limit for which there is always room
@@ -158,8 +158,8 @@ impl Throttled {
         }
     }
 
-    /// Counts the event. `is_shown` says whether a line shows it, and not the line of another limit that has rejected
-    /// the same request. Returns whether the event is logged at once, in its own line.
+    /// Counts the event. `is_shown` is false where another limit has rejected the same request, and the line of that
+    /// limit shows the request. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, is_shown: bool, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(shard_index(id)) else { return false };
@@ -226,7 +226,7 @@ impl Throttled {
         }
     }
 
-    /// The entries with the most events that no line has: one for each line for a single key.
+    /// The entries with the most events that are in no line yet. There are as many as lines for single keys.
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {

@@ -39,7 +39,6 @@ pub(super) struct EventEntry {
     pub(super) unsummed: u64,
     /// Whether this entry is in the log: an event had its line, or is counted for a summary.
     pub(super) is_listed: bool,
-    /// The time of the last event.
     pub(super) last: Timestamp,
     /// The last event that a summary has, or the first event.
     pub(super) seen: PastEvent,
@@ -82,7 +81,6 @@ impl Group {
 /// What is counted of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupCounts {
-    /// The entries of the table.
     entries: usize,
     /// The entries that are in the log.
     listed: usize,

@@ -56,7 +56,6 @@ pub(crate) struct ReadKeys {
     pub(crate) near: Vec<NearKey>,
 }
 
-/// A key near its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NearKey {
     id: u64,

@@ -83,7 +83,7 @@ impl Recent {
         self
     }
 
-    /// The events a second in the last [`WINDOW`]. Those of the window before count by the part of it that is within.
+    /// The events a second in the last [`WINDOW`]. Of the window before, only the part inside this time counts.
     pub(crate) fn per_second(self, now: Timestamp) -> f64 {
         let [running, before] = self.until(now).counts.map(|count| count as f64);
         let past = (now.as_micros() % WINDOW) as f64 / WINDOW as f64;
@@ -118,7 +118,7 @@ impl KeySketch {
         self.ids.is_empty()
     }
 
-    /// The events that a key without a count may have had.
+    /// The most events that a key without a count may have had.
     fn unseen(&self) -> u64 {
         if self.ids.len() < KEYS {
             return 0;

@@ -88,7 +88,7 @@ fn written(span: &RequestSpan, clock: &Clock) -> Span {
     }
 }
 
-/// `METHOD /the/route`. The words are few, whatever clients send.
+/// `METHOD /the/route`. There are few such names, whatever clients send.
 fn name(span: &RequestSpan) -> String {
     let method = if is_known(&span.method) { span.method.as_str() } else { "HTTP" };
     match &span.route {
@@ -97,7 +97,7 @@ fn name(span: &RequestSpan) -> String {
     }
 }
 
-/// Whether spans name the method. A client can invent others, and names of spans are to be few.
+/// Whether spans name the method. Names of spans must be few, and a client can invent methods.
 fn is_known(method: &Method) -> bool {
     USUAL.contains(method) || matches!(*method, Method::CONNECT | Method::TRACE)
 }

@@ -35,7 +35,6 @@ pub(crate) struct RequestSpan {
     pub(crate) status: StatusCode,
     /// The status of a gRPC call, where the head of its answer has it.
     pub(crate) grpc_status: Option<u16>,
-    /// The upstream of the request's route.
     pub(crate) upstream: Option<Name>,
     /// The server that answered or failed.
     pub(crate) server: Option<Arc<str>>,
@@ -51,11 +50,9 @@ pub(crate) struct RequestSpan {
 #[derive(Debug)]
 pub(crate) struct SpanIds {
     pub(crate) trace: TraceId,
-    /// The request's span.
     pub(crate) span: SpanId,
     /// The caller's span, where the request named one.
     pub(crate) parent: Option<TraceParent>,
-    /// The request's `tracestate`.
     pub(crate) state: String,
 }
 
@@ -71,7 +68,6 @@ pub(crate) struct LimitAnswers {
 /// The decision of one limit about a request. The key is not here, because it may be a secret.
 #[derive(Debug)]
 pub(crate) struct LimitDecision {
-    /// When the limit decided.
     pub(crate) at: Instant,
     /// The limit's name, or its candidate's.
     pub(crate) limit: Name,

@@ -118,8 +118,8 @@ impl Trust {
     fn follow(&self, peer: IpAddr, named: impl Iterator<Item = Option<IpAddr>>) -> Client {
         let mut via = Vec::new();
         let mut address = peer;
-        for (place, next) in named.take(MAX_PROXIES).map_while(|named| named).enumerate() {
-            if place > 0 {
+        for (index, next) in named.take(MAX_PROXIES).map_while(|named| named).enumerate() {
+            if index > 0 {
                 via.push(address);
             }
             address = next;

@@ -92,8 +92,8 @@ fn only<'v>(
     }
 }
 
-/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a cookie's value ends at a space
-/// or a comma, and another cookie may follow there. Such a cookie of this name is `None`.
+/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a cookie's value ends at a space or a
+/// comma, and another cookie may follow. If that cookie has this name, it is `None`.
 fn cookies<'r>(
     headers: &'r HeaderMap,
     name: &'r str,
@@ -158,9 +158,8 @@ fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// The query parameters of this name. A parameter without `=` has the empty value. A name that only some servers
-/// take for this one is `None`. So is a parameter of this name beside a semicolon, which some servers read as an
-/// ampersand.
+/// The query parameters of this name. A parameter without `=` has the empty value. A parameter is `None` if only some
+/// servers take its name for this one. It is also `None` beside a semicolon, which some servers read as an ampersand.
 fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
     query.into_iter().flat_map(|query| query.split('&')).filter_map(move |pair| {
         if pair.contains(';') {

@@ -246,11 +246,11 @@ proptest! {
         };
         let same = |one: &[Option<String>], other: &[Option<String>]| {
             // Blanks at the edges do not count, and no path has an empty parameter.
-            let value = |values: &[Option<String>], place: usize| {
-                let is_there = |value: &&String| place != 1 || !value.is_empty();
-                values[place].as_ref().filter(is_there).map(|value| value.trim().to_owned())
+            let value = |values: &[Option<String>], index: usize| {
+                let is_there = |value: &&String| index != 1 || !value.is_empty();
+                values[index].as_ref().filter(is_there).map(|value| value.trim().to_owned())
             };
-            (0..3).all(|place| value(one, place) == value(other, place))
+            (0..3).all(|index| value(one, index) == value(other, index))
         };
         let ((one_hashed, one_key), (other_hashed, other_key)) = (read(&one), read(&other));
         prop_assert_eq!(one_key == other_key, same(&one, &other));

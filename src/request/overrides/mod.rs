@@ -29,7 +29,7 @@ pub(crate) enum Part {
     Network(IpNet),
     /// Any value, also an absent value.
     Any,
-    /// These values of the alternative at this place, from 0. The values of the first alternative stand for
+    /// These values of the alternative at this index, from 0. The values of the first alternative stand for
     /// themselves.
     Alternative(usize, Box<Self>),
 }
@@ -46,7 +46,7 @@ pub struct KeyOverrides<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PartShape {
     Exact,
-    /// The prefix length, the longest first, and the place of the alternative.
+    /// The prefix length, the longest first, and the index of the alternative.
     Network(Reverse<u8>, usize),
     Any,
 }
@@ -68,12 +68,12 @@ impl Part {
         if text == "*" {
             return Ok(Self::Any);
         }
-        let (place, value, source) = of_alternative(text, source)?;
+        let (index, value, source) = of_alternative(text, source)?;
         if value == "*" {
             return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
         }
         let part = Self::of_value(value, source, prefixes, loose_paths)?;
-        Ok(if place == 0 { part } else { Self::Alternative(place, Box::new(part)) })
+        Ok(if index == 0 { part } else { Self::Alternative(index, Box::new(part)) })
     }
 
     fn of_value(
@@ -111,7 +111,7 @@ fn exact(form: Option<Cow<'_, [u8]>>, text: &str) -> Result<Part, String> {
     })
 }
 
-/// The place of the alternative that a text names, its value, and the alternative's source.
+/// The index of the alternative that a text names, its value, and the alternative's source.
 ///
 /// # Errors
 /// Where the text was surely meant for another alternative.
@@ -126,18 +126,18 @@ pub(crate) fn of_alternative<'t, 's>(
         _ => return Ok((0, text, source)),
     };
     let numbered = text.split_once('=').and_then(|(number, value)| {
-        let place = number.parse::<usize>().ok()?.checked_sub(1)?;
-        Some((place, value, alternatives.get(place)?))
+        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+        Some((index, value, alternatives.get(index)?))
     });
     if let Some(numbered) = numbered {
         return Ok(numbered);
     }
     let is_network = text.contains('/') && parse(text).is_some();
     match others.iter().position(|other| *other == KeySource::Ip) {
-        Some(place) if is_network && *first != KeySource::Ip => Err(format!(
+        Some(index) if is_network && *first != KeySource::Ip => Err(format!(
             "a value without a number is one of `{first}`: write \"{}={text}\" for this network of `ip`, \
              or \"1={text}\" for this value of `{first}`",
-            place + 2
+            index + 2
         )),
         _ => Ok((0, text, first)),
     }
@@ -169,7 +169,8 @@ pub(crate) fn counted_network(network: &IpNet, prefixes: ClientPrefixes) -> IpNe
 }
 
 impl<T> KeyOverrides<T> {
-    /// Takes the entries in any order. Of two entries with the same key the first counts.
+    /// The overrides of these entries, which may come in any order. Of two entries with the same key the first
+    /// counts.
     pub(crate) fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
         for (parts, figures) in entries {
@@ -215,31 +216,31 @@ impl PartShape {
         Self::at(part, 0)
     }
 
-    /// The shape of a part that belongs to the alternative at this place.
-    fn at(part: &Part, place: usize) -> Self {
+    /// The shape of a part that belongs to the alternative at this index.
+    fn at(part: &Part, index: usize) -> Self {
         match part {
             Part::Exact(_) => Self::Exact,
             Part::Network(network) => {
-                Self::Network(Reverse(canonical(network).prefix_len()), place)
+                Self::Network(Reverse(canonical(network).prefix_len()), index)
             }
             Part::Any => Self::Any,
-            Part::Alternative(place, part) => Self::at(part, *place),
+            Part::Alternative(index, part) => Self::at(part, *index),
         }
     }
 }
 
-/// The text of a part in the key of its map. The part belongs to the alternative at this place.
-fn text(part: &Part, place: usize) -> String {
+/// The text of a part in the key of its map. The part belongs to the alternative at this index.
+fn text(part: &Part, index: usize) -> String {
     match part {
         Part::Exact(value) => {
             let mut key = KeyBuilder::default();
-            key.alternative(place);
+            key.alternative(index);
             key.push(value.as_bytes());
             key.finish().as_str().to_owned()
         }
         Part::Network(network) => canonical(network).to_string(),
         Part::Any => String::new(),
-        Part::Alternative(place, part) => text(part, *place),
+        Part::Alternative(index, part) => text(part, *index),
     }
 }
 
@@ -247,17 +248,17 @@ fn text(part: &Part, place: usize) -> String {
 fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
     let mut common = String::with_capacity(key.as_str().len() + 4);
     let mut values = key.as_str().split('|');
-    for (place, part) in shape.iter().enumerate() {
+    for (index, part) in shape.iter().enumerate() {
         let value = values.next()?;
-        if place > 0 {
+        if index > 0 {
             common.push('|');
         }
         match part {
             PartShape::Exact => common.push_str(value),
-            PartShape::Network(Reverse(length), place) => {
-                let address = match place {
+            PartShape::Network(Reverse(length), index) => {
+                let address = match index {
                     0 => value,
-                    place => value.strip_prefix(&format!("%{}=", place + 1))?,
+                    index => value.strip_prefix(&format!("%{}=", index + 1))?,
                 };
                 // Writing into a string never fails.
                 let _ = write!(common, "{}", network_around(address, *length)?);

@@ -18,7 +18,7 @@ fn part(text: &str) -> Part {
 
 fn overrides(entries: &[&[&str]]) -> KeyOverrides<usize> {
     let entry =
-        |(place, parts): (usize, &&[&str])| (parts.iter().map(|t| part(t)).collect(), place);
+        |(index, parts): (usize, &&[&str])| (parts.iter().map(|t| part(t)).collect(), index);
     KeyOverrides::new(entries.iter().enumerate().map(entry).collect())
 }
 
@@ -124,7 +124,7 @@ fn a_number_names_the_alternative() {
         vec![Part::parse(text, &source, ClientPrefixes::default(), false).expect(text)]
     });
     let overrides = KeyOverrides::new(parts.into_iter().zip(0..).collect());
-    for (place, value, expected) in [
+    for (index, value, expected) in [
         (0, "a", 0),
         (1, "10.1.1.1", 1),
         (1, "10.1.1.2", 2),
@@ -136,9 +136,9 @@ fn a_number_names_the_alternative() {
         (2, "10.1.1.1", 6),
     ] {
         let mut key = KeyBuilder::default();
-        key.alternative(place);
+        key.alternative(index);
         key.push(value.as_bytes());
-        assert_eq!(overrides.find(&key.finish()), Some(&expected), "{place} {value}");
+        assert_eq!(overrides.find(&key.finish()), Some(&expected), "{index} {value}");
     }
     for (text, word) in [
         ("10.0.0.0/8", "write \"2=10.0.0.0/8\" for this network of `ip`, or \"1=10.0.0.0/8\""),

@@ -242,12 +242,12 @@ pub(super) fn loose(form: &str) -> Cow<'_, str> {
     loose.into()
 }
 
-/// The text in lower case, letter by letter: unlike `str::to_lowercase`, whatever stands beside a letter.
+/// The text in lower case, letter by letter. `str::to_lowercase` would also look at the letters beside it.
 pub(super) fn lower_case(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// Whether a segment of the upstream form is not empty without its parameters.
+/// Whether a segment of the upstream form has more than `;parameters`.
 fn is_named(segment: &str) -> bool {
     !segment.is_empty() && !segment.starts_with(';')
 }

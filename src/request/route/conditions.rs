@@ -98,8 +98,9 @@ impl Conditions {
     }
 
     /// The route with the least rank is tried first: more conditions before fewer, where methods count as one, the
-    /// host as one and each header as one. Then an exact host before `*.`, a longer name before a shorter one, more
-    /// headers before fewer, fewer methods before more. The route's index in the file decides last.
+    /// host as one and each header as one. Among routes with equally many conditions come first: an exact host before
+    /// `*.`, then a longer name before a shorter one, more headers before fewer, fewer methods before more. At last
+    /// the route's index in the file decides.
     pub(super) fn rank(&self, route: usize) -> impl Ord + use<> {
         let methods = usize::from(!self.methods.is_empty());
         let host = usize::from(self.host.is_some());

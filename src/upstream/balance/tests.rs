@@ -16,7 +16,7 @@ fn address(index: usize) -> ServerAddress {
     ServerAddress { url, endpoint, scheme: Scheme::Http }
 }
 
-/// What all workers share of an upstream with this many servers.
+/// What all workers share of an upstream with so many servers.
 fn shared(servers: usize) -> Arc<UpstreamState> {
     let servers = (0..servers).map(|index| UpstreamServer { address: address(index), weight: 1 });
     let servers = servers.collect();

@@ -238,7 +238,7 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
     assert_eq!(passed, 50);
 }
 
-/// The ask of a limit that lets this many pass in an hour, whenever it begins.
+/// The ask of a limit that lets so many pass in an hour, whenever it begins.
 fn logged<'r>(spec: &'r LimitSpec, key: &'r BucketKey, count: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
     ask.ask.algorithm = log(&format!("{count}/h"));
@@ -299,7 +299,7 @@ async fn futures_join<E: std::fmt::Debug>(
     answers
 }
 
-/// The ask of a limit that lets this many be under way at once.
+/// The ask of a limit that lets so many be under way at once.
 fn slots<'r>(spec: &'r LimitSpec, key: &'r BucketKey, limit: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
     ask.ask.algorithm = algorithms::slots(limit, HOUR);

@@ -55,7 +55,7 @@ struct Sent {
 /// What came of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Came {
-    /// It passed, and its answer was there after this many milliseconds.
+    /// It passed, and its answer was there after so many milliseconds.
     Passed { after: u128 },
     /// It was rejected with this `retry-after`.
     Rejected { retry_after: Option<u64> },

@@ -75,7 +75,7 @@ impl Scene {
         Self { store, shared, wall, spec: limit("quota"), key: key("somebody") }
     }
 
-    /// Sets the time of day to this many microseconds after midnight.
+    /// Sets the time of day to so many microseconds after midnight.
     fn set(&self, since: i64) {
         self.wall.anchor(at(Self::STEADY), at(MIDNIGHT).plus_signed(since));
     }

@@ -89,7 +89,7 @@ impl Api {
         Self::serve_h2c(listener, MOST_STREAMS, answer)
     }
 
-    /// The same with this many streams at once on a connection.
+    /// The same with so many streams at once on a connection.
     pub(crate) fn with_streams<A: Future<Output = ()> + Send + 'static>(
         most: u32,
         answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,

@@ -24,7 +24,7 @@ use super::wait_until;
 pub(crate) enum Does {
     /// Takes it.
     Takes,
-    /// Takes all but this many spans.
+    /// Takes all but so many spans.
     Leaves(i64),
     /// Refuses it, by a status in trailers or in the head alone.
     Refuses { alone: bool },
@@ -98,7 +98,7 @@ impl Collector {
         resources.flat_map(|it| it.scope_spans).flat_map(|scope| scope.spans).collect()
     }
 
-    /// Waits until this many spans have come.
+    /// Waits until so many spans have come.
     pub(crate) fn wait(&self, count: usize) -> Vec<Span> {
         wait_until("the spans", || self.spans().len() >= count);
         let spans = self.spans();

@@ -59,7 +59,7 @@ pub(crate) fn names(text: &str) -> Vec<&str> {
     headings.map(|(name, _)| name).collect()
 }
 
-/// The ask of a limit whose bucket holds this many tokens and gains one an hour.
+/// The ask of a limit whose bucket holds so many tokens and gains one an hour.
 pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, burst: u64) -> BucketAsk<'r> {
     let algorithm = bucket("1/h", burst);
     BucketAsk { spec, key, ask: Ask { mode: spec.mode, ..Ask::for_one(algorithm) } }

@@ -36,7 +36,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = now() + PATIENCE;
     while !ready() {
-        assert!(now() < deadline, "waited in vain: {what}");
+        assert!(now() < deadline, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -78,7 +78,7 @@ impl RedisServer {
         self.add_rights(|_| true, 4);
     }
 
-    /// Follows this many rules of the manual.
+    /// Follows so many rules of the manual.
     fn add_rights(&self, which: impl Fn(&str) -> bool, count: usize) {
         let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
         let manual = fs::read_to_string(manual).unwrap();

@@ -35,8 +35,8 @@ impl Sentinels {
         let servers: Vec<_> = [master].into_iter().chain(servers).collect();
         let folder = tempfile::tempdir().unwrap();
         let ports: Vec<_> = (0..3).map(|_| Port::hold()).collect();
-        let processes = ports.iter().enumerate().map(|(place, port)| {
-            let file = folder.path().join(format!("{place}.conf"));
+        let processes = ports.iter().enumerate().map(|(index, port)| {
+            let file = folder.path().join(format!("{index}.conf"));
             let port = port.address.port();
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nsentinel monitor {MASTER} 127.0.0.1 {of_master} 2\n\
@@ -56,9 +56,9 @@ impl Sentinels {
         let processes = processes.collect();
         let sentinels = Self { servers, ports, processes, _folder: folder };
         sentinels.until("the sentinels know each other and both replicas", || {
-            (0..3).all(|place| {
+            (0..3).all(|index| {
                 let known = |list: &str| -> usize {
-                    let answer = sentinels.ask(place, list);
+                    let answer = sentinels.ask(index, list);
                     answer.map_or(0, |answer: Vec<redis::Value>| answer.len())
                 };
                 known("REPLICAS") == 2 && known("SENTINELS") == 2
@@ -72,11 +72,11 @@ impl Sentinels {
         format!("redis-sentinel://{}/{MASTER}", hosts.join(","))
     }
 
-    /// The place in `servers` of the master that all sentinels name.
+    /// The index in `servers` of the master that all sentinels name.
     pub(crate) fn master(&self) -> Option<usize> {
-        let named = |place: usize| self.ask(place, "GET-MASTER-ADDR-BY-NAME");
+        let named = |index: usize| self.ask(index, "GET-MASTER-ADDR-BY-NAME");
         let (_, port): (String, u16) = named(0)?;
-        let agree = (1..3).all(|place| named(place) == Some(("127.0.0.1".to_owned(), port)));
+        let agree = (1..3).all(|index| named(index) == Some(("127.0.0.1".to_owned(), port)));
         self.servers.iter().position(|server| server.port() == port).filter(|_| agree)
     }
 
@@ -93,19 +93,19 @@ impl Sentinels {
         }
     }
 
-    pub(crate) fn kill_sentinel(&mut self, place: usize) {
-        self.processes[place].kill().unwrap();
-        self.processes[place].wait().unwrap();
+    pub(crate) fn kill_sentinel(&mut self, index: usize) {
+        self.processes[index].kill().unwrap();
+        self.processes[index].wait().unwrap();
     }
 
     /// It goes on taking connections and answers nothing.
-    pub(crate) fn pause_sentinel(&self, place: usize) {
-        let pid = self.processes[place].id().to_string();
+    pub(crate) fn pause_sentinel(&self, index: usize) {
+        let pid = self.processes[index].id().to_string();
         assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
     }
 
-    fn ask<T: redis::FromRedisValue>(&self, place: usize, what: &str) -> Option<T> {
-        let url = format!("redis://{}", self.ports[place].address);
+    fn ask<T: redis::FromRedisValue>(&self, index: usize, what: &str) -> Option<T> {
+        let url = format!("redis://{}", self.ports[index].address);
         let mut connection = redis::Client::open(url).unwrap().get_connection().ok()?;
         redis::cmd("SENTINEL").arg(what).arg(MASTER).query(&mut connection).ok()
     }

@@ -229,7 +229,7 @@ pub(crate) fn nobody() -> String {
     url
 }
 
-/// A socket whose queue is full: whoever connects waits in vain.
+/// A socket whose queue is full: whoever connects waits for ever.
 pub(crate) struct Deaf {
     pub(crate) address: SocketAddr,
     _listener: Socket,

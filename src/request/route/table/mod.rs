@@ -387,7 +387,7 @@ impl Leaf {
         let indexed = self.indexed.get_or_insert_default();
         // The condition that the fewest other routes have finds this one.
         let header = conditions.headers.iter().min_by_key(|it| indexed.of_header(it).len());
-        let places = match (&conditions.host, header) {
+        let indices = match (&conditions.host, header) {
             (Some(host), Some(header))
                 if indexed.of_header(header).len() < indexed.of_host(host).len() =>
             {
@@ -397,7 +397,7 @@ impl Leaf {
             (None, Some(header)) => indexed.of_header(header),
             (None, None) => &mut self.any,
         };
-        places.push(route);
+        indices.push(route);
     }
 
     fn all(&self) -> impl Iterator<Item = usize> {

@@ -82,7 +82,7 @@ impl Written {
         }
     }
 
-    /// The millisecond at which the key goes that could spare this many tokens more.
+    /// The millisecond at which the key goes that could spare so many tokens more.
     pub(crate) fn goes_at(&self, spare: u64) -> Option<u64> {
         let (state, under) = self.state.as_ref()?;
         let longer = if spare > 0 { spare * under.figures()[1] } else { 0 };

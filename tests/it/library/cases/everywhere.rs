@@ -61,7 +61,7 @@ impl Everywhere {
     }
 }
 
-/// A request of cost one, at this many microseconds since the begin, that asks of these limits and is not
+/// A request of cost one, at so many microseconds since the begin, that asks of these limits and is not
 /// held.
 pub(crate) fn request(algorithms: &[Algorithm], at: u64) -> Event {
     let asked = algorithms

@@ -39,9 +39,9 @@ pub(super) enum Step {
 pub(super) enum Clock {
     Forward(u64),
     Back(u64),
-    /// To the moment that the last answer promised, or this many microseconds before it.
+    /// To the moment that the last answer promised, or so many microseconds before it.
     Promised(u64),
-    /// By this many thousandths of a limit's period, and microseconds.
+    /// By so many thousandths of a limit's period, and microseconds.
     Part(usize, u64, u64),
 }
 

@@ -199,7 +199,7 @@ impl Call {
     }
 }
 
-/// Numbers of eight bytes, as the head of `shell.lua` has them: what is said of this many asks, and what is
+/// Numbers of eight bytes, as the head of `shell.lua` has them: what is said of so many asks, and what is
 /// noted of them.
 fn read(numbers: &[u8], asks: usize) -> (Vec<Decision>, Vec<Receipt>) {
     let (numbers, odd) = numbers.as_chunks::<8>();

@@ -18,7 +18,7 @@ use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
-/// A bucket whose key lives for this many whole seconds after each call.
+/// A bucket whose key lives for so many whole seconds after each call.
 fn forgetful(per_second: u64, burst: u64, lives: u64) -> impl FnMut(u64) -> bool {
     let mut known: Option<(u64, u64)> = None;
     move |now| {

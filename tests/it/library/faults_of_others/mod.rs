@@ -15,7 +15,7 @@ use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding};
 use crate::support::limits::bucket;
 use crate::support::redis::RedisServer;
 
-/// Calls at a little less than nine in ten of a rate of this many requests a second.
+/// Calls at a little less than nine in ten of a rate of so many requests a second.
 fn steady(per_second: u64) -> impl Iterator<Item = u64> + Clone {
     (0..185).map(move |call| call * (SECOND * 10 / (9 * per_second) + 1))
 }

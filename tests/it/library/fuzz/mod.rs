@@ -27,7 +27,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// Runs a target over its corpus and over this many mutations.
+/// Runs a target over its corpus and over so many mutations.
 fn run(name: &str, mutations: u64) {
     let target = TARGETS.into_iter().find(|target| target.name == name).unwrap();
     let check = |what: &str, input: &[u8]| {

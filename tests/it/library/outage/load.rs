@@ -163,7 +163,7 @@ async fn a_password_that_is_changed_and_put_right_again() {
     assert!(!text.contains("secret"), "{text}");
 }
 
-/// One server is known to be away, and the other one is asked in vain.
+/// One server is known to be away, and the other one is asked without an answer.
 #[tokio::test]
 async fn a_request_without_two_servers_is_counted_once() {
     let (mut cluster, bench, keys) = on(Cluster::of_masters()).await;

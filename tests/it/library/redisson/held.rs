@@ -14,7 +14,7 @@ use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 
-/// A request that may be held for this many hours.
+/// A request that may be held for so many hours.
 fn patient<'r>(spec: &'r LimitSpec, key: &'r BucketKey, cost: u64, hours: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, cost);
     ask.ask.max_wait = MaxWait::of(Duration::from_secs(3_600 * hours));
@@ -22,7 +22,7 @@ fn patient<'r>(spec: &'r LimitSpec, key: &'r BucketKey, cost: u64, hours: u64) -
 }
 
 impl Bench {
-    /// A request that may be held for this many hours, and for how long it is.
+    /// A request that may be held for so many hours, and for how long it is.
     async fn hold(&self, cost: u64, hours: u64) -> (Answer, Option<Duration>) {
         let (spec, none) = (limiter("orders"), no_key());
         let answer = self.decide(&[patient(&spec, &none, cost, hours)]).await;
@@ -33,7 +33,7 @@ impl Bench {
         (answer, held)
     }
 
-    /// Waits until so much is left, and this many entries are there.
+    /// Waits until so much is left, and so many entries are there.
     async fn until(&self, value: i64, entries: usize) {
         let max_wait = crate::support::now() + crate::support::PATIENCE;
         while self.value("orders") != Some(value) || self.entries("orders").len() != entries {
@@ -48,7 +48,7 @@ impl Bench {
     }
 }
 
-/// Whether the time is this many hours, less what a test takes.
+/// Whether the time is so many hours, less what a test takes.
 fn is_hours(time: Duration, hours: u64) -> bool {
     let exact = Duration::from_secs(3_600 * hours);
     time <= exact && exact - time < Duration::from_secs(600)

@@ -75,7 +75,7 @@ fn all_limits_that_refuse_are_named_in_the_routes_order() {
     );
     let state = header(&reply, "ratelimit");
     assert!(state.starts_with(&format!("\"day\";r=0;t={wait}, \"wide\";r=")), "{state}");
-    // An earlier try would be in vain, so every limit that refuses says the same.
+    // An earlier try would be rejected again, so every limit that refuses says the same.
     assert!(state.ends_with(&format!("\"hour\";r=0;t={wait}")), "{state}");
     assert!(!state.contains("tried"), "{state}");
     assert_eq!(api.requests().len(), 1);

@@ -57,7 +57,7 @@ impl Seen {
         self.0.lock().unwrap().values().sum()
     }
 
-    /// That all but this many requests were answered with 200.
+    /// That all but so many requests were answered with 200.
     fn assert_lost(&self, most: usize) {
         let seen = self.0.lock().unwrap();
         let lost: usize = seen.iter().filter(|(status, _)| **status != 200).map(|it| it.1).sum();
@@ -105,7 +105,7 @@ fn under_load(proxy: &Tidegate, during: impl FnOnce(&Seen)) -> Seen {
     seen
 }
 
-/// Waits for this many more answers.
+/// Waits for so many more answers.
 fn pass(seen: &Seen, more: usize) {
     let wanted = seen.all() + more;
     wait_until("the clients have their answers", || seen.all() >= wanted);

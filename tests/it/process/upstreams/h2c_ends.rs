@@ -79,7 +79,7 @@ fn proxy(api: &Upstream, upstream: &str) -> Tidegate {
     Proxy::of_one_worker(api.url().replace("http:", "h2c:")).upstream(upstream).start()
 }
 
-/// The statuses of this many requests at once.
+/// The statuses of so many requests at once.
 fn at_once(proxy: &Tidegate, method: &str, many: usize) -> Vec<u16> {
     let mut client = Client::open(proxy.address);
     let mut requests: Vec<_> = (0..many).map(|_| client.begin(method, "/", &[])).collect();

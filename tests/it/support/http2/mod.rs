@@ -23,7 +23,7 @@ use super::client::Reply;
 fn wait<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let patient = async { tokio::time::timeout(PATIENCE, future).await };
-    runtime.block_on(patient).expect("waited in vain")
+    runtime.block_on(patient).expect("waited too long")
 }
 
 /// A connection of a client that keeps to the rules. Dropped, it is cut.

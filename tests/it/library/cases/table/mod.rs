@@ -9,7 +9,7 @@
 //! | `take 2 now` | the same where nobody may be held any more |
 //! | `rate 5/10s` | from here on the first limit has this rate, as after a reload |
 //! | `end 1` | the first request has ended |
-//! | `used 3 more`, `used 3 less` | the last request that passed used this many tokens more, or less, of the first limit |
+//! | `used 3 more`, `used 3 less` | the last request that passed used so many tokens more, or less, of the first limit |
 //!
 //! | said | |
 //! | --- | --- |
