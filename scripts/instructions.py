@@ -24,7 +24,7 @@ FEW, MANY = 2_000, 6_000
 # Over these connections. A call to Redis has the requests that are there at the time: with more of them their number
 # varies less from run to run.
 CONNECTIONS = {"forward": 8, "reject": 8, "shared": 64}
-# A process in valgrind may take this many seconds until it has ended.
+# A process in valgrind may take so many seconds until it has ended.
 PATIENCE = 60
 # In the order of the report: what a binary of [profile.release] and one of ./scripts/dist may cost.
 AIMS = {"forward": ("35,000", "24,500"), "reject": ("15,500", "11,500"), "shared": ("", "")}
