@@ -52,12 +52,11 @@ fn ask_from(client: [u8; 4], proxy: &Tidegate, user: &str) -> Connection {
     client
 }
 
-/// A request of a user, once it is held.
+/// A request of a user, once it is held. No other request goes or leaves meanwhile.
 pub(crate) fn hold(proxy: &Tidegate, user: &str) -> Connection {
-    // Another one may go meanwhile, so the number of those that are held says nothing.
-    let before = delays(proxy).len();
+    let before = (held(proxy), delays(proxy).len());
     let client = ask(proxy.address, user);
-    wait_until("a request is held", || delays(proxy).len() > before && held(proxy) > 0.0);
+    wait_until("a request is held", || held(proxy) > before.0 && delays(proxy).len() > before.1);
     client
 }
 
