@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Connection, get, raw};
 use crate::support::metrics::Metrics;
+use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::{Tidegate, program};
 use crate::support::upstream::Upstream;
@@ -466,10 +467,11 @@ fn in_a_terminal(line: &str) -> Option<Command> {
 
 #[test]
 fn a_terminal_gets_lines_for_eyes() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, port) = (tempfile::tempdir().unwrap(), Port::hold());
     let file = folder.path().join("proxy.toml");
     for (format, pretty) in [("", true), ("format = \"json\"", false)] {
-        std::fs::write(&file, text(format)).unwrap();
+        let config = logging(format).on(&port).text().replace("LISTEN", "127.0.0.1:0");
+        std::fs::write(&file, config).unwrap();
         let program = program().get_program().to_str().unwrap().to_owned();
         let line = format!("exec {program} run --config {}", file.display());
         let Some(mut terminal) = in_a_terminal(&line) else { return };

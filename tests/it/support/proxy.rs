@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::limits::names;
+use super::port::Port;
 use super::tidegate::Tidegate;
 
 /// What stands in a `proxy.toml`. Lines of a section are written as in the file.
@@ -43,6 +44,11 @@ impl Proxy {
     pub(crate) fn server(mut self, lines: &str) -> Self {
         add(&mut self.server, lines);
         self
+    }
+
+    /// Listens on a held port: nobody else listens there afterwards.
+    pub(crate) fn on(self, port: &Port) -> Self {
+        self.server(&format!("listen = \"{}\"", port.address))
     }
 
     /// Lines of `[upstreams.api]`.

@@ -34,7 +34,9 @@ fn refused(config: &Proxy, sockets: Vec<(&str, OwnedFd)>) -> String {
 fn sockets_that_are_handed_over_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tidegate.sock");
-    let ((plain, plain_socket), (admin, admin_socket)) = (listener(), listener());
+    let (port, (admin, admin_socket)) = (Port::hold(), listener());
+    let plain = port.address;
+    let plain_socket = TcpListener::bind(plain).unwrap();
     let unix_socket = UnixListener::bind(&path).unwrap();
     let config = Proxy::answering()
         .server(&format!("workers = 3\nlisten = [\"{plain}\", \"unix:{}\"]", path.display()))
@@ -57,7 +59,6 @@ fn sockets_that_are_handed_over_are_used() {
     assert_eq!(Connection::of(UnixStream::connect(&path).unwrap()).get("/", &[]).status, 200);
     drop(early);
     assert_eq!(proxy.stop().code(), Some(0));
-    // A listener of another test may have the port for a moment.
     wait_until("nobody listens", || TcpStream::connect(plain).is_err());
     assert!(path.exists(), "the file is the service manager's");
 }
@@ -131,7 +132,7 @@ fn a_service_manager_is_told_when_the_process_is_ready_and_when_it_stops() {
 fn systemd_hands_its_socket_over() {
     let (port, folder) = (Port::hold(), tempfile::tempdir().unwrap());
     let file = folder.path().join("proxy.toml");
-    let config = Proxy::answering().server(&format!("listen = \"{}\"", port.address));
+    let config = Proxy::answering().on(&port);
     std::fs::write(&file, config.text()).unwrap();
     let mut command = Command::new("systemd-socket-activate");
     command.arg("--listen").arg(port.address.to_string()).arg("--fdname=web");

@@ -128,8 +128,8 @@ fn get_by_kept_connection(address: SocketAddr) -> usize {
 
 #[test]
 fn no_client_notices_that_another_binary_takes_over() {
-    let program = Program::new();
-    let mut proxy = program.start(&Proxy::answering().server("workers = 3").admin());
+    let (program, port) = (Program::new(), Port::hold());
+    let mut proxy = program.start(&Proxy::answering().on(&port).server("workers = 3").admin());
     let (address, admin) = (proxy.address, proxy.admin());
     let (answered, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let clients: Vec<_> = (0..4)
@@ -319,14 +319,14 @@ fn the_admin_clients_of_the_old_process_are_sent_to_the_new_one() {
 /// With the file of a process `listen` needs a restart, and this is one.
 #[test]
 fn a_successor_listens_where_the_file_says_now() {
-    let (program, port) = (Program::new(), Port::hold());
-    let mut proxy = program.start(&Proxy::answering().server("workers = 2"));
-    let text = Proxy::answering().server(&format!("workers = 1\nlisten = \"{}\"", port.address));
+    let (program, old, port) = (Program::new(), Port::hold(), Port::hold());
+    let mut proxy = program.start(&Proxy::answering().on(&old).server("workers = 2"));
+    let text = Proxy::answering().on(&port).server("workers = 1");
     fs::write(proxy.config_file(), text.text()).unwrap();
     let _heir = Heir::of(&proxy);
     assert_eq!(proxy.wait_for_exit().code(), Some(0));
     assert_eq!(get(port.address, "/", &[]).status, 200);
-    wait_until("the old address is gone", || TcpStream::connect(proxy.address).is_err());
+    wait_until("the old address is gone", || TcpStream::connect(old.address).is_err());
 }
 
 #[test]

@@ -9,14 +9,16 @@ use std::thread;
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::metrics::Metrics;
+use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{ok, read_request};
 
 /// A server that refused one connection and answered on those that it had kept counted as down for good.
 #[test]
 fn a_server_that_answers_is_there() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let port = Port::hold();
+    let listener = TcpListener::bind(port.address).unwrap();
+    let url = format!("http://{}", port.address);
     let (arrived, arrival) = channel();
     let (go, wait) = channel();
     let wait = Arc::new(Mutex::new(wait));

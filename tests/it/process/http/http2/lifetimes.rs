@@ -12,6 +12,7 @@ use crate::support::http2::frames::{
     CONTINUATION, DATA, END_STREAM, Frame, Frames, GOAWAY, HEADERS, Outcome, PING, PREFACE,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
+use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, read_head};
 use crate::support::{PATIENCE, wait_until};
@@ -227,8 +228,8 @@ fn a_server_that_does_not_answer_in_time_is_a_504() {
 
 #[test]
 fn a_drain_lets_streams_finish_and_takes_no_more() {
-    let gate = Gate::new();
-    let mut proxy = logged(&gate.api).server("drain_timeout = \"1h\"").start();
+    let (gate, port) = (Gate::new(), Port::hold());
+    let mut proxy = logged(&gate.api).on(&port).server("drain_timeout = \"1h\"").start();
     let mut idle = Client::open(proxy.address);
     assert_eq!(idle.get("/", &[]).status, 200);
     let mut client = Frames::open(proxy.address, &[]);
