@@ -1,5 +1,9 @@
 //! The page at `/`, in a headless browser: what it shows is what was sent.
 
+use std::io::{BufReader, Write as _};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
 use serde_json::json;
 
 use super::{limited, send};
@@ -7,6 +11,7 @@ use crate::support::browser::Browser;
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, read_head};
 use crate::support::wait_until;
 
 /// The page of a proxy, in a window of a desk.
@@ -290,6 +295,40 @@ fn nothing_jumps_while_the_page_loads() {
         wait_until("the next status is shown", || page.js("status.time") != shown);
         assert_eq!(page.js("window.jumps"), json!([]), "something moved at {width} px");
     }
+}
+
+/// A regression: half of the page's head was shown, and moved when the rest came.
+#[test]
+fn nothing_jumps_where_the_document_comes_in_parts() {
+    let document = get(limited().start().admin(), "/", &[("host", "localhost")]).text();
+    let (first, rest) = document.split_once("tidegate</h1>").unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\n\r\n",
+        document.len()
+    );
+    let parts = [format!("{head}{first}"), format!("tidegate</h1>{rest}")];
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let server = Upstream::raw(move |mut stream| {
+        let got = read_head(&mut BufReader::new(&stream));
+        if got.is_some_and(|got| got.path() == "/") {
+            let _ = stream.write_all(parts[0].as_bytes());
+            let _ = wait.lock().unwrap().recv();
+            let _ = stream.write_all(parts[1].as_bytes());
+        }
+    });
+    let mut page = Browser::open(&format!("{}/", server.url()), 360, 740);
+    let drawn =
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
+    wait_until("the first part is there", || {
+        page.js("document.querySelector('h1 svg') !== null") == true
+    });
+    page.list_jumps();
+    page.js(drawn);
+    go.send(()).unwrap();
+    wait_until("all is there", || page.js("document.readyState !== 'loading'") == true);
+    page.js(drawn);
+    assert_eq!(page.js("window.jumps"), json!([]), "something moved");
 }
 
 #[test]
