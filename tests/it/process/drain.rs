@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::sync::mpsc::channel;
 
 use crate::support::client::{Connection, get};
+use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::program;
 use crate::support::upstream::{Upstream, read_request};
@@ -13,8 +14,8 @@ use crate::support::{PATIENCE, wait_until};
 
 #[test]
 fn a_drain_finishes_requests_and_closes_idle_connections() {
-    let (api, told, go) = Upstream::slow();
-    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
+    let ((api, told, go), port) = (Upstream::slow(), Port::hold());
+    let mut proxy = Proxy::of_one_worker(&api).on(&port).server("drain_timeout = \"1h\"").start();
     let mut idle = Connection::open(proxy.address);
     assert_eq!(idle.get("/", &[]).status, 200);
     let mut busy = Connection::open(proxy.address);
@@ -58,8 +59,8 @@ fn whoever_waits_in_the_queue_is_served() {
 
 #[test]
 fn those_who_keep_coming_do_not_put_the_end_off() {
-    let api = Upstream::echoing();
-    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
+    let (api, port) = (Upstream::echoing(), Port::hold());
+    let mut proxy = Proxy::of_one_worker(&api).on(&port).server("drain_timeout = \"1h\"").start();
     let address = proxy.address;
     let (tell, told) = channel();
     let coming = std::thread::spawn(move || {
@@ -128,13 +129,19 @@ fn who_is_held_into_a_drains_last_quarter_is_rejected() {
 #[test]
 fn connections_are_taken_until_the_delay_is_over() {
     let api = Upstream::echoing();
-    let mut proxy = Proxy::of_one_worker(&api).server("shutdown_delay = \"300ms\"").start();
-    let mut kept = Connection::open(proxy.address);
-    assert_eq!(kept.get("/", &[]).status, 200);
-    proxy.signal("TERM");
-    proxy.log.wait("draining", |_| true);
+    let draining = |delay: &str| {
+        let delay = format!("shutdown_delay = \"{delay}\"");
+        let proxy = Proxy::of_one_worker(&api).server(&delay).start();
+        let mut kept = Connection::open(proxy.address);
+        assert_eq!(kept.get("/", &[]).status, 200);
+        proxy.signal("TERM");
+        proxy.log.wait("draining", |_| true);
+        (proxy, kept)
+    };
+    let (proxy, mut kept) = draining("1h");
     assert_eq!(get(proxy.address, "/new", &[]).text(), "/new");
     assert_eq!(kept.get("/kept", &[]).text(), "/kept");
+    let (mut proxy, mut kept) = draining("100ms");
     assert!(kept.is_closed());
     assert_eq!(proxy.wait().code(), Some(0));
 }

@@ -301,6 +301,5 @@ fn a_time_out_that_changes_is_that_of_open_connections_too() {
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     proxy.reload(&file.replace("[admin]", "idle_timeout = \"100ms\"\n[admin]"));
-    assert_eq!(client.get("/", &[]).status, 200);
     assert!(client.is_closed(), "well before the 75 seconds of the start");
 }

@@ -36,7 +36,9 @@ fn crowd(proxy: &Tidegate, bytes: &[u8]) -> Vec<Connection> {
 /// A proxy with one worker, an API behind it, and these time-outs.
 fn proxy(server: &str) -> (Tidegate, Upstream) {
     let api = Upstream::answering(|_| ok(&"x".repeat(1 << 20)));
-    let proxy = Proxy::of_one_worker(&api).server(server).admin();
+    // A summary that comes by itself would be one more line.
+    let log = "[log]\nsummary_interval = \"1h\"";
+    let proxy = Proxy::of_one_worker(&api).server(server).section(log).admin();
     (proxy.server("drain_timeout = \"0s\"").start(), api)
 }
 
@@ -53,7 +55,7 @@ fn counted(proxy: &Tidegate) -> f64 {
 
 #[test]
 fn heads_that_never_end_are_cut_off_and_told_in_two_lines() {
-    let (mut proxy, _api) = proxy("header_timeout = \"300ms\"");
+    let (mut proxy, _api) = proxy("header_timeout = \"1s\"");
     let mut crowd = crowd(&proxy, b"GET / HTTP/1.1\r\nhost: a\r\nx-a: ");
     assert_unharmed(&proxy);
     assert!(crowd.iter_mut().all(Connection::is_closed));
@@ -63,7 +65,7 @@ fn heads_that_never_end_are_cut_off_and_told_in_two_lines() {
 
 #[test]
 fn connections_that_say_nothing_are_cut_off_and_told() {
-    let (mut proxy, _api) = proxy("header_timeout = \"300ms\"");
+    let (mut proxy, _api) = proxy("header_timeout = \"1s\"");
     let mut crowd = crowd(&proxy, b"");
     assert_unharmed(&proxy);
     assert!(crowd.iter_mut().all(Connection::is_closed));
@@ -73,7 +75,7 @@ fn connections_that_say_nothing_are_cut_off_and_told() {
 
 #[test]
 fn bodies_that_never_end_are_answered_408_and_told() {
-    let (mut proxy, _api) = proxy("body_timeout = \"300ms\"");
+    let (mut proxy, _api) = proxy("body_timeout = \"1s\"");
     let mut crowd = crowd(&proxy, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf");
     assert_unharmed(&proxy);
     assert!(crowd.iter_mut().all(|client| client.reply("POST").status == 408));
@@ -84,7 +86,7 @@ fn bodies_that_never_end_are_answered_408_and_told() {
 
 #[test]
 fn responses_that_nobody_reads_are_given_up_and_told() {
-    let (mut proxy, _api) = proxy("body_timeout = \"300ms\"");
+    let (mut proxy, _api) = proxy("body_timeout = \"1s\"");
     let asked = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10);
     let crowd: Vec<_> = crowd(&proxy, asked.as_bytes()).into_iter().take(MANY).collect();
     wait_until("all are given up", || counted(&proxy) == MANY as f64);

@@ -210,7 +210,7 @@ fn what_the_server_sends_in_a_tunnel_costs_what_its_bytes_cost() {
 fn a_tunnel_leaves_its_place_among_the_requests_in_flight() {
     let (api, _end) = deaf(b"");
     let proxy =
-        Proxy::of_one_worker(&api).upstream("max_requests = 1\nqueue_timeout = \"1ms\"").start();
+        Proxy::of_one_worker(&api).upstream("max_requests = 1\nqueue_timeout = \"20s\"").start();
     let tunnels = [upgraded(&proxy), upgraded(&proxy)];
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     drop(tunnels);

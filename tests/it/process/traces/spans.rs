@@ -12,8 +12,10 @@ use crate::support::api::Api;
 use crate::support::client::{Connection, get};
 use crate::support::collector::{Collector, attribute, said, told};
 use crate::support::http2::Client;
+use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, nobody, read_head};
+use crate::support::wait_until;
 
 fn is_error(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code == i32::from(StatusCode::Error))
@@ -98,21 +100,22 @@ fn a_span_tells_what_the_limits_said() {
         .route("path = \"/slow/{n}\"\nlimits = [\"slow\"]")
         .route("path = \"/seen/{n}\"\nlimits = [\"seen\"]")
         .route("path = \"/hard/{n}\"\nlimits = [\"seen\", \"hard\"]")
+        .admin()
         .start();
     let key = [("x-key", "s3cret")];
-    for (path, status) in [
-        ("/slow/1", 200),
-        ("/slow/2", 200),
-        ("/seen/1", 200),
-        ("/seen/2", 200),
-        ("/hard/1", 200),
-        ("/hard/2", 429),
-    ] {
+    let delayed = "tidegate_decisions_total{limit=\"slow\",decision=\"delayed\"}";
+    let mut asked = 0;
+    wait_until("a request was held", || {
+        asked += 1;
+        assert_eq!(get(proxy.address, &format!("/slow/{asked}"), &key).status, 200);
+        Metrics::of(proxy.admin()).value(delayed) > 0.0
+    });
+    for (path, status) in [("/seen/1", 200), ("/seen/2", 200), ("/hard/1", 200), ("/hard/2", 429)] {
         assert_eq!(get(proxy.address, path, &key).status, status, "{path}");
     }
-    let spans = collector.wait(6);
+    let spans = collector.wait(asked + 4);
     assert!(!format!("{spans:?}").contains("s3cret"));
-    let slow = collector.span("/slow/2");
+    let slow = collector.span(&format!("/slow/{asked}"));
     assert_eq!(decisions(&slow), [["slow", "delayed", "enforce"]]);
     let delay = told(&slow, "decision", &["tidegate.delay_ms"]).concat().concat();
     let delay: f64 = delay.parse().unwrap();

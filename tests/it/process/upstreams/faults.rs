@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -12,7 +13,7 @@ use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_request};
-use crate::support::wait_until;
+use crate::support::{PATIENCE, wait_until};
 
 const CLIENTS: usize = 8;
 
@@ -187,17 +188,17 @@ fn a_server_that_closes_idle_connections_at_the_worst_moment_costs_no_client_any
 fn a_server_that_refuses_costs_no_client_anything() {
     let port = Port::hold();
     let proxy = proxy(&format!("http://{}", port.address), "");
-    let served = Arc::<AtomicUsize>::default();
     under_load(&proxy, |seen| {
         pass(seen, 500);
-        let count = served.clone();
+        let (tell, served) = channel();
         let _back = Upstream::on(TcpListener::bind(port.address).unwrap(), move |mut stream| {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             while read_request(&mut reader).is_some() && stream.write_all(&ok("a")).is_ok() {
-                count.fetch_add(1, Ordering::SeqCst);
+                let _ = tell.send(());
             }
         });
-        wait_until("it is used again", || served.load(Ordering::SeqCst) > 0);
+        served.recv_timeout(PATIENCE).expect("it is used again");
+        proxy.log.wait("server up", |_| true);
     })
     .assert_lost(0);
     assert_eq!((proxy.log.count("server down"), proxy.log.count("server up")), (1, 1));
@@ -205,8 +206,7 @@ fn a_server_that_refuses_costs_no_client_anything() {
 
 /// Another program, so that it can be killed. It listens on a held port: nobody else answers there afterwards.
 fn another_program(port: &Port) -> Tidegate {
-    let listen = format!("listen = \"{}\"\nworkers = 1", port.address);
-    Proxy::answering().server(&listen).start()
+    Proxy::answering().server("workers = 1").on(port).start()
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_server_that_is_killed_costs_no_client_anything() {
 fn a_server_that_is_paused_costs_the_requests_that_it_had() {
     let port = Port::hold();
     let server = another_program(&port);
-    let proxy = proxy(&format!("http://{}", server.address), "response_timeout = \"200ms\"");
+    let proxy = proxy(&format!("http://{}", server.address), "response_timeout = \"1s\"");
     let seen = under_load(&proxy, |seen| {
         pass(seen, 200);
         server.pause();

@@ -215,7 +215,10 @@ fn a_late_answer_is_a_504_for_its_request_alone() {
             }
         }
     });
-    let proxy = proxy(&api, "response_timeout = \"200ms\"");
+    let proxy = Proxy::of_one_worker(&api)
+        .route("path = \"/slow\"\nresponse_timeout = \"200ms\"")
+        .route("path = \"/{*rest}\"")
+        .start();
     let mut slow = Connection::open(proxy.address);
     slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     wait_until("the API has it", || api.calls().iter().any(|call| call.uri.path() == "/slow"));

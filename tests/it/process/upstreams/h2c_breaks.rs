@@ -257,7 +257,7 @@ fn a_connection_that_does_not_answer_in_time_takes_no_more_requests() {
             }
         }
     });
-    let proxy = proxy(&api, "response_timeout = \"100ms\"");
+    let proxy = proxy(&api, "response_timeout = \"1s\"");
     assert_eq!(status(&proxy, "GET", b""), 504);
     for _ in 0..3 {
         assert_eq!(status(&proxy, "GET", b""), 200);
