@@ -189,7 +189,7 @@ impl ProcessStore {
         self.redis.as_ref().map_or_else(String::new, |redis| redis.health.meanwhile())
     }
 
-    /// The servers of a Redis cluster that have slots. Empty without a cluster.
+    /// The servers of a Redis cluster that have hash slots. Empty without a cluster.
     pub fn cluster_servers(&self) -> Vec<ClusterServer> {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.cluster_servers())
     }

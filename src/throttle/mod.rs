@@ -55,7 +55,7 @@ pub(crate) struct Throttle {
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
-/// What an enforcing limit says to a client, for the `ratelimit` fields.
+/// What an enforcing limit says to a client, for the `ratelimit` fields (`proxy/headers/quotas.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota<'p> {
     pub(crate) limit: &'p Arc<LimitSpec>,
@@ -159,14 +159,14 @@ impl Throttle {
             return Err(Refused::StoreUnavailable);
         }
         // While Redis is away the process decides. Then no time of Redis is measured.
-        let is_asked = match self.store.is_local() {
+        let is_measured = match self.store.is_local() {
             true => !claims.is_empty(),
             false => claims.iter().any(|claim| claim.is_decided_in_redis()),
         };
         drop(claims);
         let verdict = open.finish();
         let limits = &open.limits;
-        let took = is_asked.then(|| moment.at.elapsed());
+        let took = is_measured.then(|| moment.at.elapsed());
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
         self.note_keys(limits, now);

@@ -1,4 +1,4 @@
-//! Redis is asked: its buckets, and its Redisson limiters.
+//! Redis is asked by `script`: its buckets, and its Redisson limiters.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::bucket::{BucketReceipt, ReceiptUse, RedisAsk, Source};
 use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
 use crate::store::grant::{Grant, Moment};
 use crate::store::known::Leader;
-use crate::store::script::{Redis, SlotAsk, Verb, new_id};
+use crate::store::script::{CallAsk, Redis, Verb, new_id};
 
 /// A request that asks Redis.
 pub(super) struct Asking<'q> {
@@ -36,7 +36,7 @@ pub(super) struct Asking<'q> {
 impl Asking<'_> {
     /// Asks for the open claims in Redis, by calls that are sent at once. A claim stays open if its call was not
     /// carried out because of another claim.
-    pub(super) async fn call_slots(&mut self, claims: &mut [&mut Claim<'_>], grouping: Grouping) {
+    pub(super) async fn call_all(&mut self, claims: &mut [&mut Claim<'_>], grouping: Grouping) {
         let verb = verb(claims);
         let is_other_last = claims.iter().any(|claim| answers_after_redis(claim));
         let mut calls = calls(claims, grouping);
@@ -45,10 +45,10 @@ impl Asking<'_> {
         }
         let has_waited = mem::replace(&mut self.has_waited, true);
         // What a call gives must go back if another limit, which answers later, refuses.
-        let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::BySlot;
+        let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::ByHashSlot;
         let receipts = if is_last { self.receipts } else { ReceiptUse::Needed };
         let asking = calls.iter_mut().map(|call| async {
-            self.call_slot(call, verb, receipts, has_waited).await;
+            self.call_one(call, verb, receipts, has_waited).await;
             if !is_last {
                 // The client may leave before the other calls are answered.
                 call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
@@ -57,16 +57,16 @@ impl Asking<'_> {
         all(asking).await;
     }
 
-    /// Asks one slot for these claims.
-    async fn call_slot(
+    /// Asks Redis for the claims of one call.
+    async fn call_one(
         &self,
-        call: &mut SlotCall<'_, '_>,
+        call: &mut BucketCall<'_, '_>,
         verb: Verb,
         receipts: ReceiptUse,
         has_waited: bool,
     ) {
         let grants: PerAsk<_> = call.iter().map(|claim| self.grant_slot(claim, verb)).collect();
-        let asks: PerAsk<_> = call.iter().zip(&grants).filter_map(slot_ask).collect();
+        let asks: PerAsk<_> = call.iter().zip(&grants).filter_map(call_ask).collect();
         let asking = self.redis.ask(&asks, verb, receipts);
         let answer = match has_waited {
             // The call itself has the same deadline.
@@ -164,25 +164,25 @@ fn answers_after_redis(claim: &Claim<'_>) -> bool {
 /// Which claims are asked by one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
-    /// All claims whose keys share a slot.
-    BySlot,
+    /// All claims whose keys share a hash slot.
+    ByHashSlot,
     /// Each claim by itself.
     Apart,
 }
 
 /// The claims of one call.
-pub(super) type SlotCall<'c, 'p> = PerAsk<&'c mut Claim<'p>>;
+pub(super) type BucketCall<'c, 'p> = PerAsk<&'c mut Claim<'p>>;
 
 /// The calls for the open claims on buckets in Redis, in the order of the claims.
 pub(super) fn calls<'c, 'p>(
     claims: &'c mut [&mut Claim<'p>],
     grouping: Grouping,
-) -> PerAsk<SlotCall<'c, 'p>> {
-    let mut calls: PerAsk<(HashSlot, SlotCall<'c, 'p>)> = PerAsk::new();
+) -> PerAsk<BucketCall<'c, 'p>> {
+    let mut calls: PerAsk<(HashSlot, BucketCall<'c, 'p>)> = PerAsk::new();
     for claim in claims.iter_mut().filter(|claim| claim.is_open()) {
         let Party::Bucket(location) = claim.party else { continue };
-        let is_of = |call: &&mut (HashSlot, SlotCall<'c, 'p>)| {
-            grouping == Grouping::BySlot && call.0 == location.hash_slot
+        let is_of = |call: &&mut (HashSlot, BucketCall<'c, 'p>)| {
+            grouping == Grouping::ByHashSlot && call.0 == location.hash_slot
         };
         match calls.iter_mut().find(is_of) {
             Some((_, call)) => call.push(claim),
@@ -192,10 +192,10 @@ pub(super) fn calls<'c, 'p>(
     calls.into_iter().map(|(_, call)| call).collect()
 }
 
-/// The question to a slot about a claim, for which this grant is held already.
-fn slot_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<SlotAsk<'r>> {
+/// The ask of a call about a claim. The grant may be held already: a slot of a concurrency limit.
+fn call_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<CallAsk<'r>> {
     let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
-    Some(SlotAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })
+    Some(CallAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })
 }
 
 /// Waits for all answers. One call is the usual case.

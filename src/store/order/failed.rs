@@ -35,12 +35,12 @@ pub(super) fn follow_on_store_error(
     for (by, claim) in claims.iter().enumerate() {
         let Some(failure) = claim.failure() else { continue };
         let location = claim.location().filter(|_| failure == ClaimFailure::Unreachable);
-        let slot = location.map(|it| it.hash_slot);
+        let hash_slot = location.map(|it| it.hash_slot);
         if (claim.spec.on_store_error, claim.ask.mode) == (OnStoreError::Reject, Mode::Enforce) {
-            *missed = slot;
+            *missed = hash_slot;
             return Err(Unavailable { by });
         }
-        *missed = missed.or(slot);
+        *missed = missed.or(hash_slot);
     }
     Ok(())
 }

@@ -190,7 +190,7 @@ impl Asking<'_> {
     /// Asks in the order that the head of this file says.
     async fn ask_all(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         self.ask_process(claims);
-        self.ask_slots(claims).await?;
+        self.ask_buckets(claims).await?;
         self.ask_limiters(claims).await;
         follow_on_store_error(claims, &mut self.missed)?;
         // The claims that Redis has left to this process meanwhile.
@@ -211,12 +211,12 @@ impl Asking<'_> {
     }
 
     /// Asks the buckets in Redis.
-    async fn ask_slots(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-        self.call_slots(claims, Grouping::BySlot).await;
+    async fn ask_buckets(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
+        self.call_all(claims, Grouping::ByHashSlot).await;
         follow_on_store_error(claims, &mut self.missed)?;
         // If one key of a call has another type, or its hash slot moves, the call takes nothing. Only the answer says so.
         // Then each claim has its own call.
-        self.call_slots(claims, Grouping::Apart).await;
+        self.call_all(claims, Grouping::Apart).await;
         follow_on_store_error(claims, &mut self.missed)
     }
 
@@ -256,10 +256,12 @@ impl Asking<'_> {
     /// Counts the request for the log lines of an outage. A request counts once, also where several servers are
     /// away.
     fn count(&self, taken: Result<(), Unavailable>) {
-        let (Some(slot), Some(nodes)) = (self.missed, &self.store.shared.redis) else { return };
+        let (Some(hash_slot), Some(nodes)) = (self.missed, &self.store.shared.redis) else {
+            return;
+        };
         match taken {
-            Ok(()) => nodes.health_of(slot).decided_without(),
-            Err(_) => nodes.health_of(slot).refused_without(),
+            Ok(()) => nodes.health_of(hash_slot).decided_without(),
+            Err(_) => nodes.health_of(hash_slot).refused_without(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
 
-use super::asking::{SlotCall, calls, verb};
+use super::asking::{BucketCall, calls, verb};
 use super::failed::keep_candidates_with_their_limits;
 use super::*;
 use crate::limit::algorithm::Receipt;
@@ -114,8 +114,12 @@ async fn keys_of_one_slot_are_asked_by_one_call() {
     redis_decides(&mut claims[3], ALLOWED);
     let mut all: Vec<_> = claims.iter_mut().collect();
     let sizes =
-        |calls: PerAsk<SlotCall<'_, '_>>| calls.iter().map(|it| it.len()).collect::<Vec<_>>();
-    assert_eq!(sizes(calls(&mut all, Grouping::BySlot)), [2], "`b` is here, and `d` is decided");
+        |calls: PerAsk<BucketCall<'_, '_>>| calls.iter().map(|it| it.len()).collect::<Vec<_>>();
+    assert_eq!(
+        sizes(calls(&mut all, Grouping::ByHashSlot)),
+        [2],
+        "`b` is here, and `d` is decided"
+    );
     assert_eq!(sizes(calls(&mut all, Grouping::Apart)), [1, 1]);
 }
 

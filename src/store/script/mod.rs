@@ -26,7 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
 use self::leases::Leases;
 use self::overrides::SharedOverrides;
-pub(super) use self::pending::SlotAsk;
+pub(super) use self::pending::CallAsk;
 use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
@@ -47,7 +47,7 @@ pub(crate) use self::redisson::{
 };
 
 /// What Redis says about one bucket.
-pub(super) struct SlotReply {
+pub(super) struct BucketReply {
     /// `None` where the key holds a value of another type. Then no ask of the call took anything.
     pub(super) decision: Option<Decision>,
     /// Whether the request took from this bucket.
@@ -125,18 +125,19 @@ impl Redis {
         has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
     }
 
-    /// Decides over these asks together by Redis's clock, and takes where `verb` says so. Returns one reply for each. If
-    /// the future is dropped early, tokens that were taken go back. The keys of all asks must share a hash slot.
+    /// Decides over these asks together by Redis's clock, and takes where `verb` says so. Returns one reply for each.
+    /// If the future is dropped early, tokens that were taken go back (`pending`). The keys of all asks must share a
+    /// hash slot.
     pub(super) async fn ask(
         &self,
-        asks: &[SlotAsk<'_>],
+        asks: &[CallAsk<'_>],
         verb: Verb,
         receipts: ReceiptUse,
-    ) -> Result<PerAsk<SlotReply>, CallError> {
+    ) -> Result<PerAsk<BucketReply>, CallError> {
         let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let request = Request { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
-            for SlotAsk { asked, holder } in asks {
+            for CallAsk { asked, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));
                 let name = |name: &mut Vec<u8>| self.write_name(&asked.ask, name);
                 call.ask_for(holder, verb, &asked.ask.ask, name);
@@ -164,7 +165,7 @@ impl Redis {
         Ok(replies.map(|(ask, (one, took))| self.read(ask, one, took)).collect())
     }
 
-    fn read(&self, ask: &SlotAsk<'_>, reply: AskReply, took: bool) -> SlotReply {
+    fn read(&self, ask: &CallAsk<'_>, reply: AskReply, took: bool) -> BucketReply {
         if reply.decision.is_none() {
             self.tell_other_type(&ask.asked.ask);
             self.router.count_error(ask.asked.location.hash_slot, &OTHER_TYPE);
@@ -174,7 +175,7 @@ impl Redis {
             Some(slot) => self.leases.forget(slot),
             None => {}
         }
-        SlotReply { decision: reply.decision, took, receipt: reply.receipt.filter(|_| took) }
+        BucketReply { decision: reply.decision, took, receipt: reply.receipt.filter(|_| took) }
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.

@@ -15,8 +15,8 @@ use crate::redis::{CallError, Router};
 use crate::store::bucket::RedisAsk;
 use crate::store::name::BucketName;
 
-/// A question to one hash slot about one bucket.
-pub(in crate::store) struct SlotAsk<'r> {
+/// The ask of a call about one bucket.
+pub(in crate::store) struct CallAsk<'r> {
     pub(in crate::store) asked: RedisAsk<'r>,
     /// The name of the slot that is asked for, where this is a concurrency limit.
     pub(in crate::store) holder: Option<u64>,
@@ -29,7 +29,7 @@ pub(super) struct PendingAsk<'q, 'r> {
     pub(super) queue: &'q Queue,
     /// `store.prefix`.
     pub(super) prefix: &'q str,
-    pub(super) asks: &'q [SlotAsk<'r>],
+    pub(super) asks: &'q [CallAsk<'r>],
     /// The reply to these asks, in their order. `None` once the question is answered, and where it takes nothing.
     pub(super) awaited: Option<Awaited>,
 }
@@ -50,7 +50,7 @@ impl Drop for PendingAsk<'_, '_> {
         let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
             return;
         };
-        let bucket = |SlotAsk { asked: RedisAsk { ask, .. }, .. }: &SlotAsk<'_>| {
+        let bucket = |CallAsk { asked: RedisAsk { ask, .. }, .. }: &CallAsk<'_>| {
             let mut name = Vec::new();
             let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
             bucket.write(&ask.ask.algorithm, &mut name);
