@@ -55,8 +55,8 @@ impl Active {
         })
     }
 
-    /// Logs, seldom, that a peer names another client in a header and is not believed. Only an address of the operator's
-    /// own networks is logged, since anybody else may send such a header.
+    /// Logs from time to time that a peer names another client in a header and is not believed. Only addresses of the
+    /// operator's own networks are logged, because anybody else may send such a header.
     pub(super) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
         let peer = reading.client.address;
         if reading.has_ignored_claim

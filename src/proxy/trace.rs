@@ -1,4 +1,4 @@
-//! Which requests are traced, and what the upstream is told of it (W3C Trace Context, level 1).
+//! Which requests are traced, and how the upstream learns of the trace (W3C Trace Context, level 1).
 
 use std::sync::Arc;
 

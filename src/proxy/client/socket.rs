@@ -95,8 +95,8 @@ impl Socket {
         left || unseen && matches!(reference(&stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
     }
 
-    /// The next write is tried though the socket may be full. The kernel says that there is room when a third of the
-    /// buffer is free, and the buffer may have 4 MB: for a slow reader this takes minutes.
+    /// The next write is tried although the runtime takes the socket for full. The kernel reports room only when a
+    /// third of the buffer is free. The buffer may have 4 MB: for a slow reader this takes minutes.
     pub(crate) fn try_full(&self) {
         self.0.trial.set(Trial::Next);
     }

@@ -167,8 +167,8 @@ impl Phase {
         self.since().checked_add(self.times.get().idle)
     }
 
-    /// A reload may have changed the time-outs. An idle connection that is over by a shorter one has this time once
-    /// more: its client may be about to send a request.
+    /// A reload may have changed the time-outs. An idle connection may have been idle for longer than the new one
+    /// allows. It then has this time once more, because its client may be about to send a request.
     pub(crate) fn renew_idle(&self) {
         let is_over = || self.idle_until().is_some_and(|until| until <= Instant::now());
         if self.doing.get() == Doing::Idle && is_over() {
