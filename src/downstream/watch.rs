@@ -128,11 +128,11 @@ impl<'c> ConnectionWatch<'c> {
             loop {
                 // Before the poll: the drain itself may cause an answer, which must then say `connection: close`.
                 listens &= !self.notice_news();
-                self.client.phase.next_turn();
+                self.client.phase.next_poll();
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(WatchEnd::Ended(end));
                 }
-                if self.client.phase.is_turn_used_up() {
+                if self.client.phase.is_poll_used_up() {
                     // tokio looks for input before it wakes a task that has yielded.
                     let _ = pin!(yield_now()).poll(cx);
                 }

@@ -149,7 +149,7 @@ impl Proxy {
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
-            client.phase.turn(is_second).await;
+            client.phase.wait_for_room(is_second).await;
             let head = &exchange.head;
             let time_limit = match protocol {
                 Protocol::Grpc(_) if seen.has(Seen::GRPC_TIMEOUT) => {

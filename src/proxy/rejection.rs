@@ -376,8 +376,8 @@ mod tests {
         for content in contents.iter().chain(&contents) {
             let alone = text(&Rejections::new().answer(content));
             // Until the answer is cached, and one more time.
-            for turn in 0..=OTHERS {
-                assert_eq!(text(&rejections.answer(content)), alone, "{turn}");
+            for round in 0..=OTHERS {
+                assert_eq!(text(&rejections.answer(content)), alone, "{round}");
             }
             all.push(alone);
         }

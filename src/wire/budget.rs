@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use tokio::task::coop::poll_proceed;
 
 /// The bytes that one unit of tokio's budget pays for. A task has 128 units at a time, so it moves half a MiB
-/// before others have their turn.
+/// before others are served.
 const BYTES_PER_UNIT: usize = 4 * 1024;
 
 /// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk

@@ -80,8 +80,8 @@ async fn requests_that_redis_missed_are_told_of_once() {
     health.refused_without();
     tokio::time::advance(MISSED_PAUSE).await;
     assert_eq!(told(&|| health.log_missed()), [], "its end will tell");
-    let turn = health.permit_to_try().await;
-    let back = told(&|| health.recovered(turn.phase));
+    let permit = health.permit_to_try().await;
+    let back = told(&|| health.recovered(permit.phase));
     assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
     assert_eq!(told(&|| health.log_missed()), []);
 }
@@ -180,8 +180,8 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
     let health = RedisHealth::new("here".into());
-    let told = |turn: TryPermit<'_>| -> Vec<_> {
-        let lines = crate::observe::testing::lines(|| turn.succeeded());
+    let told = |permit: TryPermit<'_>| -> Vec<_> {
+        let lines = crate::observe::testing::lines(|| permit.succeeded());
         lines.into_iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     };
     fail(&health, FAILURES);

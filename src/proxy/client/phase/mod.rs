@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// its socket is watched.
 const PARK: Duration = Duration::from_millis(50);
 
-/// The most requests of an HTTP/2 connection that are answered in one turn of its task. With 4, the p50 of other
+/// The most requests of an HTTP/2 connection that are answered in one poll of its task. With 4, the p50 of other
 /// clients beside 20 connections of 100 requests each was 10 ms, and with 8 up to 90 ms (`docs/performance.md`).
 const STREAMS_AT_ONCE: usize = 4;
 
@@ -38,8 +38,8 @@ pub(crate) struct Phase {
     /// Whether the protocol carries many requests at once.
     multiplexed: Cell<bool>,
     /// Over HTTP/1.1: a request has begun since the connection's task was polled.
-    begun_this_turn: Cell<bool>,
-    /// Over HTTP/2: how many more requests may be answered in this turn of the connection's task.
+    begun_this_poll: Cell<bool>,
+    /// Over HTTP/2: how many more requests may be answered in this poll of the connection's task.
     room: Semaphore,
     /// The connection will be closed with input unread.
     pub(crate) lingers: Cell<bool>,
@@ -115,7 +115,7 @@ impl Phase {
             write_waits_since: Cell::default(),
             requests: Cell::default(),
             multiplexed: Cell::default(),
-            begun_this_turn: Cell::default(),
+            begun_this_poll: Cell::default(),
             room: Semaphore::new(STREAMS_AT_ONCE),
             lingers: Cell::default(),
             ending: Cell::default(),
@@ -215,25 +215,25 @@ impl Phase {
     }
 
     /// The connection's task is polled again.
-    pub(crate) fn next_turn(&self) {
-        self.begun_this_turn.set(false);
+    pub(crate) fn next_poll(&self) {
+        self.begun_this_poll.set(false);
         let used = STREAMS_AT_ONCE.saturating_sub(self.room.available_permits());
         if used > 0 {
             self.room.add_permits(used);
         }
     }
 
-    /// Whether requests may wait for the next turn.
-    pub(crate) fn is_turn_used_up(&self) -> bool {
+    /// Whether requests may wait for the next poll.
+    pub(crate) fn is_poll_used_up(&self) -> bool {
         self.room.available_permits() == 0
     }
 
     /// Waits until a request may be answered. `is_second` is what [`Phase::begin`] returned. A client that sends
     /// many requests at once would otherwise hold up the clients of all other connections. Requests go in the
     /// order in which they came.
-    pub(crate) async fn turn(&self, is_second: bool) {
+    pub(crate) async fn wait_for_room(&self, is_second: bool) {
         if !self.is_multiplexed() {
-            // hyper answers 16 such requests before other connections have their turn.
+            // hyper answers 16 such requests before other connections are served.
             if is_second {
                 yield_now().await;
             }
@@ -244,11 +244,11 @@ impl Phase {
             // Boxed: few requests wait.
             Err(_) => Box::pin(self.room.acquire()).await,
         };
-        // `next_turn` makes the room anew.
+        // `next_poll` makes the room anew.
         permit.into_iter().for_each(SemaphorePermit::forget);
     }
 
-    /// A request's head is complete at `now`. Returns whether another request has begun in the same turn of the
+    /// A request's head is complete at `now`. Returns whether another request has begun in the same poll of the
     /// connection's task: over HTTP/1.1 the client then did not wait for its answer.
     pub(crate) fn begin(&self, now: Instant) -> bool {
         let others = self.requests.get();
@@ -260,7 +260,7 @@ impl Phase {
         self.doing.set(Doing::Busy);
         self.discards.set(false);
         self.unsettled.set(false);
-        self.begun_this_turn.replace(true)
+        self.begun_this_poll.replace(true)
     }
 
     /// The client was still there at `now`.

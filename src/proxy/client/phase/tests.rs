@@ -131,8 +131,8 @@ fn a_second_request_of_one_turn_was_not_waited_for() {
     let phase = Phase::new(times_with(IDLE));
     let now = Instant::now();
     assert!(!phase.begin(now));
-    assert!(phase.begin(now), "no turn came between");
-    phase.next_turn();
+    assert!(phase.begin(now), "no poll came between");
+    phase.next_poll();
     assert!(!phase.begin(now));
 }
 
@@ -143,14 +143,14 @@ async fn some_streams_share_a_turn_and_others_wait_in_order() {
     let answered = RefCell::new(Vec::new());
     let (phase, answered) = (&phase, &answered);
     let streams = (0..10).map(|number| async move {
-        phase.turn(false).await;
+        phase.wait_for_room(false).await;
         answered.borrow_mut().push(number);
     });
     let mut streams: FuturesUnordered<_> = streams.collect();
     for expected in [4, 8, 10] {
         while streams.next().now_or_never().flatten().is_some() {}
         assert_eq!(*answered.borrow(), (0..expected).collect::<Vec<_>>());
-        assert_eq!(phase.is_turn_used_up(), expected < 10);
-        phase.next_turn();
+        assert_eq!(phase.is_poll_used_up(), expected < 10);
+        phase.next_poll();
     }
 }
