@@ -24,6 +24,7 @@ use super::GOODBYE;
 use super::request_line::PREFACE;
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
+use super::write_batch::WriteBatch;
 use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
 use crate::proxy::{ClientLeft, Proxy, ResponseBody};
@@ -53,6 +54,8 @@ const MOST_UNSENT: usize = 128 * 1024;
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
+type BatchedStream = WriteBatch<LimitedTrailers<ClientStream>>;
+
 /// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     stream: ClientStream,
@@ -81,10 +84,10 @@ pub(super) async fn serve(
             Ok::<_, ClientLeft>(answer)
         }
     });
-    let stream = LimitedTrailers::new(stream, most, PREFACE.len());
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let batch = WriteBatch::new(LimitedTrailers::new(stream, most, PREFACE.len()));
+    let connection = builder.serve_connection(TokioIo::new(batch.clone()), service);
     let streams = FuturesUnordered::new();
-    let mut serving = Http2Serving { connection, spawner, streams, client: client.clone() };
+    let mut serving = Http2Serving { connection, batch, spawner, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(end) => end,
         WatchEnd::Left | WatchEnd::Idle => {
@@ -188,7 +191,9 @@ impl Future for RunningStream {
 
 /// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
 struct Http2Serving<S: HttpService<Incoming>> {
-    connection: http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>,
+    connection: http2::Connection<TokioIo<BatchedStream>, S, Spawner>,
+    /// What `connection` has written.
+    batch: BatchedStream,
     spawner: Spawner,
     streams: FuturesUnordered<RunningStream>,
     client: Rc<ClientConnection>,
@@ -223,7 +228,7 @@ impl<S: HttpService<Incoming>> Http2Serving<S> {
 impl<S> Serving for Http2Serving<S>
 where
     S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
-    http2::Connection<TokioIo<LimitedTrailers<ClientStream>>, S, Spawner>:
+    http2::Connection<TokioIo<BatchedStream>, S, Spawner>:
         Future<Output = hyper::Result<()>> + Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     S::Future: 'static,
@@ -235,8 +240,8 @@ where
             if let Poll::Ready(end) = Pin::new(&mut self.connection).poll(cx) {
                 return Poll::Ready(end);
             }
-            // A stream that has ended left data for the connection to write.
-            if !self.poll_streams(cx) {
+            // A stream that has ended left data for the connection to write. A connection whose batch failed ends.
+            if !self.poll_streams(cx) && !self.batch.send(cx) {
                 return Poll::Pending;
             }
         }

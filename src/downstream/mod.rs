@@ -17,6 +17,7 @@ mod stream;
 mod tls;
 mod tunnel;
 mod watch;
+mod write_batch;
 
 use std::error::Error as _;
 use std::rc::Rc;
