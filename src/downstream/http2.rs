@@ -74,7 +74,8 @@ pub(super) async fn serve(
         let refused = refused(&request, proxy.max_header_size());
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.borrow_mut().uptake = uptake.clone();
-        async move {
+        // hyper moves the future several times until it is spawned, and it is large.
+        Box::pin(async move {
             first_look().await;
             let mut answer = match refused {
                 Some(fault) => proxy.refuse(&request, &client, fault),
@@ -82,7 +83,7 @@ pub(super) async fn serve(
             };
             answer.body_mut().watched_by(uptake);
             Ok::<_, ClientLeft>(answer)
-        }
+        })
     });
     let batch = WriteBatch::new(LimitedTrailers::new(stream, most, PREFACE.len()));
     let connection = builder.serve_connection(TokioIo::new(batch.clone()), service);
