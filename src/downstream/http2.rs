@@ -2,7 +2,7 @@
 //! and the connection's task polls all of them.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -87,7 +87,7 @@ pub(super) async fn serve(
     });
     let batch = WriteBatch::new(LimitedTrailers::new(stream, most, PREFACE.len()));
     let connection = builder.serve_connection(TokioIo::new(batch.clone()), service);
-    let streams = FuturesUnordered::new();
+    let streams = FuturesUnordered::from_iter([RunningStream::that_never_ends()]);
     let mut serving = Http2Serving { connection, batch, spawner, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {
         WatchEnd::Ended(end) => end,
@@ -169,6 +169,16 @@ struct RunningStream {
     uptake: BodyEnd,
     /// It was not polled yet.
     is_new: bool,
+}
+
+impl RunningStream {
+    /// Keeps a `FuturesUnordered` from polls that do nothing: it wakes its task once more each time that it has polled
+    /// all its futures.
+    fn that_never_ends() -> Self {
+        let (handle, registration) = AbortHandle::new_pair();
+        let work = Abortable::new(Box::pin(pending()) as Work, registration);
+        Self { work, handle, uptake: BodyEnd::awaited(), is_new: false }
+    }
 }
 
 /// Ends at the second poll. hyper polls a request's future before it looks whether the client has reset the
