@@ -190,6 +190,12 @@ impl Drop for RedisServer {
     }
 }
 
+/// The most calls that a process makes in this time besides those of requests: it announces itself each second, and
+/// looks after a connection that is idle.
+pub(crate) fn own_calls(time: Duration) -> u64 {
+    2 * (time.as_secs() + 1)
+}
+
 /// Runs a test with buckets in the process, and in Redis: with what stands in `[store]`.
 pub(crate) fn in_both_stores(test: impl Fn(&str)) {
     test("");
