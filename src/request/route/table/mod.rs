@@ -7,19 +7,20 @@
 //! With many routes most of the table is not in the processor's cache, and each cache line costs time. A
 //! node is therefore one cache line. A path with one route without conditions needs no other cache line.
 
+mod leaf;
 mod methods;
 
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
+use self::leaf::{ConfigText, Leaf, ListIndex, index, list_index};
 use super::conditions::{Conditions, HostPattern};
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
-use crate::request::value;
 
 /// The table that finds a request's route.
 #[derive(Debug, Default)]
@@ -76,9 +77,6 @@ struct Node {
     rest: Routes,
 }
 
-/// An index in one of the table's lists. 32 bits are enough: four billion routes fit into no memory.
-type ListIndex = u32;
-
 /// The routes of one path.
 #[derive(Clone, Copy, Debug, Default)]
 enum Routes {
@@ -89,31 +87,6 @@ enum Routes {
     /// All other routes, by the leaf's index in [`Table::leaves`].
     Leaf(ListIndex),
 }
-
-/// The routes of one path, each by its host or one of its headers: a thousand hosts, or values of a header, are searched
-/// as quickly as ten. The lists have indices in [`Table::routes`], in the order of the ranks.
-#[derive(Debug, Default)]
-struct Leaf {
-    /// The routes with neither.
-    any: RouteIndices,
-    /// Most routes name no host and no header.
-    indexed: Option<Box<Indexed>>,
-}
-
-#[derive(Debug, Default)]
-struct Indexed {
-    hosts: HashMap<ConfigText, RouteIndices>,
-    /// The hosts that are below a name.
-    below: HashMap<ConfigText, RouteIndices>,
-    /// By the header's name and the normal form of its value.
-    headers: HashMap<HeaderName, HashMap<ConfigText, RouteIndices>>,
-}
-
-/// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
-type ConfigText = SmallVec<[u8; 24]>;
-
-/// Indices in [`Table::routes`].
-type RouteIndices = SmallVec<[ListIndex; 4]>;
 
 /// What of a request selects the candidates whose other conditions are then checked.
 #[derive(Clone, Copy)]
@@ -366,7 +339,7 @@ impl Table {
         let Some(indexed) = &leaf.indexed else { return leaf.any.iter().try_for_each(visit) };
         let mut lists: SmallVec<[&[ListIndex]; 6]> = SmallVec::new();
         lists.push(&leaf.any);
-        indexed.select(target, &mut lists);
+        indexed.select(target.host, target.headers, &mut lists);
         let rank = |route: &ListIndex| self.routes[index(*route)].rank;
         while let Some(list) =
             lists.iter_mut().filter(|l| !l.is_empty()).min_by_key(|l| l.first().map(rank))
@@ -377,80 +350,6 @@ impl Table {
         }
         ControlFlow::Continue(())
     }
-}
-
-impl Leaf {
-    fn insert(&mut self, route: ListIndex, conditions: &Conditions) {
-        if conditions.host.is_none() && conditions.headers.is_empty() {
-            return self.any.push(route);
-        }
-        let indexed = self.indexed.get_or_insert_default();
-        // The condition that the fewest other routes have finds this one.
-        let header = conditions.headers.iter().min_by_key(|it| indexed.of_header(it).len());
-        let indices = match (&conditions.host, header) {
-            (Some(host), Some(header))
-                if indexed.of_header(header).len() < indexed.of_host(host).len() =>
-            {
-                indexed.of_header(header)
-            }
-            (Some(host), _) => indexed.of_host(host),
-            (None, Some(header)) => indexed.of_header(header),
-            (None, None) => &mut self.any,
-        };
-        indices.push(route);
-    }
-
-    fn all(&self) -> impl Iterator<Item = usize> {
-        let indexed = self.indexed.iter().flat_map(|indexed| {
-            let headers = indexed.headers.values().flat_map(HashMap::values);
-            indexed.hosts.values().chain(indexed.below.values()).chain(headers)
-        });
-        self.any.iter().chain(indexed.flatten()).map(|route| index(*route))
-    }
-}
-
-impl Indexed {
-    fn of_host(&mut self, host: &HostPattern) -> &mut RouteIndices {
-        match host {
-            HostPattern::Exact(host) => self.hosts.entry(host.as_bytes().into()),
-            HostPattern::Below(end) => self.below.entry(end.as_bytes().into()),
-        }
-        .or_default()
-    }
-
-    fn of_header(&mut self, (name, value): &(HeaderName, HeaderValue)) -> &mut RouteIndices {
-        let values = self.headers.entry(name.clone()).or_default();
-        values.entry(value::form(name, value).as_ref().into()).or_default()
-    }
-
-    /// Adds the lists of routes that may fit.
-    fn select<'l>(&'l self, target: PathTarget<'_>, lists: &mut SmallVec<[&'l [ListIndex]; 6]>) {
-        let PathTarget { host, headers, .. } = target;
-        lists.extend(self.hosts.get(host.as_bytes()).map(RouteIndices::as_slice));
-        if !self.below.is_empty() {
-            let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
-            let below = ends.filter_map(|end| self.below.get(end.as_bytes()));
-            lists.extend(below.map(RouteIndices::as_slice));
-        }
-        for (name, values) in &self.headers {
-            match headers {
-                Some(headers) => {
-                    let found = headers.get_all(name).iter();
-                    let found = found.filter_map(|it| values.get(value::form(name, it).as_ref()));
-                    lists.extend(found.map(RouteIndices::as_slice));
-                }
-                None => lists.extend(values.values().map(RouteIndices::as_slice)),
-            }
-        }
-    }
-}
-
-fn list_index(index: usize) -> ListIndex {
-    ListIndex::try_from(index).unwrap_or(ListIndex::MAX)
-}
-
-fn index(list_index: ListIndex) -> usize {
-    usize::try_from(list_index).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
