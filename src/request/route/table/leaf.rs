@@ -11,7 +11,7 @@ use crate::request::value;
 pub(super) type ListIndex = u32;
 
 /// The routes of one path, each by its host or one of its headers: a thousand hosts, or values of a header, are searched
-/// as quickly as ten. The lists have indices in [`Table::routes`], in the order of the ranks.
+/// as quickly as ten. The lists have indices in the table's list of routes, in the order of the ranks.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
     /// The routes with neither.
@@ -32,7 +32,7 @@ pub(super) struct Indexed {
 /// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
 pub(super) type ConfigText = SmallVec<[u8; 24]>;
 
-/// Indices in [`Table::routes`].
+/// Indices in the table's list of routes.
 type RouteIndices = SmallVec<[ListIndex; 4]>;
 
 impl Leaf {
