@@ -32,18 +32,14 @@ impl ProblemType {
     /// The type for a client with these headers. It is JSON where the client accepts JSON of some kind and no
     /// problem (RFC 9110, 12.5.1).
     fn accepted(asked: &HeaderMap, seen: Seen) -> Self {
-        let accept = || {
-            let fields = seen.has(Seen::ACCEPT).then(|| asked.get_all(ACCEPT));
-            fields.into_iter().flatten().filter_map(|list| list.to_str().ok())
-        };
-        // Most requests need no closer look.
-        if !accept().any(names_json) {
+        if !seen.has(Seen::JSON) {
             return Self::Problem;
         }
         let mut takes_json = false;
         // Of the ranges that match a problem the most specific decides.
         let mut problem = (0, false);
-        for range in accept().flat_map(MediaTypeList::new).flatten() {
+        let lists = asked.get_all(ACCEPT).iter().filter_map(|list| list.to_str().ok());
+        for range in lists.flat_map(MediaTypeList::new).flatten() {
             let wanted = range.get_param(Name::new_unchecked("q")).is_none_or(|quality| {
                 quality.as_str().parse::<f32>().is_ok_and(|quality| quality > 0.0)
             });
@@ -55,11 +51,6 @@ impl ProblemType {
         }
         if takes_json && !problem.1 { Self::Json } else { Self::Problem }
     }
-}
-
-/// Whether a text has the word JSON.
-fn names_json(text: &str) -> bool {
-    text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
 fn is_json(range: &MediaType<'_>) -> bool {

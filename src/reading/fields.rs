@@ -5,6 +5,7 @@ use http::header::{
     HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT, WWW_AUTHENTICATE,
 };
+use memchr::memchr2_iter;
 use smallvec::SmallVec;
 
 /// The time-out that a gRPC client sets for its call.
@@ -36,8 +37,8 @@ impl Seen {
     pub(crate) const GRPC_TIMEOUT: Self = Self(1 << 10);
     /// `authorization`, `www-authenticate` or `proxy-authenticate`.
     pub(crate) const AUTH: Self = Self(1 << 11);
-    /// `accept`.
-    pub(crate) const ACCEPT: Self = Self(1 << 12);
+    /// `accept` with the word JSON.
+    pub(crate) const JSON: Self = Self(1 << 12);
 
     /// A `connection` that may name fields.
     const NAMES: Self = Self(1 << 13);
@@ -65,11 +66,11 @@ impl Seen {
             EXPECT => Self::EXPECT,
             CONTENT_TYPE => Self::TYPE,
             TRAILER => Self::TRAILER,
-            ACCEPT => Self::ACCEPT,
+            ACCEPT if names_json(value) => Self::JSON,
             AUTHORIZATION | WWW_AUTHENTICATE => Self::AUTH,
             PROXY_AUTHENTICATE => Self(Self::AUTH.0 | Self::HOP.0),
             PROXY_AUTHORIZATION => Self::HOP,
-            HOST | USER_AGENT | DATE | SERVER => Self(0),
+            ACCEPT | HOST | USER_AGENT | DATE | SERVER => Self(0),
             _ if is_hop_by_hop(name) => Self::HOP,
             _ if is_claim(name) => Self::CLAIM,
             _ if *name == GRPC_TIMEOUT => Self::GRPC_TIMEOUT,
@@ -84,6 +85,12 @@ fn names_nothing(value: &[u8]) -> bool {
     // The usual spellings are compared as a whole, which costs less.
     matches!(value, b"keep-alive" | b"Keep-Alive" | b"close")
         || [&b"keep-alive"[..], b"close"].iter().any(|option| value.eq_ignore_ascii_case(option))
+}
+
+/// Whether a field has the word JSON, in any case of letters.
+fn names_json(value: &[u8]) -> bool {
+    let mut begins = memchr2_iter(b'j', b'J', value);
+    begins.any(|at| value[at..].get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"json")))
 }
 
 /// Whether a length is a number that fits into a `u64`, in digits alone.
@@ -206,7 +213,7 @@ mod tests {
             ("content-type", Seen::TYPE),
             ("trailer", Seen::TRAILER),
             ("grpc-timeout", Seen::GRPC_TIMEOUT),
-            ("accept", Seen::ACCEPT),
+            ("accept", Seen(0)),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("host", HeaderValue::from_static("a"));
@@ -226,6 +233,8 @@ mod tests {
                 Seen(Seen::CONNECTION.0 | Seen::NAMES.0),
             ),
             (&[("content-length", "1234567890123456789")], Seen::LENGTH),
+            (&[("accept", "text/html, application/xjs, */*")], Seen(0)),
+            (&[("accept", "*/*"), ("accept", "text/j, application/vnd.a+Json")], Seen::JSON),
             (
                 &[("content-length", "12345678901234567890")],
                 Seen(Seen::LENGTH.0 | Seen::ODD_LENGTH.0),

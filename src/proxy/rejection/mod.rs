@@ -45,11 +45,11 @@ const OTHERS: u8 = 8;
 /// The content of an answer to a throttled client.
 #[derive(Clone, Copy)]
 pub(super) struct RejectionContent<'r> {
-    pub(super) protocol: Protocol,
+    protocol: Protocol,
     /// The answer settings of the limit that decides.
-    pub(super) spec: &'r Arc<AnswerSpec>,
+    spec: &'r Arc<AnswerSpec>,
     /// The answer settings for limits without their own.
-    pub(super) default: &'r Arc<AnswerSpec>,
+    default: &'r Arc<AnswerSpec>,
     /// After how many seconds the client may try again; `None` is never.
     retry_after: Option<u64>,
     /// The same in milliseconds. It is 0 in an answer that does not tell it, so that the answer can be cached.

@@ -92,8 +92,8 @@ impl<'p> NormalPath<'p> {
         self.upstream.split('/').filter(|segment| is_named(segment)).nth(index)
     }
 
-    /// The path for the upstream from the segment with this index in the matching form on. It includes doubled slashes right
-    /// before this segment.
+    /// The end of the path for the upstream: it begins with the segment that has this index in the matching form, and
+    /// with the doubled slashes right before this segment.
     pub(super) fn upstream_rest(&self, index: usize) -> Option<&str> {
         let mut rest = self.upstream.strip_prefix('/')?;
         let mut segments = 0;
