@@ -73,7 +73,7 @@ impl SocketState {
         self.keeps_head.get().then(|| self.head.borrow().request(body)).flatten()
     }
 
-    /// The first `length` bytes of these were written.
+    /// hyper has written the first `length` bytes of these. They may be thrown away, and belong to the head even so.
     fn note_written(&self, slices: &[io::IoSlice<'_>], length: usize) {
         if self.answered.get() || !self.keeps_head.get() {
             return;
@@ -219,18 +219,17 @@ impl AsyncWrite for ServerStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let length = slices.iter().map(|slice| slice.len()).sum();
-        if self.state.write_failed.get() {
-            return Poll::Ready(Ok(length));
+        let all = || Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        let mut written = match self.state.write_failed.get() {
+            true => all(),
+            false => poll_write_pieces(&mut self.transport, cx, slices),
+        };
+        if matches!(written, Poll::Ready(Err(_))) && !self.state.switched.get() {
+            self.state.write_failed.set(true);
+            written = all();
         }
-        let written = poll_write_pieces(&mut self.transport, cx, slices);
-        match written {
-            Poll::Ready(Err(_)) if !self.state.switched.get() => {
-                self.state.write_failed.set(true);
-                return Poll::Ready(Ok(length));
-            }
-            Poll::Ready(Ok(length)) => self.state.note_written(slices, length),
-            _ => {}
+        if let Poll::Ready(Ok(length)) = written {
+            self.state.note_written(slices, length);
         }
         written
     }
@@ -260,6 +259,21 @@ mod tests {
             Poll::Ready(stream.poll_read(cx, &mut ReadBuf::new(&mut space)).is_pending())
         })
         .await
+    }
+
+    /// The head of a request was lost if the server had closed, and the request had no second try.
+    #[tokio::test(flavor = "local")]
+    async fn a_head_is_kept_though_its_write_fails() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let mut stream = ServerStream::new(Either::Left(Either::Right(ours)));
+        let state = stream.state();
+        state.await_head(true);
+        stream.write_all(b"GET /a HTTP/1.1\r\n").await.unwrap();
+        assert!(state.is_unusable(), "the write has failed");
+        stream.write_all(b"host: b\r\n\r\n").await.unwrap();
+        let again = state.request_again(RequestBody::empty()).unwrap();
+        assert_eq!((again.uri().path(), &again.headers()["host"]), ("/a", &"b".parse().unwrap()));
     }
 
     /// A read that finds nothing makes the runtime wake the task, but for a read without a budget.
