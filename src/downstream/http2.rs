@@ -248,8 +248,11 @@ where
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         loop {
-            if let Poll::Ready(end) = Pin::new(&mut self.connection).poll(cx) {
-                return Poll::Ready(end);
+            let end = Pin::new(&mut self.connection).poll(cx);
+            if end.is_ready() {
+                // hyper does not flush where a read has failed.
+                self.batch.send(cx);
+                return end;
             }
             // A stream that has ended left data for the connection to write. A connection whose batch failed ends.
             if !self.poll_streams(cx) && !self.batch.send(cx) {

@@ -1,6 +1,6 @@
-//! Sends together what an HTTP/2 connection writes in one turn of its task.
+//! Sends together what an HTTP/2 connection writes in one poll of its task.
 //!
-//! h2 flushes after each frame with data. Each response would be a system call of its own, and a TLS record.
+//! h2 flushes after each frame with data. Without the batch, each response would cost a system call and a TLS record.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -16,7 +16,8 @@ const MOST_KEPT: usize = 16 * 1024;
 /// The longest write in bytes that is kept. A longer one is not copied.
 const LONGEST_KEPT: usize = 4 * 1024;
 
-/// A stream whose writes are kept until [`Self::send`]. hyper has one handle, and who polls hyper has another.
+/// A stream whose writes are kept until [`Self::send`]. hyper writes to one clone. The code that polls hyper calls
+/// `send` on another clone.
 #[derive(Debug)]
 pub(super) struct WriteBatch<S>(Rc<RefCell<Batch<S>>>);
 
@@ -30,7 +31,8 @@ impl<S> Clone for WriteBatch<S> {
 struct Batch<S> {
     stream: S,
     kept: Vec<u8>,
-    /// Something was written to `stream` since it was last flushed.
+    /// `stream` has taken something since it was last flushed. A flush while a write waits would look as if the client
+    /// had read something.
     is_flushing: bool,
     /// Why `send` failed. The next flush returns it.
     failed: Option<io::Error>,
@@ -42,7 +44,7 @@ impl<S: AsyncWrite + Unpin> WriteBatch<S> {
         Self(Rc::new(RefCell::new(Batch { stream, kept, is_flushing, failed })))
     }
 
-    /// Ends a turn: sends what is kept, as far as the stream takes it. Returns whether this failed. Then the next
+    /// Ends a poll: sends what is kept, as far as the stream takes it. Returns whether this failed. Then the next
     /// flush fails, too.
     pub(super) fn send(&self, cx: &mut Context<'_>) -> bool {
         let mut batch = self.0.borrow_mut();
@@ -60,8 +62,8 @@ impl<S: AsyncWrite + Unpin> Batch<S> {
     /// Sends what is kept.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.kept.is_empty() {
-            self.is_flushing = true;
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.kept))?;
+            self.is_flushing = true;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -87,8 +89,9 @@ impl<S: AsyncWrite + Unpin> Batch<S> {
             ready!(self.poll_send(cx))?;
         }
         if is_long {
+            let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, pieces));
             self.is_flushing = true;
-            return Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+            return Poll::Ready(written);
         }
         if self.kept.capacity() == 0 {
             self.kept.reserve_exact(MOST_KEPT);
@@ -129,7 +132,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteBatch<S> {
         self.0.borrow_mut().poll_write(cx, pieces)
     }
 
-    /// The turn's end flushes.
+    /// [`Self::send`] flushes, at the end of the poll.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.0.borrow_mut().failed.take().map_or(Ok(()), Err))
     }
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_in_a_turn_arrives_together_at_its_end() {
+    async fn what_is_written_in_a_poll_arrives_together_at_its_end() {
         let (here, mut there) = duplex(1024 * 1024);
         let mut batch = WriteBatch::new(here);
         for _ in 0..3 {
@@ -216,6 +219,36 @@ mod tests {
         });
         batch.shutdown().await.unwrap();
         assert_eq!(reading.await.unwrap(), taken);
+    }
+
+    /// Takes nothing. A flush would count as if the client had read something, and its time would begin again.
+    struct Full;
+
+    impl AsyncWrite for Full {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            panic!("nothing was written")
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_takes_nothing_is_not_flushed() {
+        for length in [1, LONGEST_KEPT + 1] {
+            let mut batch = WriteBatch::new(Full);
+            assert_eq!(batch.write(&vec![0; length]).now_or_never().is_some(), length == 1);
+            poll_fn(|cx| Poll::Ready(batch.send(cx))).await;
+        }
     }
 
     #[tokio::test]
