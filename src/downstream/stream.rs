@@ -235,7 +235,7 @@ impl AsyncWrite for ClientStream {
         phase.unsettled.set(true);
         // More requests, sent after the last one, may lie unread in the socket. An HTTP/2 client sends WINDOW_UPDATE
         // frames while it reads.
-        let has_more = pin!(self.client.socket.readable()).poll(cx).is_ready();
+        let has_more = pin!(unconstrained(self.client.socket.readable())).poll(cx).is_ready();
         if !phase.switched.get() && (phase.is_multiplexed() || has_more) {
             phase.lingers.set(true);
         }
@@ -260,5 +260,42 @@ impl AsyncWrite for ClientStream {
             false => pin!(unconstrained(writing)).poll(cx),
         };
         self.watch_written(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+    use tokio::task::coop::poll_proceed;
+    use tokio_util::either::Either::{Left, Right};
+
+    use super::*;
+    use crate::observe::metrics::Metrics;
+    use crate::proxy::Peer;
+    use crate::proxy::client::Phase;
+    use crate::request::client::PeerAddress;
+    use crate::upstream::times::testing::{IDLE, times_with};
+    use crate::wire::overhead::Overhead;
+
+    /// A client that sends many requests uses up tokio's budget. Its last answer must not be destroyed for that.
+    #[tokio::test]
+    async fn a_connection_with_unread_input_lingers_without_a_budget() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (socket, phase) = (Socket::new(Right(ours)), Phase::new(times_with(IDLE)));
+        let peer = Peer::new(PeerAddress::UnixSocket, false);
+        let client = ClientConnection::new(peer, phase, Overhead::new(0), socket.clone(), None);
+        let (client, metrics) = (Rc::new(client), Metrics::new(1).worker(0));
+        let mut stream = ClientStream::new(client.clone(), Left(socket), metrics, 0);
+        theirs.write_all(b"more").await.unwrap();
+        client.socket.readable().await;
+        poll_fn(|cx| {
+            while let Poll::Ready(unit) = poll_proceed(cx) {
+                unit.made_progress();
+            }
+            Pin::new(&mut stream).poll_shutdown(cx)
+        })
+        .await
+        .unwrap();
+        assert!(client.phase.must_linger());
     }
 }
