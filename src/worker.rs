@@ -78,7 +78,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process with this first plan and this number of workers, which accepts this number of connections at once.
+    /// A process with its first plan and the number of its workers. It has at most `connections` of clients at once.
     pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
         Self {
             metrics: Metrics::new(workers),
@@ -102,8 +102,8 @@ impl Process {
         self.clock.wall().at(self.clock.now())
     }
 
-    /// Writes the log's summaries whose last line is at least `interval` old. `None`: all, as at the end of the
-    /// process.
+    /// Writes the log's summaries whose last line is at least `interval` old. At the end of the process `interval` is
+    /// `None`, and all are written.
     pub(crate) fn write_summaries(&self, interval: Option<Duration>) {
         match interval {
             Some(_) => self.throttled.tick(self.clock.now()),

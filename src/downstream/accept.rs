@@ -123,7 +123,7 @@ impl ConnectionLimit {
         ConnectionPermit { client: None, limit: self.clone() }
     }
 
-    /// Counts one more connection, unless there are as many as may be.
+    /// Counts one more connection. Returns false where the maximum is reached.
     fn add(&self) -> bool {
         let max = self.max.load(Ordering::Relaxed);
         let one_more = |open| (open < max).then_some(open + 1);
@@ -201,10 +201,10 @@ pub(crate) async fn listen(
         yield_now().await;
     }
     // The kernel has completed these connections already, so their clients expect an answer. The number is
-    // bounded, because connections that come meanwhile can be left to a successor, which has the same queue.
+    // bounded: a successor has the same queue, and can accept the connections that come later.
     for count in 0..LONGEST_QUEUE {
         if count % ACCEPTED_AT_ONCE == 0 {
-            // The runtime looks which connections wait.
+            // Only now does the runtime see which connections wait.
             yield_now().await;
         }
         let Some(Ok(accepted)) = unconstrained(listener.accept()).now_or_never() else { break };
@@ -262,8 +262,33 @@ fn is_serious(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_waits_obeys_a_new_maximum() {
+        let limit = Arc::new(ConnectionLimit::new(1));
+        let waiting = async || {
+            let limit = limit.clone();
+            let waiting = tokio::spawn(async move { limit.take().await });
+            yield_now().await;
+            assert!(!waiting.is_finished(), "the maximum is reached");
+            waiting
+        };
+        let mut open = vec![limit.take().await];
+        let one_more = waiting().await;
+        limit.resize(3);
+        open.push(timeout(ACCEPT_PAUSE, one_more).await.unwrap().unwrap());
+        open.push(limit.take().await);
+        limit.resize(2);
+        let one_more = waiting().await;
+        open.pop();
+        yield_now().await;
+        assert!(!one_more.is_finished(), "there are still two");
+        open.pop();
+        assert!(timeout(ACCEPT_PAUSE, one_more).await.is_ok());
+    }
 
     /// A queue that is never empty must not hide the drain.
     #[tokio::test]

@@ -115,7 +115,7 @@ fn builder(max_header_size: usize, spawner: Spawner) -> http2::Builder<Spawner> 
     builder
 }
 
-/// Why a head is refused that h2 lets pass. `most` is the most bytes of a head.
+/// Why a head that h2 lets pass is refused. `most` is the most bytes of a head.
 fn refused(request: &Request<Incoming>, most: usize) -> Option<HeadFault> {
     match list_size(request) > most {
         true => Some(HeadFault::TooLarge),
@@ -172,8 +172,8 @@ struct RunningStream {
 }
 
 impl RunningStream {
-    /// Keeps a `FuturesUnordered` from polls that do nothing: it wakes its task once more each time that it has polled
-    /// all its futures.
+    /// A `FuturesUnordered` that has polled all its futures wakes its task once more, for nothing. This stream is never
+    /// woken, so that not all of them are polled.
     fn that_never_ends() -> Self {
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(pending()) as Work, registration);
@@ -254,7 +254,7 @@ where
                 self.batch.send(cx);
                 return end;
             }
-            // A stream that has ended left data for the connection to write. A connection whose batch failed ends.
+            // hyper writes what an ended stream has left, and ends a connection whose batch has failed.
             if !self.poll_streams(cx) && !self.batch.send(cx) {
                 return Poll::Pending;
             }

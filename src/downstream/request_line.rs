@@ -2,8 +2,8 @@
 //! old clients send JSON in a query as it is.
 //!
 //! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and no
-//! encoded byte is, or becomes, a space, a carriage return or a line feed. A message surely begins where a connection
-//! begins, or where hyper is between two requests: it has no bytes left then.
+//! encoded byte is, or becomes, a space, a carriage return or a line feed. A message begins where a connection begins,
+//! and where hyper is between two requests, since hyper has then used up all its bytes.
 
 use memchr::memchr;
 use percent_encoding::percent_encode_byte;
@@ -54,7 +54,7 @@ pub(super) fn encoded(came: &[u8]) -> Vec<u8> {
     let end = memchr(b'\n', &came[begin..]).map_or(came.len(), |length| begin + length);
     let line = &came[begin..end];
     let target = memchr(b' ', line).map_or(end, |length| begin + length);
-    // hyper takes UTF-8.
+    // hyper takes bytes above 0x7F where they are UTF-8.
     let is_text = std::str::from_utf8(line).is_ok();
     let mut encoded = came[..target].to_vec();
     let mut is_in_query = false;

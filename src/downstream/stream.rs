@@ -52,8 +52,8 @@ pub(super) struct ClientStream {
 }
 
 /// Closes a connection so that its client can read the last bytes. To close while bytes of the client are unread
-/// would cause a reset, and a reset destroys what the client has not read yet. The connection lingers for
-/// [`LINGER`], and each time its client sends something for as long again, until `longest` is over.
+/// would cause a reset, and a reset destroys what the client has not read yet. The connection lingers until its client
+/// has sent nothing for [`LINGER`], and for at most `longest`.
 pub(super) async fn linger(mut socket: Socket, longest: Duration) {
     let end = Instant::now() + longest;
     let mut space = [0; 4096];

@@ -89,7 +89,7 @@ impl InheritedSockets {
         env::var(PROCESSES).ok()?.parse().ok()
     }
 
-    /// Takes the sockets for an address of this setting out. `None` where none was handed over.
+    /// Takes out the sockets for an address of this setting. `None` if there are none.
     pub(super) fn take(
         &mut self,
         address: &ListenAddress,

@@ -25,7 +25,7 @@ pub(super) const SETTINGS: [&str; 3] = [SERVER, TLS, ADMIN];
 /// A listening socket of the process.
 #[derive(Debug)]
 pub(super) struct ListeningSocket {
-    /// From a service manager the name of the unit, or nothing. Otherwise the name of the setting.
+    /// The name that a service manager gave to the socket, which may be empty. Otherwise the name of the setting.
     pub(super) name: String,
     pub(super) address: ListenAddress,
     pub(super) listener: Listener,

@@ -305,8 +305,7 @@ impl Supervisor {
         self.process.store.sweep(now);
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
-        // Files that the file names may have been mended: the file is read again rather than the old errors
-        // repeated.
+        // The file is read again, and the old errors are not just repeated: a file that it names may have been mended.
         if let Some(line) = &mut self.rejected
             && line.next(STILL_WRONG, Instant::now())
         {

@@ -37,7 +37,7 @@ impl KeptSockets {
 
     /// Removes the files of Unix sockets, and closes the sockets. The workers' own ones stay open.
     pub(super) fn remove(&mut self) {
-        // Files come first: while a socket is open, its file can be told from another process's file.
+        // The files go first: only while a socket is open does its file surely belong to it.
         self.files.drain(..).for_each(|file| file.remove());
         self.sockets.clear();
     }
@@ -53,7 +53,7 @@ impl KeptSockets {
 struct PlannedAddress {
     address: ListenAddress,
     setting: &'static str,
-    /// What clients send first. `None` for the admin endpoint, which is no worker's.
+    /// What clients send first. `None` for the admin endpoint, which the workers do not serve.
     port: Option<Port>,
 }
 

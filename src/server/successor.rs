@@ -101,7 +101,7 @@ impl Successor {
     /// Why the successor does not take over.
     pub(super) async fn ready(&mut self) -> Result<(), String> {
         tokio::select! {
-            // If the successor closes its end it is most likely ending. Its exit status says more.
+            // A successor that closes its end is most likely ending. Its exit status says more.
             Ok(_) = self.word.read_u8() => Ok(()),
             ended = self.child.wait() => Err(match ended {
                 Ok(status) => format!("the new process ended with {status}"),

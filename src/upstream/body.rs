@@ -110,8 +110,8 @@ impl RequestBody {
 }
 
 impl Streamed {
-    /// Whether bytes have come, since this was last asked, that may be a part of the next piece. Other streams of the
-    /// connection may have sent them instead. So no more bytes than one frame has are taken for such a part.
+    /// Whether bytes have come since the last call that may be a part of the next piece. They may also belong to other
+    /// streams of the connection. So no more bytes than one frame has are taken for such a part.
     fn has_part_come(&mut self) -> bool {
         let (at_piece, before) = self.read;
         let now = self.overhead.as_ref().map_or(before, |overhead| overhead.read());

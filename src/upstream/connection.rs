@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// The request that was sent, with this body. `None` where no second try was to be.
+    /// The request that was sent, with this body. `None` if its head was not kept.
     pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
         match self {
             Self::Http1(connection) => connection.socket.request_again(body),

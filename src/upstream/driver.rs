@@ -11,7 +11,7 @@ use super::error::{ServerFailure, is_http1_required};
 #[derive(Debug)]
 pub(super) struct Driver {
     task: AbortHandle,
-    /// The error that ended the connection, where no request has got it.
+    /// The error that ended the connection, if no request has failed with it.
     fault: Rc<RefCell<Option<hyper::Error>>>,
     /// An exchange on the connection broke.
     pub(super) is_broken: Cell<bool>,

@@ -10,7 +10,7 @@ use super::body::RequestBody;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptHead(Vec<u8>);
 
-/// Memory of more bytes than this is not kept for the next head.
+/// Longer memory than this number of bytes is not kept for the next head.
 const LONG: usize = 4096;
 
 impl KeptHead {
@@ -26,7 +26,7 @@ impl KeptHead {
         head
     }
 
-    /// Appends these bytes, which were written.
+    /// Appends bytes that hyper has written.
     pub(super) fn push(&mut self, pieces: &[&[u8]]) {
         pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
     }

@@ -186,7 +186,7 @@ impl Upstream {
     /// The whole request again, for another try.
     ///
     /// # Errors
-    /// Where there must be none.
+    /// If the request must not be sent again.
     fn try_again(
         &self,
         tries: &mut Tries,

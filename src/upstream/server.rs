@@ -68,7 +68,7 @@ impl Drop for InFlight {
 }
 
 impl Server {
-    /// What to look for at this server, for a request that wants this. Without TLS a server has one protocol, so
+    /// The kind of connection that serves a request of this purpose. Without TLS a server has one protocol, so
     /// there is no choice. The connections of HTTP/1.1 are never shared.
     fn possible(&self, wanted: Purpose) -> Purpose {
         match (self.address.scheme, wanted) {
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// What a new connection is to be, for a request that wants this.
+    /// The kind of a new connection for a request of this purpose.
     pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.pool.wanted(self.possible(wanted))
     }

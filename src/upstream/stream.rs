@@ -32,8 +32,8 @@ pub(super) struct ServerStream {
     transport: ServerTransport,
     /// Bytes that were read before. The next reads return them.
     early: Bytes,
-    /// The runtime will wake the connection's task when input comes. hyper asks for input several times for each
-    /// request. Until it has come, to look whether it has costs less than to wait once more.
+    /// The last read has found no input, and the runtime wakes the connection's task when some comes. hyper reads
+    /// several times for each request. Until input comes, a read only looks for it. This costs less than a full read.
     awaits_input: bool,
     state: Rc<SocketState>,
 }
@@ -59,21 +59,21 @@ pub(super) struct SocketState {
 }
 
 impl SocketState {
-    /// A request is sent: its answer's head is awaited. Its own head is kept for a second try, if there `may_be` one.
-    pub(super) fn await_head(&self, may_be: bool) {
+    /// A request is sent: its answer's head is awaited. The request's head is kept if it `may_repeat`.
+    pub(super) fn await_head(&self, may_repeat: bool) {
         self.read.set(0);
         self.answered.set(false);
         self.busy.set(true);
-        self.keeps_head.set(may_be);
+        self.keeps_head.set(may_repeat);
         self.head.borrow_mut().clear();
     }
 
-    /// The head of the request that was sent, with this body. `None` if it was not to be kept.
+    /// The request that was sent, with this body. `None` if its head was not kept.
     pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
         self.keeps_head.get().then(|| self.head.borrow().request(body)).flatten()
     }
 
-    /// hyper has written the first `length` bytes of these. They may be thrown away, and belong to the head even so.
+    /// hyper has written the first `length` bytes of these. They belong to the head even if they were thrown away.
     fn note_written(&self, slices: &[io::IoSlice<'_>], length: usize) {
         if self.answered.get() || !self.keeps_head.get() {
             return;
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((again.uri().path(), &again.headers()["host"]), ("/a", &"b".parse().unwrap()));
     }
 
-    /// A read that finds nothing makes the runtime wake the task, but for a read without a budget.
+    /// A read that finds nothing makes the runtime wake the task. A read without a budget does not.
     #[tokio::test(flavor = "local")]
     async fn input_is_read_however_often_it_was_asked_for() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

@@ -29,7 +29,7 @@ use crate::file::{ContentWatch, FileStamp};
 /// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;
 
-/// One of so many looks reads the files even if their stamps are unchanged.
+/// After this number of looks the files are read even if their stamps are unchanged.
 const LOOKS_TO_READ: u32 = 10;
 
 /// The most names in a line of the log.

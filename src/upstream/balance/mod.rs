@@ -49,7 +49,7 @@ fn spread(mut bits: u64) -> u64 {
 pub(super) struct Chooser {
     balance: Balance,
     upstream: Arc<UpstreamState>,
-    /// For each server the sum of the weights up to its own.
+    /// For each server, its weight together with the weights of the servers before it.
     weights: Vec<u64>,
 }
 
@@ -64,7 +64,7 @@ struct Candidate {
 type Candidates = SmallVec<[Candidate; 8]>;
 
 impl Candidate {
-    /// A server that gets this share of its requests, in percent.
+    /// A server that gets `share` percent of the requests that its weight stands for.
     fn new(index: usize, server: &Server, share: u32) -> Self {
         Self { index, weight: u64::from(server.weight * share) }
     }
@@ -123,8 +123,8 @@ impl Chooser {
         Some(if is_second_better { second.index } else { first.index })
     }
 
-    /// Draws a server by weight, other than `drawn`. Most servers are open. Therefore a few draws among all of them come
-    /// before a list of those that may be chosen.
+    /// Draws a server by weight, other than `drawn`. It is first drawn from all servers, because most of them are open.
+    /// If a few draws find none that may be chosen, a list of those is made.
     fn draw(
         &self,
         servers: &[Rc<Server>],

@@ -16,7 +16,7 @@ fn address(index: usize) -> ServerAddress {
     ServerAddress { url, endpoint, scheme: Scheme::Http }
 }
 
-/// What all workers share of an upstream with so many servers.
+/// What all workers share of an upstream with this number of servers.
 fn shared(servers: usize) -> Arc<UpstreamState> {
     let servers = (0..servers).map(|index| UpstreamServer { address: address(index), weight: 1 });
     let servers = servers.collect();
@@ -187,7 +187,7 @@ async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
     assert!(counts(&two, Balance::RoundRobin, 4).iter().all(|count| *count == 2));
 }
 
-/// Draws among all servers find none of these.
+/// A few draws among all servers seldom find the one that is open.
 #[tokio::test(start_paused = true)]
 async fn the_only_open_server_of_many_gets_all_requests() {
     let hundred = servers(&[1; 100]);
