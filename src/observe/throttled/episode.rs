@@ -22,7 +22,7 @@ pub(super) struct Episode {
     keys_now: u64,
     keys_before: u64,
     /// Whether the limit has rejected a request since the last interval ended.
-    goes_on: bool,
+    pub(super) goes_on: bool,
 }
 
 impl Episode {

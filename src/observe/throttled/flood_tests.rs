@@ -2,7 +2,7 @@
 
 use super::super::testing;
 use super::table::OWN_ENTRIES;
-use super::tests::{OTHER, PER_CLIENT, at, counts, lines_of, rejected, summary};
+use super::tests::{OTHER, PER_CLIENT, TEN, at, counts, lines_of, rejected, summary};
 use super::*;
 
 /// Rejects `keys` keys of `per-client`.
@@ -120,6 +120,21 @@ fn a_key_that_goes_on_counts_once() {
         throttled.tick(at(80_000));
     });
     assert_eq!(end_of(&lines, "per-client"), Some((200, 1_200)));
+}
+
+/// A summary has left the shard of such a rejection, and has not closed the interval.
+#[test]
+fn a_rejection_during_a_summary_does_not_end_the_throttling() {
+    let (mut window, event) = (Window::new(ThrottleLog::Summary, TEN), rejected(&"a"));
+    window.enter(&event, false, true, at(0));
+    window.group(&event).add(1, 1, at(0));
+    window.close(0, true);
+    window.group(&event).remove(true, 0);
+    window.enter(&event, false, true, at(20_000));
+    window.close(0, true);
+    window.group(&event).add(1, 1, at(20_000));
+    window.close(0, true);
+    assert_eq!(window.throttled_keys(&PER_CLIENT), 1);
 }
 
 #[test]

@@ -219,7 +219,8 @@ impl Window {
         }
         let group = self.group(event);
         if event.decision() == REJECTED {
-            group.episode.get_or_insert_with(|| Episode::new(now));
+            // An old episode goes on, too: a summary under way may already have counted its other keys.
+            group.episode.get_or_insert_with(|| Episode::new(now)).goes_on = true;
         }
         if is_full && group.entries >= OWN_ENTRIES {
             group.others.count += u64::from(is_summed);
