@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Admin;
 use super::status::rounded;
 use crate::observe::history::{Counted, History, MOST, Point, STEP, add_counts};
-use crate::observe::metrics::DECISIONS;
+use crate::observe::metrics::OUTCOMES;
 use crate::observe::millis;
 
 impl Admin {
@@ -74,9 +74,9 @@ fn named<const K: usize>(name: &str, points: &[[u32; K]]) -> Map<String, Value> 
     lists
 }
 
-/// A list for each decision, and of a route for the requests that failed.
+/// A list for each decision. A route has one more list, for the requests that failed.
 fn lists<const K: usize>(points: &[[u32; K]]) -> Map<String, Value> {
-    let names = DECISIONS.into_iter().chain(["failed"]);
     let list = |index: usize| points.iter().map(|counts| counts[index]).collect();
-    names.take(K).enumerate().map(|(index, name)| (name.to_owned(), list(index))).collect()
+    let names = OUTCOMES.into_iter().take(K);
+    names.enumerate().map(|(index, name)| (name.to_owned(), list(index))).collect()
 }

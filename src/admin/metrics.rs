@@ -13,7 +13,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::{Burst, Interval, Rate};
 use crate::limit::time::Now;
-use crate::observe::metrics::{DECISIONS, Reading};
+use crate::observe::metrics::{OUTCOMES, Reading};
 use crate::plan::LimitSpec;
 use crate::redis::ClusterServer;
 use crate::store::Counters;
@@ -70,7 +70,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("counter", "tidegate_decisions_total", "Decisions of limits on requests.", |scrape, page| {
         for (limit, counts) in &scrape.reading.limits {
-            for (decision, count) in DECISIONS.iter().zip(counts) {
+            for (decision, count) in OUTCOMES.iter().zip(counts) {
                 page.sample(&[("limit", limit.as_str()), ("decision", decision)], count);
             }
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::{Reading, RouteCounts};
+use super::metrics::Reading;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 
@@ -33,9 +33,9 @@ pub(crate) type Counted<N, const K: usize> = Vec<(N, [u32; K])>;
 pub(crate) struct Point {
     /// The time of the second reading, by the steady clock.
     pub(crate) end: Timestamp,
-    /// The decisions of the busiest limits, in the order of [`DECISIONS`](super::metrics::DECISIONS).
+    /// The decisions of the busiest limits, in the order of [`OUTCOMES`](super::metrics::OUTCOMES).
     pub(crate) limits: Counted<Name, 5>,
-    /// The requests of the busiest routes: the decisions, then the requests that failed.
+    /// The outcomes of the busiest routes, in the same order.
     pub(crate) routes: Counted<Arc<str>, 6>,
     /// The requests of all other routes.
     pub(crate) others: [u32; 6],
@@ -51,8 +51,8 @@ pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: T
         (name.clone(), difference(earlier, *later))
     });
     let routes = now.routes.iter().map(|(name, later)| {
-        let earlier = before.routes.get(name).map_or_else(Default::default, RouteCounts::outcomes);
-        (name.clone(), difference(earlier, later.outcomes()))
+        let earlier = before.routes.get(name).map(|route| route.outcomes).unwrap_or_default();
+        (name.clone(), difference(earlier, later.outcomes))
     });
     let (limits, _) = busiest(limits);
     let (routes, rest) = busiest(routes);
@@ -92,6 +92,7 @@ fn difference<const K: usize>(earlier: [u64; K], later: [u64; K]) -> [u32; K] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::metrics::RouteCounts;
 
     fn at(step: usize) -> Timestamp {
         let steps = u32::try_from(step).unwrap();
@@ -103,11 +104,8 @@ mod tests {
     }
 
     fn answered(requests: u64) -> RouteCounts {
-        RouteCounts {
-            decisions: [2 * requests, 0, 0, 0, 0],
-            failed: requests,
-            ..RouteCounts::default()
-        }
+        let outcomes = [2 * requests, 0, 0, 0, 0, requests];
+        RouteCounts { outcomes, ..RouteCounts::default() }
     }
 
     fn reading(limits: &[(&str, u64)], routes: &[(&str, u64)]) -> Reading {

@@ -11,7 +11,7 @@ use super::Scene;
 use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
-use crate::observe::metrics::{DecisionKind, Reading, RouteCounts};
+use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
 use crate::plan::{LimitSpec, OnStoreError, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -79,8 +79,9 @@ impl Scene<'_> {
 
     /// Answers with 5xx statuses in the last seconds. Those of the store are another alarm.
     fn failing(&self) -> Option<Value> {
-        let unanswered =
-            |it: &RouteCounts| it.failed.saturating_sub(it.decisions[DecisionKind::Error as usize]);
+        let unanswered = |it: &RouteCounts| {
+            it.outcomes[FAILED].saturating_sub(it.outcomes[DecisionKind::Error as usize])
+        };
         let routes = self.later.reading.routes.iter().filter(|(name, last)| {
             let before = self.oldest.reading.routes.get(*name).map_or(0, unanswered);
             unanswered(last) > before

@@ -54,7 +54,7 @@ impl Scene<'_> {
         limit["waiting"] = process.waiting.held_for(&spec.name).into();
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
         let counts = self.readings().map(|reading| decisions(reading, spec));
-        self.write_decisions(&mut limit, counts);
+        self.write_outcomes(&mut limit, counts);
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.rejected.iter().map(|key| self.rejected(key)).collect();
         let is_rejected = |key: &NearKey| {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
-use crate::observe::metrics::{DECISIONS, DecisionCounts, Histogram, Reading};
+use crate::observe::metrics::{Histogram, OUTCOMES, Reading};
 use crate::observe::{millis, top_keys};
 use crate::redis::ClusterServer;
 use crate::worker::Process;
@@ -118,12 +118,17 @@ impl Scene<'_> {
         if seconds > 0.0 { rounded(count / seconds) } else { 0.0 }
     }
 
-    /// Writes how often each decision occurred, in all and a second: the counts at the last two readings, and now.
-    fn write_decisions(&self, value: &mut Value, [before, last, now]: [DecisionCounts; 3]) {
-        for (index, decision) in DECISIONS.iter().enumerate() {
-            value[format!("{decision}_total")] = now[index].into();
+    /// Writes the total of each outcome, and its rate per second. The arrays are the counts at the last two readings,
+    /// and the present counts.
+    fn write_outcomes<const K: usize>(
+        &self,
+        value: &mut Value,
+        [before, last, now]: [[u64; K]; 3],
+    ) {
+        for (index, outcome) in OUTCOMES.iter().take(K).enumerate() {
+            value[format!("{outcome}_total")] = now[index].into();
             let per_second = self.per_second(before[index], last[index]);
-            value[format!("{decision}_per_second")] = per_second.into();
+            value[format!("{outcome}_per_second")] = per_second.into();
         }
     }
 

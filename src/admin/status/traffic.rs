@@ -70,10 +70,8 @@ impl Scene<'_> {
         let mut counted = json!({
             "total": now.requests(),
             "per_second": self.per_second(before.requests(), last.requests()),
-            "failed_total": now.failed,
-            "failed_per_second": self.per_second(before.failed, last.failed),
         });
-        self.write_decisions(&mut counted, counts.each_ref().map(|it| it.decisions));
+        self.write_outcomes(&mut counted, counts.each_ref().map(|it| it.outcomes));
         counted
     }
 

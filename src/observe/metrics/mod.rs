@@ -169,9 +169,9 @@ impl WorkerMetrics {
             requests.seconds.observe(duration);
             let counts = &mut requests.counts;
             counts.statuses.add(status.as_u16(), 1);
-            counts.decisions[decision as usize] += 1;
+            counts.outcomes[decision as usize] += 1;
             if status.is_server_error() && decision != DecisionKind::Rejected {
-                counts.failed += 1;
+                counts.outcomes[FAILED] += 1;
             }
         }
         if let Some((name, duration)) = upstream {
@@ -283,8 +283,16 @@ impl Default for Counts {
 /// How often each [`DecisionKind`] occurred, in the order of its variants.
 pub(crate) type DecisionCounts = [u64; 5];
 
-/// The labels of [`DecisionKind`], in the order of its variants.
-pub(crate) const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
+/// How often each of the [`OUTCOMES`] occurred.
+pub(crate) type OutcomeCounts = [u64; 6];
+
+/// The labels of [`DecisionKind`], in the order of its variants. Then the label of failed requests: no limit
+/// rejected them, and their answers had a 5xx status.
+pub(crate) const OUTCOMES: [&str; 6] =
+    ["allowed", "delayed", "error", "rejected", "shadow", "failed"];
+
+/// The index of the failed requests.
+pub(crate) const FAILED: usize = 5;
 
 #[cfg(test)]
 mod tests;

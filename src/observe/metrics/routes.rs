@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::histogram::Histogram;
-use super::{DecisionCounts, WorkerMetrics};
+use super::{FAILED, OutcomeCounts, WorkerMetrics};
 
 /// Identifies the counters of a route within a worker. Stays valid after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,31 +61,22 @@ impl Requests {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteCounts {
     pub(crate) statuses: StatusCounts,
-    /// What the limits of each request decided together.
-    pub(crate) decisions: DecisionCounts,
-    /// Requests that no limit rejected, and that were answered with a 5xx status.
-    pub(crate) failed: u64,
+    /// What the limits of each request decided together, and the failed requests.
+    pub(crate) outcomes: OutcomeCounts,
 }
 
 impl RouteCounts {
     pub(super) fn add(&mut self, other: &Self) {
-        add(&mut self.decisions, &other.decisions);
-        self.failed += other.failed;
+        add(&mut self.outcomes, &other.outcomes);
         other.statuses.0.iter().for_each(|(status, count)| self.statuses.add(*status, *count));
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.decisions.iter().sum()
-    }
-
-    /// The decisions, then the requests that failed.
-    pub(crate) fn outcomes(&self) -> [u64; 6] {
-        let [allowed, delayed, error, rejected, shadow] = self.decisions;
-        [allowed, delayed, error, rejected, shadow, self.failed]
+        self.outcomes[..FAILED].iter().sum()
     }
 }
 
-pub(super) fn add(total: &mut DecisionCounts, counts: &DecisionCounts) {
+pub(super) fn add<const K: usize>(total: &mut [u64; K], counts: &[u64; K]) {
     total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::span::{LimitDecision, RequestSpan, ServerAnswer};
 use crate::clock::Clock;
 use crate::limit::decision::Outcome;
-use crate::observe::metrics::DECISIONS;
+use crate::observe::metrics::OUTCOMES;
 use crate::observe::start;
 use crate::request::method::USUAL;
 use crate::request::trace::TraceParent;
@@ -132,7 +132,7 @@ fn attributes(span: &RequestSpan) -> Vec<KeyValue> {
 }
 
 fn decided(limit: &LimitDecision, clock: &Clock) -> Event {
-    let decision = DECISIONS.get(limit.kind as usize).copied().unwrap_or_default();
+    let decision = OUTCOMES.get(limit.kind as usize).copied().unwrap_or_default();
     let mut attributes = vec![
         text("tidegate.limit", limit.limit.as_str()),
         text("tidegate.decision", decision),
