@@ -1,5 +1,5 @@
-//! Writes the log line of a candidate, with its counts, after each interval in which the candidate and its limit
-//! rejected different requests. If neither rejects any request, as at night, there is no line.
+//! Writes the log line of a candidate, with its counts. The line comes after each interval in which the candidate and
+//! its limit rejected different requests. If neither rejects any request, as at night, there is no line.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::plan::{LimitSpec, Plan, ThrottleLog};
 pub(crate) struct CandidateLog {
     metrics: Arc<Metrics>,
     line: LogInterval,
-    /// For each limit, by its name, what the last line was about: when the counts began, and how many requests only the
-    /// candidate or only the limit had rejected.
+    /// What was last seen of each limit: when its counts began, and how many requests either the candidate or the limit
+    /// rejected, but not both.
     logged: HashMap<Name, (Timestamp, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl CandidateLog {
     }
 
     /// Writes the lines if an interval has passed. A call costs little before that.
-    /// `time` is the steady clock's at `now`.
+    /// `time` is the time of the steady clock at `now`.
     pub(crate) fn tick(&mut self, plan: &Plan, time: Timestamp, now: Instant) {
         if self.line.next(plan.log.summary_interval, now) {
             self.flush(plan, time);

@@ -1,5 +1,5 @@
-//! What goes wrong with clients and servers while requests are served. The worker counts it, and the process
-//! writes its lines.
+//! Errors of clients and servers while requests are served. The workers count the errors, and the process writes the
+//! log lines about them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
 pub(crate) struct ErrorLog {
     /// Exchanges with servers that failed.
     pub(crate) failed: FailedExchanges,
-    /// What clients sent that is no HTTP.
+    /// Requests that are not valid HTTP.
     pub(crate) malformed: MalformedRequests,
     /// Clients that took too long.
     pub(crate) slow: SlowClients,

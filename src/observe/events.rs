@@ -36,7 +36,7 @@ events! {
     /// The proxy takes connections at `address`.
     pub(crate) fn listening(address: &ListenAddress) = info!(%address, "listening");
 
-    /// The command line has every limit in shadow.
+    /// The command line puts every limit in shadow.
     pub(crate) fn all_in_shadow() =
         warn!(help = "nothing is rejected: start without --shadow to enforce the limits", "every limit in shadow");
 
@@ -49,8 +49,8 @@ events! {
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
-    /// A configuration can be used, but probably does not do what was meant. The message says already that this is a
-    /// warning.
+    /// A configuration can be used, but probably does not do what was meant. The word "warning" is cut from the text,
+    /// because the message has it, too.
     pub(crate) fn config_warning(warning: &dyn Display) =
         warn!(warning = warning.to_string().replacen("warning: ", "", 1), "config warning");
 
@@ -140,7 +140,7 @@ events! {
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
 
-    /// A new process was started, which is to take over the sockets.
+    /// A new process was started. It will take over the sockets.
     pub(crate) fn successor_started(pid: Option<u32>) = info!(pid, "successor started");
 
     /// Another handover was asked for, and the process of the first one is not ready yet.
@@ -263,7 +263,7 @@ pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     info!(target: TARGET, limit, key = shown(key), rate, "override ended");
 }
 
-/// An operator made a key's bucket new.
+/// An operator reset a key's bucket.
 pub(crate) fn bucket_reset(limit: &str, key: &str) {
     info!(target: TARGET, limit, key = shown(key), "bucket reset");
 }

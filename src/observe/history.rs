@@ -1,7 +1,7 @@
-//! Keeps what was counted in the last hour, in points of five seconds. The page of the admin endpoint shows it when it
-//! is opened.
+//! Keeps the counts of the last hour, in points of five seconds. The page of the admin endpoint shows these counts as
+//! soon as somebody opens it.
 //!
-//! The memory is bounded: a point has the busiest limits and routes, each with at most 48 bytes. In an hour this is
+//! The memory is bounded: a point has only the busiest limits and routes, with at most 48 bytes each. An hour takes
 //! less than 7 MiB.
 
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub(crate) const MOST: usize = 100;
 /// The last points, the oldest first.
 pub(crate) type History = VecDeque<Point>;
 
-/// The counts of limits or routes, by their names. They are never all zero.
+/// The counts of limits or routes, with their names. A limit or route whose counts are all zero is left out.
 pub(crate) type Counted<N, const K: usize> = Vec<(N, [u32; K])>;
 
 /// What was counted between two readings.
@@ -39,12 +39,12 @@ pub(crate) struct Point {
     pub(crate) routes: Counted<Arc<str>, 6>,
     /// The requests of all other routes.
     pub(crate) others: [u32; 6],
-    /// How long the store took for its answers, in milliseconds: the median, and the 99th percentile. `None` where
-    /// the store was not asked.
+    /// The store's answer time in milliseconds: the median and the 99th percentile. `None` if the store was not
+    /// asked.
     pub(crate) store_ms: [Option<f32>; 2],
 }
 
-/// Adds a point, in place of the oldest one where the hour is full.
+/// Adds a point. If the hour is full, the new point replaces the oldest one.
 pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: Timestamp) {
     let limits = now.limits.iter().map(|(name, later)| {
         let earlier = before.limits.get(name).copied().unwrap_or_default();
@@ -67,12 +67,13 @@ pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: T
     history.push_back(Point { end, limits, routes, others, store_ms });
 }
 
-/// Adds the counts of one to another.
+/// Adds `counts` to `sum`.
 pub(crate) fn add_counts<const K: usize>(sum: &mut [u32; K], counts: &[u32; K]) {
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
 }
 
-/// The busiest of these, the busiest first, and apart from them the others. Entries without any count are left out.
+/// Splits the entries into the busiest ones and the others. The busiest entry comes first. Entries whose counts are
+/// all zero are left out.
 fn busiest<N, const K: usize>(
     all: impl Iterator<Item = (N, [u32; K])>,
 ) -> (Counted<N, K>, Counted<N, K>) {

@@ -83,8 +83,8 @@ where
     (Registry::default().with(filter).with(output), handle)
 }
 
-/// Keeps the log running. To be dropped at the end of the process: the drop writes the lines that still
-/// wait, for a second at most.
+/// Keeps the log running. The process drops it at its end. The drop writes the lines that still wait, but
+/// takes a second at most.
 #[derive(Debug)]
 pub(crate) struct LogGuard {
     sink: Arc<Sink>,

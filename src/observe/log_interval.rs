@@ -1,4 +1,5 @@
-//! Decides whether a log line may be written now: at once, and then not before an interval has passed.
+//! Decides whether a log line may be written now. The first line may be written at once. After each line, an interval
+//! must pass.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time since the last of the lines that say the same.
+/// The time since the last line of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogInterval {
     /// When the last line was written. `None` before the first one.

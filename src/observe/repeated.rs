@@ -22,21 +22,21 @@ pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
 /// the log.
 pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 
-/// Clients that took too long, by what they took too long for, with the last client: thousands of them must not
-/// fill the log.
+/// Clients that took too long, by the part of the exchange that took too long, with the last client of each part:
+/// thousands of slow clients must not fill the log.
 pub(crate) type SlowClients = Repeated<&'static str, IpAddr>;
 
-/// Connections that were refused because their client had too many, with the last client. All of them are one
-/// kind: a crowd of clients must not fill the log either.
+/// Connections that were refused because their client had too many, with the last client. They are all one kind:
+/// many different clients must not fill the log.
 pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 
-/// Spans that no collector got, by the reason, with the collector and the last error of each reason.
+/// Spans that no collector got, by the reason. Each reason has its last collector and its last error.
 pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
 
 /// Settlements of costs that may not have reached Redis, with the last error: an outage must not fill the log.
 pub(crate) type UnsettledCosts = Repeated<(), String>;
 
-/// The most kinds that are counted apart. When one more kind comes, all counts are logged, and start again from
+/// The most kinds that are counted separately. When one more kind comes, all counts are logged, and start again from
 /// zero.
 const MOST: usize = 1_000;
 
@@ -48,7 +48,8 @@ pub(crate) struct Repeated<K, S> {
     write_line: WriteLine<K, S>,
 }
 
-/// Writes a line: the kind, the last event's details, the count, and in a summary the milliseconds since the last line.
+/// Writes a line with the kind, the details of the last event and the count. A summary also has the milliseconds since
+/// the last line of its kind.
 type WriteLine<K, S> = fn(&K, &S, u64, Option<u64>);
 
 #[derive(Debug)]

@@ -76,8 +76,8 @@ impl Sink {
             batch.clear();
             batch.shrink_to(KEPT);
             let dropped = self.dropped.fetch_add(lost, Ordering::Relaxed) + lost;
-            // If the output has refused lines, no report follows: the output would refuse it too, and reports would
-            // never end.
+            // If the output has refused lines, there is no report. The output would refuse the report, too, and each
+            // report would cause the next one.
             if lost == 0 && dropped > reported {
                 report(dropped - reported);
                 reported = dropped;

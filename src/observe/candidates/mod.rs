@@ -1,5 +1,5 @@
-//! Counts the requests and the different keys that candidates would have rejected, and those that their limits
-//! rejected.
+//! Counts the requests and the different keys that candidates would have rejected. Also counts the requests and keys
+//! that the limits themselves rejected.
 //!
 //! Each worker counts by itself, and a reader adds up the counts of all workers. The counts begin when a candidate
 //! gets its figures. A reload that changes neither these figures nor those of the limit keeps the counts.
@@ -27,7 +27,7 @@ pub struct CandidateTallies {
 /// What was counted of a candidate.
 #[derive(Clone, Debug)]
 pub(crate) struct CandidateTally {
-    /// Since when the candidate and its limit have their figures.
+    /// When the candidate and its limit got their present figures.
     pub(crate) since: Timestamp,
     /// The requests about which the candidate decided.
     pub(crate) all: CandidateCount,
@@ -38,7 +38,7 @@ pub(crate) struct CandidateTally {
     pub(super) differing: u64,
 }
 
-/// The number of some requests, and their different keys.
+/// A number of requests, and the different keys of these requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CandidateCount {
     pub(crate) requests: u64,

@@ -44,9 +44,9 @@ impl Histogram {
         since
     }
 
-    /// The duration that this share of the counted durations does not exceed, in milliseconds. It lies
-    /// between two bounds of the histogram, where all durations of that range count as evenly spread. `None`
-    /// where nothing was counted. For durations beyond the last bound, that bound.
+    /// The duration that this share of the counted durations does not exceed, in milliseconds. It is an
+    /// estimate: durations between two bounds of the histogram count as evenly spread, and longer durations as
+    /// the last bound. `None` if nothing was counted.
     pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
         let (mut below, mut from) = (0, 0);

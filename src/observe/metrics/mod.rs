@@ -32,8 +32,8 @@ pub struct Metrics {
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
-/// One worker's counters. A call takes a lock that only a scrape takes besides the worker. A call allocates
-/// memory only for new labels.
+/// One worker's counters. Only the worker and a scrape take the lock of the counters. A call allocates memory only
+/// for new labels.
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
     counts: Mutex<Counts>,
@@ -42,9 +42,9 @@ pub struct WorkerMetrics {
     sent: AtomicU64,
     /// Connections that speak HTTP/2 now.
     http2: AtomicU64,
-    /// The keys that this worker notes.
+    /// The keys that this worker has rejected, or has seen near their limits.
     pub(crate) top_keys: TopKeys,
-    /// What this worker counts of candidates.
+    /// This worker's counts of candidates.
     pub candidates: CandidateTallies,
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum DecisionKind {
 }
 
 impl Metrics {
-    /// The counters of this number of workers, at least one.
+    /// The counters of `workers` workers, at least one.
     pub fn new(workers: usize) -> Arc<Self> {
         let workers = (0..workers.max(1)).map(|_| Arc::default());
         Arc::new(Self { workers: workers.collect() })
@@ -131,8 +131,8 @@ impl Metrics {
         top_keys::read(workers, limit, now, most)
     }
 
-    /// What the candidate of this limit would have rejected since it and the limit have their present figures. `None`
-    /// where the limit has no candidate, or no worker has the figures yet.
+    /// What the candidate of this limit would have rejected. The count begins when the limit and the candidate get
+    /// their present figures. `None` if the limit has no candidate, or no worker has the figures yet.
     pub(crate) fn candidate(&self, limit: &LimitSpec) -> Option<CandidateTally> {
         candidates::read(self.workers.iter().map(|worker| &worker.candidates), limit)
     }

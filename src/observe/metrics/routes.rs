@@ -23,7 +23,7 @@ impl RouteCounter {
 pub(crate) struct RouteCounters(Box<[Cell<RouteCounter>]>);
 
 impl RouteCounters {
-    /// The counters of this number of routes.
+    /// The counters of `routes` routes.
     pub(crate) fn new(routes: usize) -> Self {
         Self(vec![Cell::new(RouteCounter::NO_ROUTE); routes].into())
     }

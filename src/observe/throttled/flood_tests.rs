@@ -122,7 +122,7 @@ fn a_key_that_goes_on_counts_once() {
     assert_eq!(end_of(&lines, "per-client"), Some((200, 1_200)));
 }
 
-/// A summary has left the shard of such a rejection, and has not closed the interval.
+/// The second rejection comes after a summary has left its shard, and before the summary closes the interval.
 #[test]
 fn a_rejection_during_a_summary_does_not_end_the_throttling() {
     let (mut window, event) = (Window::new(ThrottleLog::Summary, TEN), rejected(&"a"));

@@ -31,12 +31,11 @@ use crate::limit::time::Timestamp;
 use crate::observe::millis_up;
 use crate::plan::ThrottleLog;
 
-/// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. If several limits or
-/// decisions have such other keys, each of them has such a line. The first key of a limit and decision has its line
-/// at once, even beyond this number.
+/// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. There are two exceptions.
+/// The other keys of each limit and decision have a line. The first key of a limit and decision has its line at once.
 pub(crate) const LINES: usize = 100;
 
-/// How many keys are counted one by one, beside a few keys of each limit for which there is always room
+/// The most keys that are counted one by one. For a few keys of each limit there is always room
 /// (`table::OWN_ENTRIES`). Events of further keys are counted together.
 pub(crate) const ENTRIES: usize = 10_000;
 
@@ -50,7 +49,7 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,
-    /// Who the key is, as an override of the file says.
+    /// The name that an override of the file gives the key.
     pub(crate) name: Option<&'e str>,
     /// The figures that decided.
     pub(crate) figures: Algorithm,
@@ -94,8 +93,8 @@ macro_rules! by_decision {
 #[derive(Debug)]
 pub(crate) struct Throttled {
     shards: Vec<Mutex<EventShard>>,
-    /// Locked for a new entry, for a summary, and by a scrape of the metrics. Whoever holds a shard may take this
-    /// lock. Whoever holds this lock must not take a shard.
+    /// Locked for a new entry, for a summary, and by a scrape of the metrics. A thread that holds a shard's lock may
+    /// take this lock. A thread that holds this lock must not take a shard's lock.
     window: Mutex<Window>,
     secret: (u64, u64),
 }
@@ -121,8 +120,8 @@ impl Throttled {
         }
     }
 
-    /// Counts the rejection of a request that another limit has rejected, too. The request's line names the
-    /// other limit.
+    /// Counts the rejection of a request that another limit has rejected, too. The line of this request names
+    /// the other limit.
     pub(crate) fn record_beside(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
         self.count(event, false, now);
     }
@@ -190,8 +189,8 @@ impl Throttled {
         at_once
     }
 
-    /// Writes the summaries. If the interval is not over (`is_over`), it is too early to say that a limit's throttling
-    /// has ended.
+    /// Writes the summaries. `is_over` says whether the interval has ended. Before its end, nobody knows whether the
+    /// throttling of a limit has ended.
     fn summarise(&self, interval: Duration, is_over: bool) {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
@@ -226,7 +225,8 @@ impl Throttled {
         }
     }
 
-    /// The entries with the most events that are in no line yet. There are as many as lines for single keys.
+    /// The entries with the most events that no line has yet. At most as many entries are chosen as there are lines for
+    /// single keys.
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {
@@ -274,7 +274,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         decision = event.decision(),
         retry_after_ms = retry_after.map(millis_up),
         delay_ms = delay.map(millis_up),
-        // Of `concurrency` the number of slots is shown: it has no rate.
+        // A limit with slots has no rate. Then the line has the number of slots.
         rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
         name = event.name,
         count,
@@ -283,7 +283,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
     );
 }
 
-/// Writes the line of the keys that share one.
+/// Writes the line that the other keys of a group share.
 fn write_others(group: &Group, others: &Others, interval: Duration) {
     by_decision!(
         group.decision,

@@ -19,8 +19,8 @@ use crate::plan::ThrottleLog;
 /// must stay small.
 const TEXT: usize = 512;
 
-/// Entries that each limit and decision has room for even if the table is full. A client that uses up the
-/// table with the keys of one limit cannot hide what the other limits do.
+/// The entries of each limit and decision for which there is room even in a full table. A client can fill the
+/// table with the keys of one limit, but cannot hide what the other limits do.
 pub(super) const OWN_ENTRIES: usize = 20;
 
 /// A part of the table, with its own lock.
@@ -35,12 +35,12 @@ pub(super) struct EventShard {
 pub(super) struct EventEntry {
     /// Events for the next summary.
     pub(super) count: u64,
-    /// Other events since the last summary: those with their own line, and those without any line.
+    /// Other events since the last summary: events with their own line, and events without any line.
     pub(super) unsummed: u64,
     /// Whether this entry is in the log: an event had its line, or is counted for a summary.
     pub(super) is_listed: bool,
     pub(super) last: Timestamp,
-    /// The last event that a summary has, or the first event.
+    /// The last event for a summary. Before such an event comes, the first event.
     pub(super) seen: PastEvent,
 }
 
@@ -65,7 +65,7 @@ impl EventEntry {
     }
 }
 
-/// The limit and the decision. Entries, and events without an entry, are counted by this group.
+/// A limit and a decision. Each entry belongs to a group, and so does each event without an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) limit: Name,
@@ -85,7 +85,7 @@ pub(super) struct GroupCounts {
     /// The entries that are in the log.
     listed: usize,
     others: Others,
-    /// Only rejections have one.
+    /// Only a group of rejections has an episode.
     episode: Option<Episode>,
 }
 
@@ -204,8 +204,8 @@ impl Window {
         self.groups.entry(Group::of(event)).or_default()
     }
 
-    /// Whether the table takes a new entry for the event. If the table is full, each group has room for a few
-    /// entries only, and further events are counted together. `is_summed` says whether a summary counts the event.
+    /// Whether the table takes a new entry for the event. If the table is full, each group has room for only a few
+    /// entries, and further events are counted together. `is_summed` says whether a summary counts the event.
     pub(super) fn enter(
         &mut self,
         event: &ThrottleEvent<'_>,
@@ -269,8 +269,9 @@ impl Window {
         Duration::from_micros(elapsed)
     }
 
-    /// Ends a summary, and returns the counts of the keys that share a line. `lines_left` are the lines for
-    /// new keys until the next summary. If the interval `is_over`, the episodes end that had no rejection in it.
+    /// Ends a summary, and returns the counts of the keys that share a line. `lines_left` is the number of lines for
+    /// new keys until the next summary. If `is_over` is true, the interval has ended. Then each episode without a
+    /// rejection in this interval ends, too.
     pub(super) fn close(&mut self, lines_left: usize, is_over: bool) -> Vec<(Group, Others)> {
         let (mut others, mode) = (Vec::new(), self.mode);
         self.groups.retain(|group, counts| {

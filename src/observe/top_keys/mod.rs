@@ -1,11 +1,12 @@
-//! Who is rejected most, and who is nearest to a limit: for each limit a few keys, in fixed memory.
+//! Finds the keys that are rejected most, and the keys that are nearest to a limit. It keeps a few keys of each
+//! limit, in fixed memory.
 //!
-//! Each worker counts by itself, as it counts its metrics, and a reader merges the workers. A worker counts
-//! where a request is rejected or held. Of requests that pass, it looks only at those whose bucket has less
-//! than a quarter left, and notes at most one of them each millisecond. All others cost a comparison.
+//! Each worker has its own counts, and a reader adds up the counts of all workers. A worker counts each rejection.
+//! If a request passes or is held, and its bucket has less than a quarter left, the worker notes the key. It notes
+//! at most one such key each millisecond. Every other request costs only a comparison.
 //!
 //! A limit takes at most 110 KiB in each worker: three lists of 64 keys with at most 512 bytes. With keys of 20
-//! bytes these are 15 KiB. A limit whose keys are neither rejected nor near takes nothing.
+//! bytes, a limit takes 15 KiB. A limit whose keys are neither rejected nor near takes nothing.
 
 mod sketch;
 
@@ -60,10 +61,10 @@ pub(crate) struct ReadKeys {
 pub(crate) struct NearKey {
     id: u64,
     pub(crate) label: OwnedLabel,
-    /// The tokens that its bucket had left, and those of a full bucket.
+    /// The tokens that the key's bucket had left, and the tokens of a full bucket.
     pub(crate) remaining: u64,
     pub(crate) burst: u64,
-    /// When its bucket had so many tokens left.
+    /// When the bucket had `remaining` tokens.
     pub(crate) seen: Timestamp,
 }
 
@@ -82,12 +83,12 @@ struct LimitKeys {
     near: Vec<NearKey>,
 }
 
-/// Whether a key is near its limit, because its bucket has so little left.
+/// Whether a key is near its limit: its bucket has only a small part of its tokens left.
 pub(crate) fn is_near(remaining: u64, burst: u64) -> bool {
     remaining.saturating_mul(NEAR_PART) < burst
 }
 
-/// The time whose rejections a reader sees at `now`: from one period to two.
+/// The time before `now` whose rejections a reader sees: between one and two periods.
 pub(crate) fn window(now: Timestamp) -> Duration {
     Duration::from_micros(PERIOD + now.as_micros() % PERIOD)
 }
@@ -153,7 +154,7 @@ pub(crate) fn read<'w>(
             }
         }
     }
-    // The list is by count. Those that are rejected most now come into it first.
+    // The list has the keys that are rejected most now. It is sorted by their counts.
     let mut rejected = merged(&sketches, now);
     let rate = |key: &KeyCount| key.recent.per_second(now);
     rejected.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
@@ -166,8 +167,8 @@ pub(crate) fn read<'w>(
 }
 
 impl LimitTable {
-    /// Begins a new period where the last one is over. Limits whose keys no reader sees any more are removed, so that
-    /// others get room.
+    /// Begins a new period if the last one is over. Then it removes the limits whose keys no reader sees any more, so
+    /// that other limits get room.
     fn begin_period(&mut self, now: Timestamp) {
         let period = now.as_micros() / PERIOD;
         let is_next = match period.saturating_sub(self.period) {
@@ -185,8 +186,8 @@ impl LimitTable {
 }
 
 impl LimitKeys {
-    /// Notes a key near its limit. Where there is no room, it replaces a key that is further from its limit, or that
-    /// was seen too long ago.
+    /// Notes a key near its limit. If there is no room, the new key replaces a key that is further from its limit, or
+    /// that was seen too long ago.
     fn note(&mut self, mut new: NearKey, key: KeyLabel<'_>) {
         if let Some(known) = self.near.iter_mut().find(|known| known.id == new.id) {
             new.label = take(&mut known.label);
@@ -209,7 +210,7 @@ impl LimitKeys {
 }
 
 impl NearKey {
-    /// The share of its bucket that is left, from 0 to 1.
+    /// The share of the key's bucket that is left, from 0 to 1.
     pub(crate) fn share(&self) -> f64 {
         self.remaining as f64 / self.burst.max(1) as f64
     }

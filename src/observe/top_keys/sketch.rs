@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use crate::limit::time::Timestamp;
 use crate::observe::start;
 
-/// The keys that a sketch counts. Of `n` events, each key with more than `n / KEYS` of them is among these.
+/// The most keys that a sketch counts. After `n` events, each key with more than `n / KEYS` events is counted.
 pub(crate) const KEYS: usize = 64;
 
 /// The most bytes of a key's text. Clients choose these texts, and the memory is fixed.
@@ -26,12 +26,13 @@ pub(crate) struct KeySketch {
     counts: Vec<KeyCount>,
 }
 
-/// How people are shown a key.
+/// A key as people see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLabel<'k> {
-    /// The key's text, hashed where `log.keys` says so. It is UTF-8, which nobody checks for each request.
+    /// The key's text, hashed where `log.keys` says so. The text is UTF-8. It is kept as bytes, because
+    /// a check in each request would cost time.
     pub(crate) text: &'k [u8],
-    /// Who the key is, as an override of the file says.
+    /// The name that an override of the file gives the key.
     pub(crate) name: Option<&'k str>,
 }
 
@@ -152,7 +153,7 @@ pub(super) fn merged<'s>(
             let (recent, more) = (total.recent.until(now), counted.recent.until(now).counts);
             let counts = [recent.counts[0] + more[0], recent.counts[1] + more[1]];
             total.recent = Recent { counts, ..recent };
-            // The events that the key may have had in the sketches that do not count it are added below.
+            // Other sketches do not count the key, but it may have had events there. They are added below.
             *known += sketch.unseen();
         }
         unseen += sketch.unseen();
@@ -192,7 +193,7 @@ mod tests {
         truth
     }
 
-    /// What the sketches say is true, and no frequent key is left out.
+    /// The counts are right within their stated errors, and no frequent key is left out.
     fn check(parts: &[Vec<u64>]) {
         let sketches: Vec<_> = parts.iter().map(|part| sketch(part)).collect();
         let counts = merged(&sketches, Timestamp::MIN);

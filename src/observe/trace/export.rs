@@ -73,7 +73,7 @@ struct Exporter {
     process: String,
     orders: watch::Receiver<ExportOrders>,
     connection: Option<CollectorConnection>,
-    /// When the first of the failed batches was to be sent; `None` where the last batch was sent.
+    /// When the first of the failed batches failed. `None` if the last batch was sent.
     failing_since: Option<Instant>,
 }
 
@@ -123,7 +123,7 @@ impl Exporter {
         let count = batch.len();
         let collector = self.orders.borrow().collector.clone();
         let Some(collector) = collector else {
-            // Requests that began before the reload have left these.
+            // These spans are from requests that began before the reload.
             self.drop_spans(DropReason::End, "a reload has ended the tracing", count as u64);
             self.connection = None;
             return Some(count);

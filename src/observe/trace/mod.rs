@@ -2,8 +2,8 @@
 //!
 //! `proxy` makes a [`RequestSpan`] at a request's end and puts it into the [`SpanQueue`]. One task on the
 //! supervising thread (`export`) takes the spans out in batches, writes them as OTLP (`otlp`), and sends
-//! them (`collector`). If a collector is away or slow, spans are lost. Requests are not slower, because they never wait
-//! for the queue.
+//! them (`collector`). If a collector is away or slow, spans are dropped. Requests never wait for the queue, so
+//! they are not slower.
 
 mod collector;
 mod export;
@@ -36,7 +36,7 @@ pub(crate) struct SpanQueue {
     has_batch: Notify,
     /// Spans that no collector got.
     pub(crate) dropped: DroppedSpans,
-    /// Spans that found the queue full, until the exporter counts them as dropped.
+    /// Spans for which the queue had no room. The exporter then counts them as dropped.
     overflow: AtomicU64,
 }
 
