@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
+use crate::observe::testing;
 use crate::plan::CollectorAddress;
 use crate::request::trace::{SpanId, TraceId};
 
@@ -52,12 +53,18 @@ fn the_queue_is_bounded_and_counts_what_it_drops() {
     assert_eq!(queue.take(BATCH).len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn spans_that_found_the_queue_full_are_dropped_for_this_reason() {
+#[test]
+fn spans_that_found_the_queue_full_are_dropped_for_this_reason() {
     let queue = Arc::new(SpanQueue::default());
     (0..MOST + 7).for_each(|_| queue.put(span()));
-    let mut export = SpanExport::start(queue.clone(), Clock::new(), None);
-    export.finish().await;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let lines = testing::lines(|| {
+        runtime.block_on(async {
+            SpanExport::start(queue.clone(), Clock::new(), None).finish().await;
+        });
+    });
+    let full = lines.iter().find(|line| line["count"] == 7).unwrap();
+    assert_eq!(full["error"], "more came than it took");
     assert_eq!(queue.dropped.total(), MOST as u64 + 7);
 }
 
