@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::answer::{AdminResponse, problem};
 
-/// What a browser says of the relation between a request and the page that sends it (Fetch Metadata Request
+/// A browser says here whether the page that sends a request is from the same site (Fetch Metadata Request
 /// Headers, section 2.3).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Fields of every answer, unless the answer has its own. There is none for cross-origin requests (CORS):
-/// no page of another site may read an answer.
+/// Fields of every answer. An answer that has such a field already keeps it. No field allows cross-origin requests
+/// (CORS): no page of another site may read an answer.
 const FIELDS: [(HeaderName, HeaderValue); 4] = [
-    // Figures of a moment ago mislead.
+    // Old figures mislead.
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (
         CONTENT_SECURITY_POLICY,
@@ -29,7 +29,7 @@ const FIELDS: [(HeaderName, HeaderValue); 4] = [
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
 ];
 
-/// How a request without the token can show it.
+/// The scheme by which a request must show the token.
 pub(super) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// Refuses a request that may not ask here. `token` is `admin.token`.
@@ -61,7 +61,7 @@ pub(super) fn is_open(uri: &Uri) -> bool {
     matches!(uri.path(), "/healthz" | "/readyz")
 }
 
-/// Adds what keeps a browser from using an answer for something else.
+/// Adds the fields that keep a browser from using an answer for something else.
 pub(super) fn protect(answer: &mut AdminResponse) {
     for (name, value) in FIELDS {
         answer.headers_mut().entry(name).or_insert(value);
@@ -81,7 +81,7 @@ fn is_of_another_site(headers: &HeaderMap, uri: &Uri) -> bool {
     }
     let own = authority(headers, uri);
     headers.get_all(ORIGIN).iter().any(|origin| {
-        // The scheme is not compared: in front of the endpoint something else may speak TLS.
+        // The scheme is not compared: a proxy in front of the endpoint may speak TLS.
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         let named = origin.and_then(|(_, named)| named.parse::<Authority>().ok());
         named.is_none() || named != own

@@ -26,7 +26,7 @@ pub(super) fn json(value: &Value) -> AdminResponse {
     answer(StatusCode::OK, JSON, format!("{value}\n").into())
 }
 
-/// What was asked for is done, and there is nothing to say.
+/// The answer to a request that was carried out. It has no content.
 pub(super) fn done() -> AdminResponse {
     let mut answer = Response::new(whole(Bytes::new()));
     *answer.status_mut() = StatusCode::NO_CONTENT;

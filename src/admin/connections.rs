@@ -21,10 +21,10 @@ use tokio_io_timeout::TimeoutStream;
 use super::{Admin, access, stream};
 use crate::downstream::AsyncListener;
 
-/// The most connections at once. When there are as many, the oldest stranger is closed for the next connection:
-/// otherwise anybody could keep probes of `/healthz` out. Without strangers the next connection waits. It is not
-/// closed: a probe that is late is better than one that fails. An idle connection ends after [`HEADER_TIMEOUT`],
-/// so the wait ends as well.
+/// The most connections at once. If there is no room for the next connection, the oldest stranger is closed:
+/// otherwise anybody could keep out the probes of `/healthz`. If there is no stranger, the next connection waits,
+/// because a late probe is better than a failed one. The wait ends, because idle connections end after
+/// [`HEADER_TIMEOUT`].
 const MOST: usize = 100;
 
 const _: () = assert!(stream::MOST < MOST, "streams must leave room for other requests");
@@ -33,8 +33,8 @@ const _: () = assert!(stream::MOST < MOST, "streams must leave room for other re
 /// their tools use the endpoint.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client that takes nothing of an answer for this long is cut. Otherwise a reader of a stream that does
-/// not read would keep its connection.
+/// If a client reads nothing of its answer for this time, its connection is closed. Otherwise a client could open a
+/// stream, never read, and keep the connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A pause after a failed accept: the process is out of descriptors or memory.
@@ -92,7 +92,7 @@ pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
 }
 
 /// Answers the requests of a connection, until it ends. When the endpoint ends, an idle connection is closed at
-/// once, and another one after its answer.
+/// once, and a busy connection after its answer.
 pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, admin: Arc<Admin>) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));

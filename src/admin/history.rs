@@ -44,7 +44,7 @@ impl Admin {
     }
 }
 
-/// The busiest of the hour, with their counts in each point.
+/// The busiest limits or routes of the hour, with their counts in each point.
 fn series<N: Eq + Hash + Ord, const K: usize>(
     history: &History,
     of: fn(&Point) -> &Counted<N, K>,

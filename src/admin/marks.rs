@@ -14,13 +14,14 @@ const MOST: usize = 50;
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// What held when it was last looked at. `None` before the first look.
+    /// The states at the last look. `None` before the first look.
     before: Option<Watched>,
     /// The oldest first, with the time by the steady clock.
     list: VecDeque<(Timestamp, String)>,
 }
 
-/// What holds for a time: the text that marks its begin, and the one that marks its end, if that is marked.
+/// States that last for some time. The key is the text of the mark for the begin of a state. The value is the text of
+/// the mark for its end. `None` means that the end has no mark.
 type Watched = BTreeMap<String, Option<String>>;
 
 impl Admin {

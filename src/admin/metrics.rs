@@ -32,7 +32,7 @@ pub(super) struct Scrape<'s> {
     pub(super) log_dropped: u64,
     /// Panics since the start.
     pub(super) panics: u64,
-    /// The length of a calendar's window depends on the time.
+    /// The present time. The length of a calendar's window depends on it.
     pub(super) now: Now,
     pub(super) process: &'s Process,
     /// The plan in force, and the state of its servers.

@@ -46,7 +46,7 @@ use crate::worker::{Process, Published};
 /// How long a command waits for a connection to Redis. An operator waits at a terminal.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a request for another path is answered.
+/// The answer to a request for an unknown path.
 const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
                      /api/config and /api/limits";
 
@@ -104,7 +104,7 @@ impl Admin {
             if uri.path() != "/" || refused.status() != StatusCode::UNAUTHORIZED {
                 return refused;
             }
-            // A browser cannot send the token by itself: the page asks for it.
+            // A browser cannot send the token by itself. The page asks the operator for it.
             let mut page = page::page(StatusCode::UNAUTHORIZED);
             page.headers_mut().insert(WWW_AUTHENTICATE, access::BEARER);
             return page;
@@ -148,8 +148,8 @@ impl Admin {
         }))
     }
 
-    /// Access to the buckets. The keys that this endpoint asks with are hashed already where they are
-    /// hashed in Redis.
+    /// Access to the buckets. It hashes no keys: `limits` has already hashed the keys that are hashed in
+    /// Redis.
     async fn store(&self) -> &Arc<Store> {
         let store = self.store.get_or_init(|| {
             Store::new(self.process.store.clone(), &self.first_store, KeyDisplay::Plain)

@@ -1,5 +1,5 @@
-//! The machine's name, and metrics about the process from the system, with the names that Prometheus's own client libraries use.
-//! They are read from `/proc`. A metric that cannot be read is left out.
+//! The machine's name, and the system's metrics about the process. The metrics have the names that Prometheus's
+//! client libraries use. They are read from `/proc`. A metric that cannot be read is left out.
 
 use std::fs;
 

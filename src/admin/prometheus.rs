@@ -15,7 +15,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Begins a family: the samples that follow are its own. `kind` is a type of Prometheus: `counter`,
+    /// Begins a family. The samples that follow belong to it. `kind` is a type of Prometheus: `counter`,
     /// `gauge` or `histogram`.
     pub(super) fn family(&mut self, kind: &str, name: &'static str, help: &str) {
         self.family = name;

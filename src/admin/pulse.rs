@@ -1,7 +1,7 @@
 //! Reads the metrics each second: for the rates of the status, for the history, and for the streams.
 //!
-//! The readings are taken whether somebody looks or not, so that a page that is opened has the last hour. The
-//! status is made only while somebody listens to a stream, once for all who listen.
+//! The readings are taken even if nobody looks. A page that is opened later can then show the last hour. The
+//! status is made only while a stream is open, and once for all streams.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::worker::Process;
 /// The time between two readings.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long the process waits at its end until the streams have ended.
+/// How long the process waits at its end for the end of the streams.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The readings of a process.
 pub(super) struct Pulse {
     readings: Mutex<Readings>,
-    /// The last event of the streams. A reader that is too slow for an event gets the next one. `None` where the
-    /// streams and the connections end.
+    /// The last event of the streams. A reader that is too slow for an event gets the next one. `None` ends the
+    /// streams and the connections.
     pub(super) event: watch::Sender<Option<Bytes>>,
     /// A permit for each further stream.
     pub(super) streams: Arc<Semaphore>,
 }
 
 struct Readings {
-    /// Those of the last [`STEP`], the oldest first: at least two.
+    /// The readings of the last [`STEP`], at least two. The oldest comes first.
     recent: VecDeque<Arc<ProcessReading>>,
     /// The reading at the last point of the history.
     point: Arc<ProcessReading>,
@@ -66,7 +66,7 @@ impl Pulse {
     fn read(&self, now: ProcessReading) {
         let Readings { recent, point, history } = &mut *self.readings.lock();
         let now = Arc::new(now);
-        // A reading may come a little early after a late one. It counts as the end of a whole step.
+        // After a late reading, the next one may come a little early. It still ends a whole step.
         let is_step = |then: &ProcessReading| {
             Duration::from_micros(now.at.micros_since(then.at)) + PERIOD / 2 >= STEP
         };
@@ -85,7 +85,7 @@ impl Admin {
     /// Reads the metrics each second, for as long as the process runs.
     pub(crate) async fn keep_pulse(self: Arc<Self>) {
         let mut tick = every(PERIOD);
-        // The first tick comes at once. The reading of the start is from then.
+        // The first tick comes at once. It needs no reading: `Pulse::new` has taken one.
         tick.tick().await;
         loop {
             tick.tick().await;
@@ -100,7 +100,7 @@ impl Admin {
         }
     }
 
-    /// Ends the streams, and closes connections that are idle. Their clients come again, and meet the process
+    /// Ends the streams, and closes connections that are idle. Their clients connect again, and reach the process
     /// that listens then.
     pub(crate) fn end_soon(&self) {
         self.pulse.event.send_replace(None);

@@ -22,13 +22,13 @@ pub(super) const MOST: usize = 64;
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// The first words of a stream. A browser whose stream breaks asks again after this time, in milliseconds.
+/// The beginning of each stream. If the stream breaks, a browser asks again after this time in milliseconds.
 const RETRY: &str = "retry: 2000\n";
 
 /// What a stream holds while it lives.
 struct StreamReader {
     event: watch::Receiver<Option<Bytes>>,
-    /// The stream ends with the token by which it was asked for.
+    /// The token when the stream began. The stream ends if a reload changes the token.
     token: Option<String>,
     plan: watch::Receiver<Arc<Published>>,
     _permit: OwnedSemaphorePermit,

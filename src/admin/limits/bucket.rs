@@ -1,4 +1,4 @@
-//! One bucket: what is in it, and making it new.
+//! Reads a bucket, and resets it.
 
 use serde_json::json;
 
@@ -101,7 +101,7 @@ impl Admin {
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
     }
 
-    /// Asks a bucket, or with `is_here` the one of this process that decides while Redis is away.
+    /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
     async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, CallError> {
         let (store, now) = (self.store().await, self.process.clock.now());
         if is_here { Ok(store.peek_here(ask, now)) } else { store.peek(ask, now).await }
@@ -112,7 +112,7 @@ impl Admin {
     async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, CallError> {
         let most = match ask.ask.algorithm {
             Algorithm::Concurrency(_) => return Ok(None),
-            // No request takes more. A log with more permits is empty after its interval at the latest.
+            // No request takes more tokens. A larger log is empty after its interval at the latest.
             Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
             _ => u64::MAX,
         };
@@ -129,8 +129,8 @@ impl Admin {
     }
 }
 
-/// The key by which the bucket is found. A Redisson limiter's name has the plain values. So have the overrides in
-/// proxy.toml.
+/// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
+/// values, too.
 fn key_of(spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
@@ -157,7 +157,7 @@ fn held_for(decision: Decision) -> Option<u64> {
     }
 }
 
-/// The milliseconds after which such a request would pass. `None` is never.
+/// The milliseconds after which such a request would pass. `None` means never.
 fn passes_in(decision: Decision) -> Option<u64> {
     match decision.outcome {
         Outcome::Allow | Outcome::Delay(_) => Some(0),

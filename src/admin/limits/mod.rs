@@ -24,11 +24,11 @@ use crate::plan::{KeyDisplay, LimitSpec, Plan};
 use crate::redis::CallError;
 use crate::store::ListedOverride;
 
-/// What goes wrong with a request. It is answered with a problem.
+/// Why a request fails: the status and the detail of the problem that answers it.
 pub(super) struct ApiProblem(pub(super) StatusCode, pub(super) String);
 
 impl ApiProblem {
-    /// What was sent can be read, and makes no sense.
+    /// The request can be read, but makes no sense.
     fn nonsense(detail: impl Into<String>) -> Self {
         Self(StatusCode::UNPROCESSABLE_ENTITY, detail.into())
     }
@@ -58,7 +58,7 @@ impl From<CallError> for ApiProblem {
 }
 
 impl Admin {
-    /// Answers a request for a path below `/api/limits`. `path` has the parts after that, percent-encoded.
+    /// Answers a request for a path below `/api/limits`. `path` has the parts after `/api/limits`, percent-encoded.
     pub(super) async fn limits(
         &self,
         path: &[&str],
@@ -150,7 +150,7 @@ impl Admin {
         })
     }
 
-    /// The size of an override's buckets. `None` where they have none, or the override is in force for no limit.
+    /// The size of an override's buckets. `None` if they have no size, or if no limit uses the override.
     fn burst_of(&self, listed: &ListedOverride) -> Option<u64> {
         let plan = Arc::clone(&self.plan.borrow().plan);
         let named = |spec: &&Arc<LimitSpec>| spec.name.as_str() == listed.entry.limit;

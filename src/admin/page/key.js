@@ -9,7 +9,7 @@ const REFRESH = 2000;
 let limits = [];
 let shownKey = null;
 
-// A value as a key has it: see "Keys in Redis" of the reference.
+// Encodes a value as in a key: see "Keys in Redis" in the reference.
 const encoded = (value) => [...value].map((letter) =>
   ("|%{}".includes(letter) || letter < " " || letter === "\x7f") ? encodeURIComponent(letter) : letter).join("");
 

@@ -37,7 +37,7 @@ function numberCells(labels) {
 
 const textCell = (label) => Object.assign(numberCells([label])[0], { className: "" });
 
-// What a candidate would have rejected. A limit without a candidate has none of it.
+// Says what a candidate would have rejected.
 function tried({ figures, since_ms, requests, ...counts }) {
   if (!requests) return figures === "unlimited" ? "Its candidate would reject nothing: it is unlimited." : `Its candidate (${figures}) has seen no request in ${left(since_ms)}.`;
   const share = (count, percent) => (count && !percent ? "less than 0.001 %" : `${percent >= 1 ? Math.round(10 * percent) / 10 : percent} %`);
@@ -201,7 +201,7 @@ function showConfig() {
   byId("changes").replaceChildren(...lines.map((line) => element("li", {}, line)));
 }
 
-// Shows lines, each [kind, what, and what follows]. What is shown already is not read out again.
+// Shows lines, each [kind, what, more]. The same lines are not shown anew: a screen reader would read them out again.
 function say(...lines) {
   const text = lines.flat().join("\n");
   if (byId("state").lines === text) return;
@@ -238,7 +238,7 @@ function show(next) {
   addLive(status);
   byId("main").classList.remove("stale");
   byId("main").hidden = false;
-  // A link sends no token.
+  // The links of the footer cannot send a token.
   document.querySelector("footer").hidden = Boolean(token.get());
   const { open } = status.connections;
   byId("about").textContent = `${status.host} · ${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
@@ -250,7 +250,7 @@ function show(next) {
 }
 
 function showTiles() {
-  // A limit's decisions are not all requests.
+  // A limit does not see all requests. Then the first tile and the last tile count all requests.
   const whole = (point) => (shown.startsWith("limits/") ? point.all : counted(point, shown));
   const of = (point, at) => (at === 0 ? whole(point).requests : (at === OUTCOMES.length ? whole(point) : counted(point, shown)).decisions[at - 1]);
   tiles.forEach((tile, at) => tile(points.live.map((point) => of(point, at))));
@@ -310,7 +310,7 @@ byId("theme").addEventListener("click", () => {
 });
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
-  // A header carries no other letters.
+  // A header cannot carry other letters.
   if (!/^[!-~]+$/.test(byId("token").value)) return say(["", WRONG_TOKEN]);
   token.set(byId("token").value);
   run();

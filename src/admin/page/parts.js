@@ -9,7 +9,7 @@ function element(name, properties, ...children) {
   return made;
 }
 
-// Keeps a row for each name, in this order. A row in use is not replaced under the reader's hand, and keeps the focus.
+// Keeps a row for each name, in this order. A row that is shown already stays, and keeps the focus: somebody may use it.
 function rows(body, names, make) {
   body.made ??= new Map();
   if (names.join("\n") !== body.names) {

@@ -102,7 +102,7 @@ class Plot {
     series.forEach((one, index) => {
       const upper = seen.map((point, at) => (this.stacked ? base[at] : 0) + (point.values[index] ?? 0));
       const path = (values) => seen.map((point, at) => `${x(point.time).toFixed(1)} ${y(values[at]).toFixed(1)}`);
-      // Where a series is zero it has no line: that would hide the series below it.
+      // A series has no line where it is zero: the line would hide the series below it.
       const isDrawn = (at) => [at - 1, at, at + 1].some((near) => seen[near]?.values[index] > 0);
       if (seen.length > 1) {
         const all = path(upper), line = all.map((to, at) => (isDrawn(at) ? (at && isDrawn(at - 1) ? "L" : "M") + to : "")).join("");

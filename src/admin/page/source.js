@@ -44,12 +44,12 @@ async function follow(each) {
   }
 }
 
-// The points of the last minutes: each { time, all, limits, routes, store }. `limits` and `routes` are by name. What
-// is counted of one of them, or of all requests, is { requests, decisions }. `decisions` has the order of OUTCOMES.
+// The points of the last minutes: each { time, all, limits, routes, store }. `limits` and `routes` have entries by name.
+// Such an entry, and `all`, is { requests, decisions }. `decisions` has the order of OUTCOMES.
 const points = { live: [], hour: [] };
 const NOTHING = { requests: 0, decisions: OUTCOMES.map(() => 0) };
 
-// Each request counts once: one that failed is not among those that passed. `of` counts by name.
+// Each request counts once: a failed request does not count as allowed or held. `of` returns the count of a name.
 function outcomes(of) {
   let failed = of("failed");
   const passed = (count) => {
@@ -99,7 +99,7 @@ async function loadHour() {
 
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 
-// What a point says of a limit or a route ("limits/NAME", "routes/NAME"), or of all requests ("").
+// The counts of a point for a limit ("limits/NAME"), for a route ("routes/NAME"), or for all requests ("").
 function counted(point, shown) {
   if (!shown) return point.all;
   const [kind, name] = parted(shown);

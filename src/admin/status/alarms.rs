@@ -1,5 +1,5 @@
-//! The alarms: what somebody should look at now, the worst first, each with what it means and what to do. The page
-//! and `tidegate top` show these words.
+//! The alarms: problems that an operator should look at now. The worst alarm comes first. Each alarm says what it means
+//! and what to do. The page and `tidegate top` show these words.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl Scene<'_> {
         alarms
     }
 
-    /// What the limits do now, in a sentence. `is_well` where there is no alarm.
+    /// Says in one sentence what the limits do now. `is_well` means that there is no alarm.
     pub(super) fn summary(&self, plan: &Plan, is_well: bool) -> String {
         let rejected = |limit: &Name, reading: &Reading| {
             reading.limits.get(limit).map_or(0, |counts| counts[DecisionKind::Rejected as usize])
@@ -77,7 +77,7 @@ impl Scene<'_> {
         Some(json!({ "level": "error", "what": what, "since": since, "means": means, "do": todo }))
     }
 
-    /// Answers with 5xx statuses in the last seconds. Those of the store are another alarm.
+    /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.
     fn failing(&self) -> Option<Value> {
         let unanswered = |it: &RouteCounts| {
             it.outcomes[FAILED].saturating_sub(it.outcomes[DecisionKind::Error as usize])
@@ -127,7 +127,7 @@ impl Scene<'_> {
         )
     }
 
-    /// What is wrong with the file, that a restart is needed, and that the process ends.
+    /// The alarms about a wrong file, about a restart that is needed, and about a process that ends.
     fn file(&self) -> Vec<Value> {
         let news = self.admin.process.config.news();
         let mut alarms = Vec::new();
@@ -161,8 +161,8 @@ impl Scene<'_> {
     }
 }
 
-/// What requests are answered with while each server is set aside, the last one for this reason. `None` where they may
-/// succeed.
+/// The status that requests get while all servers are set aside. `reason` is why the last server was set aside. `None`
+/// if requests may succeed.
 fn status(reason: &str) -> Option<u16> {
     match reason {
         _ if reason.starts_with("health check: it answered") => None,

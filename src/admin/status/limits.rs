@@ -32,8 +32,8 @@ impl Scene<'_> {
         busiest(&specs, |(spec, _)| self.busy(spec), |(spec, mode)| self.limit(spec, mode))
     }
 
-    /// How many decisions other than "allowed" there were between the last two readings, and how many decisions since
-    /// the start.
+    /// The number of decisions other than "allowed" between the last two readings, and the number of all decisions
+    /// since the start.
     fn busy(&self, spec: &LimitSpec) -> (u64, u64) {
         let [before, last, _] = self.readings().map(|it| decisions(it, spec));
         let all = |counts: DecisionCounts| counts.iter().sum::<u64>();
@@ -68,7 +68,7 @@ impl Scene<'_> {
         limit
     }
 
-    /// What the candidate of a limit would have rejected, beside what the limit rejected.
+    /// What the candidate of a limit would have rejected, and what the limit rejected.
     fn candidate(&self, limit: &LimitSpec, candidate: &LimitSpec) -> Value {
         let tally = self.admin.process.metrics.candidate(limit);
         let tally = tally.unwrap_or_else(|| CandidateTally::new(self.now.at));
@@ -100,7 +100,7 @@ impl Scene<'_> {
         })
     }
 
-    /// `rate` is how many tokens come a second.
+    /// `rate` is the number of tokens that come each second.
     fn near(&self, key: &NearKey, rate: f64, is_rejected: bool) -> Value {
         let seen = Duration::from_micros(self.now.at.micros_since(key.seen));
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
@@ -118,7 +118,7 @@ impl Scene<'_> {
     }
 }
 
-/// The most rejected keys of all limits. Candidates are left out: their keys are those of their limits.
+/// The most rejected keys of all limits. Candidates are left out, because a candidate has the keys of its limit.
 pub(super) fn top_keys(limits: &[Value]) -> Vec<Value> {
     let limits = limits.iter().filter(|limit| limit["mode"] != "candidate");
     let keys = limits.flat_map(|limit| {

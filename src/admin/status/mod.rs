@@ -1,6 +1,6 @@
 //! `/api/status`: how the process is now. The fields are described in docs/reference.md.
 //!
-//! Totals are counted since the start. What is counted a second is the difference of the last two readings of
+//! Totals are counted since the start. A rate per second comes from the last two readings of
 //! [`Pulse`](super::pulse::Pulse).
 
 mod alarms;
@@ -21,7 +21,7 @@ use crate::observe::{millis, top_keys};
 use crate::redis::ClusterServer;
 use crate::worker::Process;
 
-/// The most entries of a list that grows with the file. The busiest ones are listed.
+/// The most entries of a list that grows with the configuration file. Only the busiest entries are listed.
 const MOST: usize = 200;
 
 /// What is counted at one moment.
@@ -49,7 +49,7 @@ struct Scene<'s> {
     now: &'s ProcessReading,
     /// The oldest reading of the last seconds, for the alarms.
     oldest: &'s ProcessReading,
-    /// The last two readings, for what is counted a second.
+    /// The last two readings, for the rates per second.
     earlier: &'s ProcessReading,
     later: &'s ProcessReading,
     interval: Duration,
@@ -111,7 +111,7 @@ impl Scene<'_> {
         [self.earlier, self.later, self.now].map(|it| &it.reading)
     }
 
-    /// A count a second, from its values at the last two readings.
+    /// The rate per second of a count that had these values at the last two readings.
     fn per_second(&self, before: u64, last: u64) -> f64 {
         let seconds = self.interval.as_secs_f64();
         let count = last.saturating_sub(before) as f64;
@@ -132,7 +132,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The time of day before this time.
+    /// The time of day, `time` before now.
     fn ago(&self, time: Duration) -> String {
         let wall = self.admin.process.clock.wall().at(self.now.at);
         let before = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -156,7 +156,7 @@ fn busiest<T>(
     listed.into_iter().map(|(_, item)| write(item)).collect()
 }
 
-/// Half of the durations, and 99 of 100, took no longer than these milliseconds.
+/// The median and the 99th percentile of the durations between two readings, in milliseconds.
 fn latency(earlier: &Histogram, later: &Histogram) -> [Value; 2] {
     let since = later.since(earlier);
     [0.5, 0.99].map(|share| since.quantile_ms(share).map(rounded).into())

@@ -50,7 +50,7 @@ impl Scene<'_> {
         answers
     }
 
-    /// The fields that the store has, and each server of a cluster. `seconds` are the times of the questions at the last
+    /// The fields that the store and each server of a cluster have. The histograms count the answer times: at the last
     /// two readings, and now.
     fn answers(
         &self,

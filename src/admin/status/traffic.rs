@@ -64,7 +64,8 @@ impl Scene<'_> {
         busiest(&routes, busy, write)
     }
 
-    /// The fields that all requests have, and those of a route: the counts at the last two readings, and now.
+    /// The fields of a route, or of all routes together. `counts` are the counts at the last two readings, and the
+    /// present counts.
     fn counted(&self, counts: &[RouteCounts; 3]) -> Value {
         let [before, last, now] = counts;
         let mut counted = json!({
