@@ -28,7 +28,7 @@ impl Scene<'_> {
 
     pub(super) fn requests(&self) -> Value {
         let readings @ [before, last, now] = self.readings();
-        let mut requests = self.counted(&readings.map(Reading::total));
+        let mut requests = self.counted(readings.map(Reading::total).each_ref());
         requests["waiting"] = self.admin.process.waiting.held().into();
         requests["received_bytes_total"] = now.received.into();
         let received = self.per_second(before.received, last.received);
@@ -39,23 +39,24 @@ impl Scene<'_> {
     }
 
     pub(super) fn routes(&self, plan: &Plan) -> Vec<Value> {
+        let none = &RouteCounts::default();
         let of = |route: &RouteSpec| {
-            self.readings().map(|it| it.routes.get(&route.name).cloned().unwrap_or_default())
+            self.readings().map(|it| it.routes.get(&route.name).unwrap_or(none))
         };
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
         let busy = |route: &&RouteSpec| {
-            let [before, last, _] = of(route).map(|it| it.requests());
+            let [before, last, _] = of(route).map(RouteCounts::requests);
             (last.saturating_sub(before), last)
         };
         let write = |route: &&RouteSpec| {
             let counts = of(route);
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
             for (class, name) in CLASSES {
-                let [before, last, now] = counts.each_ref().map(|it| it.statuses.of_class(class));
+                let [before, last, now] = counts.map(|it| it.statuses.of_class(class));
                 by_class.insert(name.to_owned(), now.into());
                 per_second.insert(name.to_owned(), self.per_second(before, last).into());
             }
-            let mut route_counts = self.counted(&counts);
+            let mut route_counts = self.counted(counts);
             route_counts["name"] = Value::from(&*route.name);
             route_counts["statuses_total"] = by_class.into();
             route_counts["statuses_per_second"] = per_second.into();
@@ -66,13 +67,13 @@ impl Scene<'_> {
 
     /// The fields of a route, or of all routes together. `counts` are the counts at the last two readings, and the
     /// present counts.
-    fn counted(&self, counts: &[RouteCounts; 3]) -> Value {
+    fn counted(&self, counts: [&RouteCounts; 3]) -> Value {
         let [before, last, now] = counts;
         let mut counted = json!({
             "total": now.requests(),
             "per_second": self.per_second(before.requests(), last.requests()),
         });
-        self.write_outcomes(&mut counted, counts.each_ref().map(|it| it.outcomes));
+        self.write_outcomes(&mut counted, counts.map(|it| it.outcomes));
         counted
     }
 
