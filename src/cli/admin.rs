@@ -143,7 +143,7 @@ impl AdminClient {
         path: &str,
         body: Option<&str>,
     ) -> Result<Value, Failure> {
-        self.read_json(self.ask(method, path, body, PATIENCE))
+        self.read_json(wait_for(self.ask(method, path, body, PATIENCE)))
     }
 
     /// Asks for JSON with this member. An answer without the member is from another server, and is an error.
@@ -158,13 +158,13 @@ impl AdminClient {
         Ok(value)
     }
 
-    /// Like [`AdminClient::json`] for GET, within a runtime of the caller's.
+    /// Like [`AdminClient::json`] for GET, in the caller's runtime.
     pub(super) async fn get_json(
         &self,
         path: &str,
         time_limit: Duration,
     ) -> Result<Value, Failure> {
-        self.read_json(self.answer(&Method::GET, path, None, time_limit).await)
+        self.read_json(self.ask(&Method::GET, path, None, time_limit).await)
     }
 
     fn read_json(&self, answer: Result<Response<Bytes>, String>) -> Result<Value, Failure> {
@@ -191,19 +191,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// The text says what the endpoint does instead, as in `does not answer: Connection refused`.
-    pub(super) fn ask(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<&str>,
-        time_limit: Duration,
-    ) -> Result<Response<Bytes>, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot be asked: {error}"))?;
-        runtime.block_on(self.answer(method, path, body, time_limit))
-    }
-
-    async fn answer(
+    pub(super) async fn ask(
         &self,
         method: &Method,
         path: &str,
@@ -247,6 +235,14 @@ impl AdminClient {
         let body = Limited::new(body, LONGEST).collect().await.map_err(io::Error::other)?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
+}
+
+/// Waits for an answer, in a runtime that ends with it.
+pub(super) fn wait_for(
+    answer: impl Future<Output = Result<Response<Bytes>, String>>,
+) -> Result<Response<Bytes>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("cannot be asked: {error}"))?.block_on(answer)
 }
 
 /// A list in an answer. A missing one is empty.

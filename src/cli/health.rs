@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::{Method, Response};
 
-use super::admin::AdminClient;
+use super::admin::{AdminClient, wait_for};
 use super::{CommandResult, ConfigFile, Failure};
 
 /// The timeout for a question and its answer.
@@ -65,7 +65,7 @@ fn check_store(client: &AdminClient) -> CommandResult {
 }
 
 fn ask(client: &AdminClient, path: &str) -> Result<Response<Bytes>, Failure> {
-    let answer = client.ask(&Method::GET, path, None, PATIENCE);
+    let answer = wait_for(client.ask(&Method::GET, path, None, PATIENCE));
     answer.map_err(|why| failed(client, &format!("it {why}")))
 }
 
