@@ -62,8 +62,13 @@ fn authority(url: &str) -> Result<String, Failure> {
     let wrong = || Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090"));
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let uri: Uri = format!("http://{rest}").parse().map_err(|_| wrong())?;
-    let host = uri.host().filter(|_| !rest.contains("://") && !rest.contains(['?', '#']));
-    Ok(format!("{}:{}", host.ok_or_else(wrong)?, uri.port_u16().unwrap_or(80)))
+    let authority = uri.authority().filter(|_| !rest.contains("://") && !rest.contains(['?', '#']));
+    let authority = authority.ok_or_else(wrong)?;
+    match authority.port() {
+        Some(_) => Ok(authority.to_string()),
+        None if authority.as_str() == authority.host() => Ok(format!("{authority}:80")),
+        None => Err(wrong()),
+    }
 }
 
 /// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
@@ -294,7 +299,11 @@ mod tests {
             ("http://admin.internal:9090?x", None),
             ("http://admin.internal:9090#x", None),
             ("http://u:secret@admin.internal:9090", None),
+            ("[::1]:9090", Some("[::1]:9090")),
+            ("http://[::1]", Some("[::1]:80")),
             ("https://admin.internal", None),
+            ("http://admin.internal:90900", None),
+            ("127.0.0.1:909O", None),
             ("http://", None),
         ] {
             let (authority, message) = match authority(url) {
