@@ -39,8 +39,9 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
                 "</section>\n<section class=\"card\">\n<h3>{}</h3>\n",
                 escaped(&capitalized(&title))
             ),
-            ReportPart::Note(sentence) => paragraph(page, "note", &sentence),
-            ReportPart::Sentence(sentence) => paragraph(page, "soft", &sentence),
+            ReportPart::Note(sentence) => paragraph(page, "note", &finished(&sentence)),
+            ReportPart::Sentence(sentence) => paragraph(page, "soft", &finished(&sentence)),
+            ReportPart::Example(example) => paragraph(page, "soft", &example),
             ReportPart::Plot(timeline, true) => plot(page, timeline, ""),
             ReportPart::Plot(timeline, false) => plot(page, timeline, "small"),
             ReportPart::Table(table) => write_table(page, &table),
@@ -50,9 +51,13 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn paragraph(page: &mut String, class: &str, sentence: &str) -> fmt::Result {
-    let stop = if sentence.ends_with([':', '.']) { "" } else { "." };
-    writeln!(page, "<p class=\"{class}\">{}{stop}</p>", escaped(&capitalized(sentence)))
+fn paragraph(page: &mut String, class: &str, text: &str) -> fmt::Result {
+    writeln!(page, "<p class=\"{class}\">{}</p>", escaped(text))
+}
+
+/// A sentence with a capital letter and a full stop.
+fn finished(sentence: &str) -> String {
+    capitalized(sentence) + if sentence.ends_with([':', '.']) { "" } else { "." }
 }
 
 fn capitalized(sentence: &str) -> String {

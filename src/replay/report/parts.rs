@@ -1,7 +1,7 @@
 //! What a report says, part by part. `text` and `html` write the same parts. A terminal shows sentences as they are. A
 //! page begins them with a capital letter and ends them with a full stop.
 
-use self::ReportPart::{File, Note, Plot, Section, Sentence, Table};
+use self::ReportPart::{Example, File, Note, Plot, Section, Sentence, Table};
 use super::words::{counted, length, number, percent};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
@@ -23,6 +23,8 @@ pub(super) enum ReportPart<'r> {
     /// A sentence that should not be missed.
     Note(String),
     Sentence(String),
+    /// Where a line is that cannot be read, and why. A page shows it unchanged, too.
+    Example(String),
     /// What happened over the time of the log. With `true` it is of all requests.
     Plot(&'r Timeline, bool),
     Table(ReportTable),
@@ -66,7 +68,7 @@ impl Report<'_> {
             parts.push(Note(format!("{count} that cannot be read, for example:")));
         }
         for FaultyLine { file, line, fault } in &lines.broken_examples {
-            parts.push(Sentence(format!("{file}:{line}: {fault}")));
+            parts.push(Example(format!("{file}:{line}: {fault}")));
         }
         if let (Some(old), Some(comparison)) = (&self.against, &self.comparison) {
             result.add_comparison(old, comparison, &mut parts);

@@ -29,8 +29,8 @@ impl Display for TerminalReport<'_> {
                     indent = "    ";
                     writeln!(f, "\n  {title}")?;
                 }
-                ReportPart::Note(sentence) | ReportPart::Sentence(sentence) => {
-                    writeln!(f, "{indent}{}", printable(&sentence))?;
+                ReportPart::Note(text) | ReportPart::Sentence(text) | ReportPart::Example(text) => {
+                    writeln!(f, "{indent}{}", printable(&text))?;
                 }
                 ReportPart::Plot(timeline, is_of_all) => plots(timeline, is_of_all, indent, f)?,
                 ReportPart::Table(table) => write_table(&table, indent, f)?,

@@ -201,6 +201,9 @@ fn broken_lines_are_counted_and_two_formats_may_be_mixed() {
     assert_eq!([&report["result"]["requests"], &report["result"]["rejected"]], [4, 2]);
     assert_eq!(report["lines"]["broken"], 1);
     assert_eq!(report["lines"]["broken_examples"][0]["line"], 3);
+    let (_, said, _) = told(folder.path(), &["replay", "access.log", "--html", "out.html"]);
+    let page = fs::read_to_string(folder.path().join("out.html")).unwrap();
+    assert!(said.contains("\naccess.log:3: ") && page.contains(">access.log:3: "), "{page}");
 
     write(folder.path(), "none.log", "gibberish\n");
     let (code, _, errors) = told(folder.path(), &["replay", "none.log"]);
