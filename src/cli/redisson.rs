@@ -164,22 +164,17 @@ impl Set {
 
 /// A rate that a limiter can have.
 fn limiter_rate(text: &str) -> Result<Rate, String> {
-    // A count that is too large is found before the rate is parsed: the parser's error would name a near rate, which is
-    // too large as well.
     let count = text.split_once('/').and_then(|(count, _)| count.parse().ok());
-    let rate = match count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
-        true => None,
-        false => {
-            Some(text.parse::<Rate>().map_err(|error| format!("`{text}` is no rate: {error}"))?)
+    // The parser's error for a count that is too large would suggest another rate that is too large.
+    if !count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
+        let rate = text.parse().map_err(|error| format!("`{text}` is no rate: {error}"))?;
+        if Params::new(Some(rate), Sharing::Overall).is_some() {
+            return Ok(rate);
         }
-    };
-    let rate = rate.filter(|rate| Params::new(Some(*rate), Sharing::Overall).is_some());
-    rate.ok_or_else(|| {
-        format!(
-            "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count at most \
-             1000000000"
-        )
-    })
+    }
+    Err(format!(
+        "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count at most 1000000000"
+    ))
 }
 
 /// How the clients of a limiter share its rate.

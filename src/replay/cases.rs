@@ -205,7 +205,7 @@ fn differences(expect: &Expectation, came: &CaseCounts<'_>) -> Vec<Mismatch> {
         differences.push(Mismatch {
             field: "requests",
             expected: "requests that reach the limits".to_owned(),
-            came: format!("{count} with a wrong {}", bad),
+            came: format!("{count} with a wrong {bad}"),
         });
     }
     differences
