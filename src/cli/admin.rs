@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
 /// The most bytes of an answer.
 const LONGEST: usize = 16 * 1024 * 1024;
-/// The environment variable with the token, where the file does not name it.
+/// The environment variable with the token. It counts before the token of the file.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 
 /// Which admin endpoint answers.
@@ -71,8 +71,8 @@ fn authority(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// The address by which the admin endpoint is reached on this machine: loopback where the endpoint listens on every
-/// address.
+/// The address by which this machine reaches the admin endpoint. If the endpoint listens on every address, it is the
+/// loopback address.
 fn reachable(admin: &AdminSpec) -> Option<String> {
     let mut address = admin.listen?;
     if address.ip().is_unspecified() {
@@ -84,8 +84,8 @@ fn reachable(admin: &AdminSpec) -> Option<String> {
     Some(address.to_string())
 }
 
-/// `[admin]` of a file that is wrong elsewhere. The proxy runs on with the file before, and somebody wants to see it.
-/// What comes from the environment is left out.
+/// `[admin]` of a file that is wrong elsewhere. The proxy still runs with the last correct file, and the commands must
+/// find it. A token with a variable of the environment is left out.
 fn admin_alone(file: &Path) -> Option<AdminSpec> {
     let text = std::fs::read_to_string(file).ok()?;
     let tree = text.parse::<toml::Table>().ok()?;
@@ -97,8 +97,8 @@ fn admin_alone(file: &Path) -> Option<AdminSpec> {
 }
 
 impl AdminClient {
-    /// The endpoint at a URL, by default the one in the file. The token is the environment's, or else the
-    /// file's. Without a URL the file is by default proxy.toml.
+    /// The endpoint at a URL. Without a URL: the endpoint of the file, which is proxy.toml by default. The token is the
+    /// environment's, or else the file's.
     pub(super) fn new(url: Option<&str>, file: Option<&Path>) -> Result<Self, Failure> {
         let (authority, configured) = match (url, file) {
             (Some(url), None) => (authority(url)?, None),
@@ -127,7 +127,7 @@ impl AdminClient {
         Ok(Self { authority, token })
     }
 
-    /// What to do where the endpoint answers 401.
+    /// What to do if the endpoint answers 401.
     fn about_the_token(&self) -> String {
         let at = &self.authority;
         match &self.token {

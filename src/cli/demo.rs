@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The port of the demo's admin endpoint, if it is free.
 const PAGE: u16 = 9090;
 
-/// The visitor's address, so that it has another bucket than those who try the demo from this machine.
+/// The visitor's address. With it the visitor has another bucket than a user who tries the demo on this machine.
 const VISITOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Run a sample API behind the proxy and see it throttled. Nothing else is needed.
@@ -57,7 +57,7 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     // The folder is deleted when `scratch` is dropped, at the end of the demo.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
-    // A second demo beside the first one has another port for its page.
+    // If another demo runs, this one has another port for its page.
     let wanted =
         SocketAddr::from((Ipv4Addr::LOCALHOST, if demo.listen.port() == 0 { 0 } else { PAGE }));
     let (page, _held_too) = hold(wanted)

@@ -147,7 +147,7 @@ fn serve(
     overrides: &Overrides,
     beside: impl Future<Output = ()> + Send + 'static,
 ) -> CommandResult {
-    // While the process has one thread: this changes the environment.
+    // This changes the environment, so the process must have one thread only.
     let inherited = InheritedSockets::from_env().map_err(Failure::run)?;
     // `Reload` must exist before the file is loaded. Otherwise a change of the file between the two steps
     // would be missed.
@@ -183,7 +183,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => ended(command(cli)),
         // Clap answers wrong arguments, and exits with 2.
         Err(wrong) if wrong.use_stderr() => wrong.exit(),
-        // Others are what --help, --version or `help` is to say.
+        // Clap returns the text of --help, --version and `help` as an error, too.
         Err(help) => ended(help.print().and_then(|()| io::stdout().flush()).map_err(unwritten)),
     }
 }
@@ -237,7 +237,7 @@ fn write_new(file: &Path, text: &str) -> CommandResult {
     let why = |error: io::Error| format!("cannot write {}: {error}", file.display());
     let mut written = File::create_new(file).map_err(|error| Failure::usage(why(error)))?;
     written.write_all(text.as_bytes()).map_err(|error| {
-        // A part of the file would be in the way of the next try. Where it cannot be removed, it stays.
+        // A part of the file would make the next try fail. If it cannot be removed, it stays.
         let _ = std::fs::remove_file(file);
         Failure::run(why(error))
     })
@@ -252,7 +252,7 @@ fn print(text: impl Display) -> CommandResult {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(unwritten)
 }
 
-/// What is to be said did not reach standard output. A reader that closes the pipe (`| head`) has what it wants.
+/// The failure of a command whose output cannot be written. A reader that closes the pipe (`| head`) has read enough.
 fn unwritten(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure { code: FAILED, message: None },

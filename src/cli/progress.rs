@@ -11,14 +11,14 @@ use crate::replay::report::{number, time};
 
 /// Nothing is shown before this time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two updates of the line.
+/// The least time between two updates of the line.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// The time is read once in so many lines.
+/// The clock is asked once in so many lines, because that takes time.
 const LINES: u64 = 1 << 12;
 
-/// A line that is written over again and again.
+/// A line on the terminal. Each update replaces its text.
 pub(super) struct ProgressLine {
-    /// When it is shown next.
+    /// When it is updated next.
     next: Instant,
     is_wanted: bool,
     is_shown: bool,
@@ -30,7 +30,7 @@ impl ProgressLine {
         Self { next, is_wanted, is_shown: false }
     }
 
-    /// Shows the number of lines that were read and the log's time that was reached, unless it was shown just before.
+    /// Shows how many lines were read, and up to which time of the log. Does nothing until the next update is due.
     pub(super) fn show(&mut self, lines: u64, reached: Timestamp) {
         if !self.is_wanted || !lines.is_multiple_of(LINES) || Instant::now() < self.next {
             return;

@@ -182,7 +182,7 @@ fn sharing(name: String) -> Sharing {
     if name == "per-client" { Sharing::PerClient } else { Sharing::Overall }
 }
 
-/// The location that a URL names. By TLS, the machine's authorities are trusted.
+/// The location that a URL names. For TLS, the certificate authorities of this machine are trusted.
 fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
     let none = |_| Failure::usage("--url: expected a URL as in redis://cache.internal:6379/0");
     let RedisUrl { mut location, secure } = url.parse().map_err(none)?;

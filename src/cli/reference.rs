@@ -32,7 +32,7 @@ pub(super) fn man(mut command: Command) -> CommandResult {
     print(String::from_utf8_lossy(&page).trim_end())
 }
 
-/// One page with a section for each command, since one page is what is installed.
+/// One page for all commands, with a section for each: packages install one page.
 fn write_page(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let man = Man::new(command.clone());
     man.render_title(page)?;
@@ -54,7 +54,7 @@ fn write_commands(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
         if command.get_arguments().next().is_some() {
             man.render_options_section(&mut section)?;
         }
-        // The headings are those of a whole page.
+        // The section has the headings of a whole page. Here they begin paragraphs.
         for line in String::from_utf8_lossy(&section).lines() {
             writeln!(page, "{}", if line.starts_with(".SH ") { ".PP" } else { line })?;
         }

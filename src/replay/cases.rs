@@ -18,7 +18,7 @@ use crate::plan::{Expectation, Plan, TestCase};
 /// then in UTC, so a test of such a limit does not depend on the day.
 const BEGIN: u64 = 1_704_067_200_000_000;
 
-/// How long an answer takes. Requests that come at once are therefore under way at once.
+/// How long an answer takes. So requests that come at the same time are under way together.
 const ANSWER: Duration = Duration::from_micros(1);
 
 /// The host of a request without one.
@@ -28,13 +28,13 @@ const HOST_OF_NONE: &str = "localhost";
 #[derive(Clone, Debug)]
 pub(crate) struct CaseResult<'p> {
     pub(crate) case: &'p TestCase,
-    /// What came of its requests.
+    /// What became of its requests.
     pub(crate) came: CaseCounts<'p>,
     /// The expectations that are not met. Empty where the test passes.
     pub(crate) differences: Vec<Mismatch>,
 }
 
-/// What came of a test's requests.
+/// What became of a test's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CaseCounts<'p> {
     /// Requests that pass at once.
@@ -81,7 +81,7 @@ impl fmt::Display for Mismatch {
 
 /// Tries all tests of a file, in its order.
 pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
-    // No test has a certificate, and no answer names its use or has a size: then the estimate counts.
+    // No test has a certificate. No answer has a size or names the used tokens, so the estimate of the cost counts.
     let absent = |fact| Assumption { fact, assumed: Assumed::Absent };
     let assumptions = [absent(Fact::Certificate), absent(Fact::Use), absent(Fact::Bytes)];
     let mut judge = Judge::new(plan, &assumptions);
@@ -197,7 +197,7 @@ fn differences(expect: &Expectation, came: &CaseCounts<'_>) -> Vec<Mismatch> {
     compare("route", expect.route.as_deref().map(text), Some(text(came.route)));
     let seconds = |seconds: u64| format!("{seconds}s");
     compare("retry_after", expect.retry_after.map(seconds), came.retry_after.map(seconds));
-    // A test of the route or the limit alone says nothing about what reaches the limits.
+    // A test that expects no counts may send requests that do not reach the limits.
     let counts = [expect.allowed, expect.rejected, expect.delayed];
     if let Some((bad, count)) = came.bad
         && counts.iter().any(Option::is_some)

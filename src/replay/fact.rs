@@ -94,7 +94,7 @@ impl Fact {
         host.into_iter().chain(headers)
     }
 
-    /// `None` where every log has the source.
+    /// The fact that this source reads. `None` if every log has it.
     fn of_source(source: &KeySource) -> Option<Self> {
         match source {
             KeySource::Ip => Some(Self::Client),
@@ -103,7 +103,7 @@ impl Fact {
             KeySource::Header(name) => Some(Self::Header(name.clone())),
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
-            // `of_limit` asks for each alternative of a `FirstOf`.
+            // `of_limit` calls this for each alternative of a `FirstOf`.
             KeySource::Path
             | KeySource::Method
             | KeySource::Route

@@ -19,7 +19,7 @@ use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
-/// After so many requests, buckets that are like new are looked for and forgotten.
+/// Each time after so many requests, the buckets that are like new are removed.
 const SWEEP_EVERY: u64 = 1_024;
 
 /// One file's routes and limits, and the buckets of one replay.
@@ -34,7 +34,7 @@ pub struct Judge<'p> {
     facts: Vec<Fact>,
     /// What is assumed of facts that the log does not have.
     assumptions: Vec<Assumption>,
-    /// The headers that are read: by limits and routes, and for each request those that frame it.
+    /// The headers that limits and routes read, and those that frame a request.
     headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
     decided: u64,
@@ -59,15 +59,15 @@ pub struct JudgedRequest<'p> {
 /// A fact that the log does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingFact {
-    /// The limit with the first index in the plan reads the fact with the second index among its facts. The limit is
-    /// left out.
+    /// A limit reads the fact, and is left out. The first number is the limit's index in the plan, the second one the
+    /// index of the fact in the limit's list.
     Limit(usize, usize),
-    /// By the fact with this index a route is chosen. This may be the request's route, but was not found.
+    /// A route is chosen by the fact, and may be the request's route. The number is the index of both in `routes`.
     Route(usize),
 }
 
-/// The client of a request whose log does not have it. Nobody knows whether its peer is a trusted proxy, so what it says
-/// of the client stays.
+/// The client of a request, if the log does not have it. The peer counts as a trusted proxy, so that the headers about
+/// the client are not removed.
 const UNKNOWN: Client =
     Client { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), via: Vec::new(), peer_trusted: true };
 

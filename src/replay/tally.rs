@@ -39,7 +39,7 @@ pub(crate) struct ReplayTally<'p> {
     pub(crate) limits: Vec<LimitTally<'p>>,
     /// The requests of each route, by the route's index in the plan. The last entry is of those without a route.
     pub(crate) routes: Vec<Slice>,
-    /// Requests that are not rejected, but might be: the log has too little.
+    /// Requests that are not rejected, but might be: the log does not have all that their limits read.
     pub(crate) undecided: u64,
     /// For each limit that was left out, and each route that may have been missed: the number of requests.
     pub(crate) missing: BTreeMap<MissingFact, u64>,
@@ -64,7 +64,7 @@ pub(crate) struct LimitTally<'p> {
 pub(crate) struct HitTable<K> {
     /// Those that are counted one by one.
     pub(crate) table: HashMap<K, HitCount>,
-    /// The requests of those that came when the table was full.
+    /// The requests of all others: the table was full when they came.
     pub(crate) untracked: Slice,
 }
 

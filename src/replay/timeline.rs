@@ -7,8 +7,8 @@ use crate::limit::time::Timestamp;
 /// The most slices. Beyond them, several slices become one.
 pub(crate) const MOST_SLICES: usize = 240;
 
-/// The lengths of slices, in seconds: lengths that people know. Each is a multiple of the one before. After the last
-/// one, each step makes a slice twice as long.
+/// The lengths of slices, in seconds. People know these lengths. Each is a multiple of the one before. After the last
+/// one, each step doubles the length.
 const LENGTHS: [u64; 13] =
     [1, 2, 10, 30, 60, 120, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
 

@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// Paragraphs of lines, with a title before each, and the same as facts.
+/// What is said about a request: as paragraphs of lines, each with a title, and as facts.
 pub(super) struct Explanation {
     paragraphs: Vec<(&'static str, Vec<String>)>,
     /// A fact that does not apply is null.
     facts: Value,
     /// The facts of each limit. Each limit has one paragraph too.
     limits: Vec<Value>,
-    /// Why the request is answered with 400, by the first limit that refuses it.
+    /// Why the first limit that refuses the request answers it with 400.
     refused: Option<String>,
 }
 
@@ -63,13 +63,13 @@ impl Explanation {
         }
     }
 
-    /// A limit refuses the request with 400: then no limit counts it. The first refusal is the answer.
+    /// The last limit refuses the request with 400. Then no limit counts the request. The first refusal is the answer.
     pub(super) fn refuse(&mut self, why: &str) {
         self.limit_fact("refuses", why);
         self.refused.get_or_insert_with(|| why.to_owned());
     }
 
-    /// To be called after the last limit.
+    /// Adds the refusal, if there is one. This comes after the last limit.
     pub(super) fn finish_limits(&mut self) {
         let Some(why) = self.refused.take() else { return };
         for limit in &mut self.limits {

@@ -33,7 +33,7 @@ pub(super) fn describe_limit(
             text.refuse(&why);
             return text.line(LIMIT, format_args!("{name} refuses it with 400: {why}"));
         }
-        // A limit in shadow lets a request pass that it cannot count.
+        // If a limit in shadow cannot count a request, it lets the request pass.
         Err(NotCounted::Refused(why)) => {
             return text.line(LIMIT, format_args!("{name} (shadow) does not count it: {why}"));
         }
@@ -79,7 +79,7 @@ pub(super) fn describe_limit(
     }
 }
 
-/// Adds the limit with what it is for every request.
+/// Adds the limit, with the facts that are the same for every request.
 fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
     text.limit(json!({
         "name": spec.name.as_str(),
@@ -105,7 +105,7 @@ fn describe_figures(figures: &Figures, now: Timestamp, text: &mut Explanation) {
     text.limit_fact("burst", algorithm.and_then(|it| it.known_capacity()));
 }
 
-/// The algorithm that counts requests. `None` where everything passes, or nothing.
+/// The algorithm that counts requests. `None` if everything passes, or if nothing passes.
 fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
     figures.at(now).filter(|algorithm| *algorithm != Algorithm::Closed)
 }

@@ -109,8 +109,8 @@ pub(super) fn why(
     }
 }
 
-/// Names a route with fewer limits that takes a path which differs only in case or in a slash at the end: many APIs read
-/// both alike. `find` finds the route of a path.
+/// Names a route with fewer limits that takes another spelling of the path. The spellings differ in case, or in a slash
+/// at the end. Many APIs read both alike. `find` finds the route of a path.
 pub(super) fn describe_spellings(
     plan: &Plan,
     path: &NormalPath<'_>,

@@ -185,7 +185,7 @@ impl NamedKey {
         Ok((found.cloned().ok_or_else(none)?, all))
     }
 
-    /// The path of the override that the endpoint lists with exactly this key. Its limit may be gone, or may
+    /// The path of the override of exactly this key, if the endpoint lists it. The override's limit may be gone, or may
     /// count by something else now.
     fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
         let [key] = self.key.as_slice() else { return Ok(None) };
@@ -196,8 +196,8 @@ impl NamedKey {
         Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
     }
 
-    /// A line for an operator who may have copied a hash from the log, or may have meant an address. The value
-    /// counts as a plain value all the same, because some plain values have the form of a hash or of an address.
+    /// A note for an operator who may have copied a hash from the log, or may have meant an address. The command still
+    /// takes the value as a plain value, because some plain values look like a hash or an address.
     fn doubt(&self, limit: &Value) -> String {
         let mut notes = list(limit, "key").iter().zip(&self.key).filter_map(|(part, value)| {
             let part: KeySource = text(part).parse().ok()?;

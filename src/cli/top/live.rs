@@ -54,7 +54,7 @@ async fn show(
     let (sender, mut events) = unbounded_channel();
     // Reading a key blocks. This thread ends with the process.
     thread::spawn(move || while sender.send(event::read()).is_ok() {});
-    // The terminal must be restored after these signals, too.
+    // After these signals, `watch` must still restore the terminal.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut tick, mut away) = (every(PERIOD), None::<String>);

@@ -38,12 +38,12 @@ pub(super) struct Top {
     config: Option<PathBuf>,
 }
 
-/// The size of the text where the output is no terminal: wide, and as long as it needs.
+/// The size of the text if the output is no terminal. Every line and every row fits.
 const PAGE: Size = Size { width: 120, height: usize::MAX };
 
 pub(super) fn top(top: &Top) -> CommandResult {
     let client = AdminClient::new(top.url.as_deref(), top.config.as_deref())?;
-    // Where the endpoint does not answer at all, the command fails. Later it waits for the endpoint.
+    // If the endpoint does not answer the first question, the command fails. Later the command tries again.
     let status = client.get("/api/status", "limits")?;
     if top.json {
         return print(status);

@@ -144,8 +144,8 @@ impl<'l> RecordDraft<'l> {
         }
     }
 
-    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` before it. Users may have spaces. The second word is for
-    /// the protocol ident (RFC 1413), which hardly anybody uses, and is nearly always `-`.
+    /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` before it. A user's name may have spaces. The `-` is for
+    /// the protocol ident (RFC 1413), which hardly anybody uses.
     fn set_head(&mut self, value: LoggedValue<'l>) {
         let LoggedValue::Text(Cow::Borrowed(head)) = value else { return };
         let (first, rest) = first_word(head);
@@ -242,8 +242,8 @@ fn query<'l>(value: LoggedValue<'l>) -> Logged<'l> {
     }
 }
 
-/// A number with or without a unit after it. Without one, `per_second` of them are a second. `None` for a negative
-/// number.
+/// A number with or without a unit after it. If it has none, its unit is the second divided by `per_second`. `None` for
+/// a negative number.
 fn duration(value: &LoggedValue<'_>, per_second: u32) -> Option<Duration> {
     let (number, per_second) = match value {
         LoggedValue::Text(text) => {

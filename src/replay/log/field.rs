@@ -11,7 +11,7 @@ pub(super) enum LogField {
     Time(TimeRank),
     /// The client's address. Of several, the one of the highest rank counts.
     Client(ClientOrigin),
-    /// `x-forwarded-for`: a header, and the client where the line has no other.
+    /// `x-forwarded-for`. It is a header. If the line has no other address, it names the client, too.
     ForwardedFor,
     /// All that is before the time in the combined format.
     CombinedHead,
@@ -29,11 +29,11 @@ pub(super) enum LogField {
     Status,
     /// Bytes of the response.
     Bytes,
-    /// How long the request took: a number without a unit, of which so many are a second.
+    /// How long the request took. For a value without a unit: how many of its units are a second.
     Duration(u32),
     /// Seconds of a part of the request's time. The parts of a line are added up.
     PartialSeconds,
-    /// The text of a log line. tidegate's access lines are known by it.
+    /// The text of a log line. In tidegate's access lines it is `request`.
     Message,
     /// The part of the program that wrote the line.
     Module,
@@ -58,7 +58,7 @@ pub(super) fn named(name: &str) -> Option<LogField> {
     };
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
-        // What `COMBINED` in template/mod.rs begins with.
+        // No server has this name. The template `COMBINED` begins with it.
         "combined_head" => CombinedHead,
         // Nginx's variables. In Caddy's lines `request` is an object.
         "remote_addr" | "realip_remote_addr" => Client(ClientOrigin::Peer),

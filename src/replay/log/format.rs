@@ -13,8 +13,7 @@ pub enum Format {
     /// The beginning of each line shows its format. Therefore a log may have lines of several formats.
     #[default]
     Auto,
-    /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more
-    /// after it.
+    /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more after it.
     Combined,
     /// An object in each line, with the names of Caddy, Envoy, nginx, tidegate or Traefik.
     Json,

@@ -1,4 +1,5 @@
-//! Reads log lines that are JSON objects. Where a line has several names for one value, the first by the alphabet counts.
+//! Reads log lines that are JSON objects. If a line has one value under several names, the first name in the alphabet
+//! counts.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +24,7 @@ pub(super) fn read(line: &str, draft: &mut RecordDraft<'_>) -> Result<(), LineFa
     Ok(())
 }
 
-/// Sets what an object says of the request. `is_request` is true for Caddy's `request`.
+/// Sets the fields that an object has. The object is the line, or Caddy's `request` if `is_request` is true.
 fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft<'_>) {
     for (name, value) in object {
         let field = match name.as_str() {
@@ -46,8 +47,8 @@ fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft
     }
 }
 
-/// Sets all headers of a request, each value by itself. A request with two headers of one name differs from a request
-/// with one header that has a list.
+/// Sets all headers of a request. Several values of one name stay several headers: for limits, two headers of one name
+/// differ from one header with a list.
 fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
     for (name, value) in headers {
         let values = match value {
@@ -63,8 +64,7 @@ fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
     draft.has_all_headers();
 }
 
-/// The value of one field. `None` for an object, and for a list of other values than texts: nothing is looked for in
-/// them.
+/// The value of one field. `None` for an object, for an empty list, and for a list with anything else than texts.
 fn field_value(value: Value) -> Option<LoggedValue<'static>> {
     Some(match value {
         Value::Null => LoggedValue::Nothing,

@@ -11,7 +11,7 @@ use super::lines::{NextLine, next_line};
 use super::record::{LineFault, LogRecord};
 use crate::limit::time::Timestamp;
 
-/// The first request of a log is looked for in its first lines.
+/// The lines of a log among which its first request is looked for.
 const FIRST_LINES: usize = 1_000;
 
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
@@ -21,7 +21,7 @@ const FIRST_LINES: usize = 1_000;
 pub struct ReadError {
     /// The file's name.
     pub(crate) file: String,
-    /// The lines of the file that were read before.
+    /// The number of lines that were read before.
     pub(crate) lines: u64,
     /// What happened.
     pub(crate) source: io::Error,
@@ -31,7 +31,7 @@ fn after(lines: u64) -> String {
     if lines == 0 { String::new() } else { format!(" after line {lines}") }
 }
 
-/// Reads a log record by record. The memory is bounded: only one line is kept, and lines of more than 1 MiB are skipped.
+/// Reads a log record by record. The memory is bounded: only one line is kept, and lines of over 1 MiB are skipped.
 pub struct LogReader {
     format: Format,
     source: LogBytes,
@@ -41,7 +41,7 @@ pub struct LogReader {
     pub(crate) file: String,
     /// The number of the last line, from 1.
     pub(crate) line_number: u64,
-    /// The present line, if it is not UTF-8: here its wrong bytes are replaced.
+    /// A copy of the present line, if the line is not UTF-8. The wrong bytes are replaced.
     mended: String,
     /// The present line without the object that Docker had put around it.
     unwrapped: String,

@@ -74,7 +74,7 @@ fn lines_that_a_container_runtime_wrapped_are_read() {
     let split = "the container runtime has split the line in parts";
     let mut reader = over([docker(LINE, ""), cri("P", LINE), LINE.to_owned()].join("\n"));
     assert_eq!(paths(&mut reader).unwrap(), [split, split, "/a"]);
-    // A format of one's own describes the program's line.
+    // A template describes the line that the container runtime has wrapped.
     let template = "$remote_addr - - [$time_local] \"$request\" $status".parse().unwrap();
     let stream = Cursor::new(cri("F", LINE));
     let mut reader = LogReader::over("a stream", stream, template).unwrap();

@@ -1,4 +1,4 @@
-//! What an access log tells of one request.
+//! What an access log says about one request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::limit::time::Timestamp;
 
-/// What a log tells of one value of a request.
+/// What a log says about one value of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Logged<'l> {
     /// The log does not have it, or hides it.
@@ -50,7 +50,7 @@ impl<'l> Logged<'l> {
     }
 }
 
-/// The headers of a request, as far as a log tells.
+/// The headers of a request, as far as a log has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedHeaders<'l> {
     named: SmallVec<[(Cow<'l, str>, Logged<'l>); 3]>,
@@ -92,25 +92,24 @@ fn is_same_name(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
 }
 
-/// Whose address a log has for the client. If a line has several addresses, the one counts whose variant
-/// comes last here.
+/// Whose address a log has for the client. Of several addresses in a line, the one of the last variant counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientOrigin {
     /// The left-most address of `x-forwarded-for`, which strangers can write.
     Forwarded,
-    /// The other end of the connection, which may be a proxy in front.
+    /// The other end of the connection. It may be another proxy.
     #[default]
     Peer,
     /// The client, as the server found it.
     Client,
 }
 
-/// One request of an access log, as far as the log tells.
+/// One request of an access log, as far as the log has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRecord<'l> {
     /// When the request was made. Most servers log the time at which it ended.
     pub time: Timestamp,
-    /// The client's address in its canonical form. `None`: the log does not tell, or names no address.
+    /// The client's address in its canonical form. `None` if the log does not have it.
     pub client: Option<IpAddr>,
     /// Whose address `client` is.
     pub client_is: ClientOrigin,
@@ -133,7 +132,7 @@ pub struct LogRecord<'l> {
 }
 
 impl LogRecord<'_> {
-    /// The record without its line.
+    /// The same record, with copies of the texts that it borrows from its line.
     pub(super) fn into_owned(self) -> LogRecord<'static> {
         let LoggedHeaders { named, are_complete } = self.headers;
         let named = named.into_iter();

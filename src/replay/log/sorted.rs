@@ -1,10 +1,9 @@
 //! Puts the requests of logs into the order of their time.
 //!
-//! Servers write a line when a request ends, and most of them date it by its begin. So a line may be a minute or
-//! more earlier than the line before it. Lines are sorted within [`WINDOW`], and several logs are merged by time. A
-//! line that is later than that counts at the time that was reached. The times that come out never step back:
-//! otherwise a bucket would refill twice in the same time. The memory is bounded: gigabytes need no more of it than
-//! [`MOST_HELD`].
+//! Servers write a line when a request ends, but most of them write the time at which it began. So the time of a line
+//! may be a minute before the time of the line above it. Lines are sorted within [`WINDOW`], and several logs are
+//! merged by time. A line that is further back counts at a later time than its own. The times that come out never step
+//! back: otherwise a bucket would refill twice in the same time. [`MOST_HELD`] bounds the memory, also for gigabytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -20,11 +19,11 @@ use crate::limit::time::Timestamp;
 /// The most microseconds by which a line may be earlier than a line before it.
 const WINDOW: u64 = 120_000_000;
 
-/// The most bytes of lines that wait for earlier ones. When there are more, the earliest goes on, also within
-/// [`WINDOW`].
+/// The most bytes of lines that wait for earlier ones. If there are more, the earliest waits no longer, although a line
+/// within [`WINDOW`] may be earlier.
 const MOST_HELD: usize = 256 << 20;
 
-/// Logs, whose requests come in the order of their time.
+/// Logs whose requests come in the order of their time.
 pub struct SortedLogs {
     /// The logs that are still to be opened, and the time of their first request. The earliest comes first.
     unopened: VecDeque<(Option<Timestamp>, LogInput)>,
@@ -33,7 +32,7 @@ pub struct SortedLogs {
     open: Vec<OpenLog>,
     /// The number of logs that have been opened.
     opened: usize,
-    /// The requests that wait for earlier ones, by their time, and by their log and line.
+    /// The requests that wait for earlier ones. The key is a request's time, and the numbers of its log and its line.
     waiting: BTreeMap<(Timestamp, usize, u64), Box<WaitingRecord>>,
     /// The bytes of all requests that wait.
     held: usize,
@@ -48,9 +47,9 @@ pub struct SortedLogs {
 pub struct LogOrder {
     /// The lines that are earlier than the line right before them.
     pub(crate) steps_back: u64,
-    /// The lines that come too late to be sorted, and count at a later time than theirs.
+    /// The lines that are too late to be sorted. They count at a later time than their own.
     pub(crate) late: u64,
-    /// The most milliseconds between a line and the latest time before it in its log.
+    /// The longest way back in one log, in milliseconds: from the latest time so far to the time of a line.
     pub(crate) furthest_back_ms: u64,
 }
 
@@ -84,8 +83,8 @@ struct WaitingRecord {
 }
 
 impl SortedLogs {
-    /// The requests of these inputs. Of each input that can be read twice, the first request is read now: a log of
-    /// yesterday is opened, and its requests wait, only when its time has come.
+    /// The requests of these inputs. If there are several, the first request of each file is read now. Its time says
+    /// when the file must be opened: the requests of a later day need not wait in memory.
     ///
     /// # Errors
     /// If one of the files is not there or may not be read.
@@ -114,10 +113,10 @@ impl SortedLogs {
         })
     }
 
-    /// The next request in the order of time, or the next line that shows none. `None` at the end of all logs.
+    /// The next request in the order of time, or the next line without a request. `None` at the end of all logs.
     ///
     /// # Errors
-    /// If a file cannot be read to its end. Nothing is read after that.
+    /// If a file cannot be read to its end.
     pub fn next_request(
         &mut self,
     ) -> Result<Option<Result<LogRecord<'static>, FaultyLine>>, ReadError> {
@@ -126,7 +125,7 @@ impl SortedLogs {
             let may_be_earlier = |time: Timestamp| {
                 earliest.is_none_or(|earliest| time.micros_since(earliest) <= WINDOW)
             };
-            // The log that has been read least far is read until none of its lines can be earlier.
+            // Of the open logs, the one with the least time is read, until its next lines cannot be before `earliest`.
             let least = self.open.iter().enumerate().min_by_key(|(_, log)| log.latest);
             if let Some((index, log)) = least
                 && may_be_earlier(log.latest)
@@ -150,7 +149,7 @@ impl SortedLogs {
             let Some((_, waiting)) = self.waiting.pop_first() else { return Ok(None) };
             let WaitingRecord { mut record, bytes } = *waiting;
             self.held -= bytes;
-            // So it is where too many requests had to wait.
+            // More than `MOST_HELD` waited, so a later request has come out already.
             self.order.late += u64::from(record.time < self.reached);
             self.reached = self.reached.max(record.time);
             record.time = self.reached;
@@ -158,7 +157,7 @@ impl SortedLogs {
         }
     }
 
-    /// Reads the next line of an open log. Its request waits. A line that shows no request is returned.
+    /// Reads the next line of an open log. A request is added to those that wait. A line without a request is returned.
     fn read_line(&mut self, index: usize) -> Result<Option<FaultyLine>, ReadError> {
         let log = &mut self.open[index];
         let line = log.reader.next_record()?.map(|line| line.map(LogRecord::into_owned));
@@ -215,7 +214,7 @@ mod tests {
         (folder, inputs)
     }
 
-    /// The seconds and paths in the order in which they come, and what is said of the order of the lines.
+    /// The second and the path of each request, as they come out, and the order of the lines before.
     fn sorted(texts: &[String]) -> (Vec<(u64, String)>, LogOrder) {
         let (_folder, inputs) = logs(texts);
         let format = "$msec $remote_addr \"$request\" $status".parse().unwrap();

@@ -83,8 +83,8 @@ fn write_table(page: &mut String, table: &ReportTable) -> fmt::Result {
     Ok(())
 }
 
-/// A bar for each slice of the log's time: requests that pass, above them those that are held, then those that are
-/// rejected.
+/// A bar for each slice of the log's time. Its lowest part is the requests that pass. Above it are those that are held,
+/// and then those that are rejected.
 fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     let slices = &timeline.slices;
     let Some(start) = timeline.start.filter(|_| !slices.is_empty()) else { return Ok(()) };

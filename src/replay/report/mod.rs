@@ -28,7 +28,7 @@ use crate::limit::key::{Key, write_shown};
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 
-/// The clients and keys that are listed by name.
+/// The most clients, and the most keys of a limit, that are listed by name.
 const HARDEST: usize = 20;
 
 #[derive(Serialize)]
@@ -74,7 +74,7 @@ pub(crate) struct FileReport<'r> {
     #[serde(flatten)]
     pub(crate) counts: Slice,
     pub(crate) rejected_share: f64,
-    /// Requests that are not rejected, but might be: the log has too little.
+    /// Requests that are not rejected, but might be: the log does not have all that their limits read.
     pub(crate) undecided: u64,
     /// Requests that get an error in place of a decision, by the part of them that is wrong.
     pub(crate) bad_requests: &'r BTreeMap<&'static str, u64>,
@@ -225,8 +225,7 @@ impl<'r> FileReport<'r> {
         }
     }
 
-    /// Whether more than this percentage of the requests is rejected. Requests about which the log has too little
-    /// count as rejected.
+    /// Whether more than this percentage of the requests may be rejected. Undecided requests count as rejected.
     pub(crate) fn may_exceed(&self, percent: f64) -> bool {
         let Slice { requests, rejected, .. } = self.counts;
         float(rejected + self.undecided) * 100.0 > percent * float(requests)
@@ -307,7 +306,7 @@ fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
     }
 }
 
-/// A column for each of the counts.
+/// A timeline as JSON has a list for each of the counts.
 impl Serialize for Timeline {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let column = |of: fn(&Slice) -> u64| self.slices.iter().map(of).collect::<Vec<_>>();

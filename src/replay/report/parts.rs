@@ -8,10 +8,10 @@ use crate::limit::Mode;
 use crate::replay::log::FaultyLine;
 use crate::replay::timeline::{Slice, Timeline};
 
-/// In the log of one server, time does not step back so far. In milliseconds.
+/// A step back of more milliseconds does not happen in the log of one server.
 const FAR_BACK: u64 = 3_600_000;
 
-/// The keys of a limit that are listed. The clients are listed in full.
+/// The most keys that are listed for a limit.
 const KEYS: usize = 5;
 
 /// A part of a report, in the order in which it is read.
@@ -25,7 +25,7 @@ pub(super) enum ReportPart<'r> {
     Sentence(String),
     /// Where a line is that cannot be read, and why. A page shows it unchanged, too.
     Example(String),
-    /// What happened over the time of the log. With `true` it is of all requests.
+    /// What happened over the time of the log. With `true` it is of all requests, and with `false` of one limit's.
     Plot(&'r Timeline, bool),
     Table(ReportTable),
 }
@@ -127,7 +127,7 @@ impl FileReport<'_> {
         }
     }
 
-    /// Adds what the counts do not have.
+    /// Adds notes about requests that the counts leave out.
     fn add_notes(&self, parts: &mut Vec<ReportPart<'_>>) {
         self.clients.add_untracked("client", parts);
         let bad: u64 = self.bad_requests.values().sum();
@@ -151,8 +151,8 @@ impl FileReport<'_> {
         }
     }
 
-    /// The limits that no request met. A limit that was left out is not among them, nor its candidate: nobody
-    /// knows.
+    /// The limits that no request met, without those that were left out and their candidates: nobody knows whether a
+    /// request met these.
     fn unmet_limits(&self) -> Vec<&str> {
         let is_left_out = |limit: &LimitReport<'_>| {
             let name = limit.spec.name.limit();
@@ -223,7 +223,7 @@ impl LimitReport<'_> {
         if counts.rejected + counts.delayed > 0 {
             parts.push(Plot(&self.timeline, false));
         }
-        // The keys of a limit by address may have been listed as clients.
+        // The keys of a limit that counts by address may be the same as the clients, which are listed before.
         if keys.hardest != clients.hardest {
             let shown = &keys.hardest[..keys.hardest.len().min(KEYS)];
             add_entries(parts, "key hit hardest", shown, keys.hit);
@@ -243,7 +243,7 @@ impl Hit {
     }
 }
 
-/// Adds the clients or keys that are hit hardest, of all that are hit.
+/// Adds a table of the clients or keys that are hit hardest. `hit` is the number of all that are hit.
 fn add_entries(parts: &mut Vec<ReportPart<'_>>, title: &str, entries: &[HitEntry], hit: usize) {
     if entries.is_empty() {
         return;

@@ -21,7 +21,7 @@ pub(crate) fn percent(share: f64) -> String {
     let digits = match percent {
         99.5..100.0 => 2,
         10.0.. => 0,
-        // Up to the digit after the first one that is not 0.
+        // Two digits, from the first one that is not 0.
         _ => (1..8).find(|digits| percent * 10_f64.powi(*digits) >= 10.0).unwrap_or(8),
     };
     let digits = usize::try_from(digits).unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if misleads(c) { '·' } else { c }).collect()
 }
 
-/// The bar of a value, if the highest bar is `most`. Nothing has no bar.
+/// The bar of a value. The full height is `most`. The bar of 0 is a space.
 pub(crate) fn bar(value: f64, most: f64) -> char {
     let fits = |(_, step): &(char, u8)| value * 8.0 <= most * f64::from(*step);
     match BARS.into_iter().zip(1..).find(fits) {

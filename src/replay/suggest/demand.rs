@@ -43,8 +43,8 @@ const RATES: [(u64, u64); 22] = [
 /// decide which.
 const MOST_KEYS: usize = 200_000;
 
-/// Of all choices, the one is suggested that gives a key the fewest tokens within this time: the burst, and what
-/// comes back meanwhile. A shorter time would favour high rates with small bursts. A longer time would favour low
+/// The limit that is suggested gives a key the fewest tokens within this time. They are the burst, and the tokens that
+/// come back meanwhile. A shorter time would favour high rates with small bursts. A longer time would favour low
 /// rates with large bursts.
 const PERIOD: u64 = 10 * MINUTE;
 
@@ -52,7 +52,7 @@ const PERIOD: u64 = 10 * MINUTE;
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    /// Only keys are kept whose hashes end with so many zero bits.
+    /// A key is kept if its hash ends with at least so many zero bits.
     pub(super) sampling: u32,
     pub(super) requests: u64,
 }
@@ -196,7 +196,7 @@ pub(super) fn percent_of_each(limits: &[&Demands], percent: f64) -> f64 {
         let touched = choices.flat_map(|(limit, choice)| limit.touched(choice)).filter(is_kept);
         touched.collect::<HashSet<_>>().len() <= allowed
     };
-    // Limits that touch no key suffice.
+    // If no half suffices, the limits touch no key.
     let halves = std::iter::successors(Some(percent), |percent| Some(percent / 2.0)).take(8);
     halves.into_iter().find(|percent| suffices(*percent)).unwrap_or_default()
 }

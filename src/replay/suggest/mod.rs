@@ -35,7 +35,7 @@ pub(crate) struct Suggest<'p> {
     pub(crate) judge: Judge<'p>,
     /// The times of the first and the last request.
     span: Option<(Timestamp, Timestamp)>,
-    /// By the limit's index in the plan.
+    /// The demands on each limit, by the limit's index in the plan.
     limits: Vec<Demands>,
     /// The indices by the limits' names.
     indices: HashMap<Name, usize>,
@@ -214,7 +214,7 @@ impl<'p> Suggest<'p> {
     }
 }
 
-/// How the needs of the keys are spread. The largest comes first.
+/// How the needs of the keys are spread. `needs` begins with the largest.
 fn quantiles(needs: &[u64]) -> String {
     let at = |thousandths: usize| {
         let above = needs.len() * (1_000 - thousandths) / 1_000;

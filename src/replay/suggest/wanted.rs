@@ -49,7 +49,7 @@ impl WantedLimits {
     /// paths. Without paths: for all routes of the file with the text `file`, or else for all requests.
     ///
     /// # Errors
-    /// Where a text is no path or no source, or a path comes twice. The error says which.
+    /// If a text is no path or no source, or a path comes twice. The error names it.
     pub(crate) fn new(
         paths: &[String],
         keys: &[Vec<String>],
@@ -108,9 +108,9 @@ impl WantedLimits {
         Ok(parsed.map_err(|problems| problems.to_string())?.plan)
     }
 
-    /// A file with these routes, and a limit for each route and key. `figures` has the lines of each limit, by whether
-    /// its route was named, and by its name. It has none for a limit that the file leaves out. `notes` has the comments
-    /// for a route, by its index.
+    /// A file with these routes, and a limit for each route and key. `figures` returns the lines of a limit, or `None`
+    /// to leave the limit out. It gets the limit's name, and whether the command line names the route. `notes` returns
+    /// the comments for the route with this index.
     pub(super) fn file(
         &self,
         figures: impl Fn(bool, &str) -> Option<String>,

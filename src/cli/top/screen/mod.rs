@@ -141,7 +141,7 @@ impl Screen<'_> {
             "shadow_per_second",
         ];
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
-        // The columns of figures and the rate have two spaces before them, and so have the bars.
+        // Two spaces are before the figures, before the rate, and before the bars.
         let used = names + 2 + FIGURE * columns.len() + 2 + FIGURE + 2;
         let row = |limit: &Value| {
             let name = text(&limit["name"]);
@@ -264,7 +264,8 @@ impl ScreenPart {
     }
 }
 
-/// How many rows of these tables are shown in so many lines. The table of which the fewest are shown gets the next row.
+/// How many rows of each table are shown, if all tables together have `room` lines. The next row always goes to the
+/// table with the fewest rows so far.
 fn shared(parts: &[ScreenPart], room: usize) -> Vec<usize> {
     // Each table has an empty line, its head, and one row at least.
     let mut rows = vec![0; parts.len().min(room / 3)];
@@ -276,7 +277,7 @@ fn shared(parts: &[ScreenPart], room: usize) -> Vec<usize> {
     rows
 }
 
-/// The text in lines that fit beside an indent of two, where its words do.
+/// The text in lines that leave two columns for an indent. Only a word that is too long makes a line longer.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -301,7 +302,7 @@ fn key_text(key: &Value) -> String {
     }
 }
 
-/// The columns for these names.
+/// The width of a column with these names.
 fn column(title: &str, names: impl Iterator<Item = String>) -> usize {
     let widest = names.map(|name| ScreenLine::of(Style::Text, &name).width()).max();
     widest.unwrap_or_default().max(title.len()).min(NAME)
@@ -311,7 +312,7 @@ fn bad_if(is_bad: bool) -> Style {
     if is_bad { Style::Bad } else { Style::Text }
 }
 
-/// The figures a second with these names. Rejections are marked.
+/// The values of the members `names`, which are rates per second. Rejections are marked.
 fn rates(of: &Value, names: &[&str]) -> ScreenLine {
     names.iter().fold(ScreenLine::default(), |line, name| {
         let number = of[*name].as_f64();

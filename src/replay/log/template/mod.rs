@@ -19,7 +19,7 @@ pub struct LineTemplate {
     fields: Vec<TemplateField>,
     /// The text after the last field. A line may go on after this text.
     tail: String,
-    /// The number of fields that a line must have. It may end after each later field.
+    /// The number of fields that a line must have. A line may leave out the fields after them.
     needed: usize,
 }
 
@@ -33,8 +33,7 @@ struct TemplateField {
     meaning: Option<LogField>,
 }
 
-/// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more
-/// after it.
+/// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more after it.
 pub(super) static COMBINED: LazyLock<LineTemplate> = LazyLock::new(|| {
     let text = r#"$combined_head [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
     LineTemplate { needed: 5, ..words::nginx(text).unwrap_or_default() }
@@ -69,7 +68,7 @@ impl LineTemplate {
         }
     }
 
-    /// Checks that a reader can tell where each value ends, and finds what every record needs.
+    /// Checks that a reader can find the end of each value, and that the template has what every record needs.
     fn check(&self) -> Result<(), String> {
         let pairs = self.fields.iter().zip(self.fields.iter().skip(1));
         for (first, second) in pairs {

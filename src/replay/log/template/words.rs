@@ -44,8 +44,7 @@ fn no_word(text: &str) -> String {
 }
 
 /// Splits a template of Apache at directives such as `%>s` and `%{User-Agent}i`. In Apache's file, `\"` and `\t` are
-/// escapes. The value of an unknown directive is
-/// skipped.
+/// escapes. The value of an unknown directive is skipped.
 pub(super) fn apache(text: &str) -> Result<LineTemplate, String> {
     let text = text.replace("\\\"", "\"").replace("\\t", "\t");
     let mut template = LineTemplate::default();

@@ -3,9 +3,9 @@
 
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
-/// The text after the edit: for these fields, `limit` has the values of its candidate, and the candidate is gone. A
-/// field that the candidate does not have is removed. `None` where the text has no such limit with a candidate, or has
-/// it between braces on several lines.
+/// The text after the edit. The limit gets these fields from its candidate, and loses those that the candidate does not
+/// have. The candidate is removed. `None` if the text has no such limit with a candidate, or if the limit is written
+/// between braces on several lines.
 pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
     let limits = document.get_mut("limits")?.as_table_like_mut()?;
@@ -24,7 +24,7 @@ pub(super) fn promoted(text: &str, limit: &str, fields: &[&str]) -> Option<Strin
         }
     }
     if is_inline {
-        // The space before the closing brace belongs to the last value, which may be another one now.
+        // `toml_edit` keeps the space before `}` with the last value. The last value may have changed.
         limit.fmt();
     }
     let edited = document.to_string();

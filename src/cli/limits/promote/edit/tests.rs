@@ -127,7 +127,7 @@ fn limit(lines: &str) -> LimitSpec {
     plan.limits.iter().find(|limit| limit.name.as_str() == "a").map(|it| (**it).clone()).unwrap()
 }
 
-/// In each form and order of a limit, it has afterwards what the candidate was, whichever sizes are left out.
+/// However the limit is written, it has the candidate's figures after the edit. The candidate may lack any size.
 #[test]
 fn the_limit_is_what_its_candidate_was() {
     let sizes =
