@@ -61,9 +61,12 @@ impl Overrides {
         }
         let limits = if self.shadow { tables(file, "limits") } else { Vec::new() };
         for (span, limit) in limits {
-            let mode = limit.get("mode").and_then(|mode| mode.get_ref().as_str());
-            let mode = mode.and_then(|mode| environment::replace(mode, env).ok());
-            if mode.is_none_or(|mode| mode.text == "enforce") {
+            // A wrong `mode` stays, to be reported.
+            let is_enforced = |mode: &Spanned<DeValue<'_>>| {
+                let mode = mode.get_ref().as_str().map(|mode| environment::replace(mode, env));
+                mode.is_some_and(|mode| mode.is_ok_and(|mode| mode.text == "enforce"))
+            };
+            if limit.get("mode").is_none_or(is_enforced) {
                 put(limit, "mode", DeValue::String("shadow".into()), span);
             }
         }

@@ -247,6 +247,20 @@ fn the_command_line_wins() {
     }
 }
 
+/// `--shadow` replaced a `mode` that could not be read, and the file was taken.
+#[test]
+fn shadow_hides_no_wrong_mode() {
+    let overrides = Overrides { shadow: true, ..Overrides::default() };
+    let with_mode = |mode: &str| SMALLEST.replace("[[routes]]", &format!("{mode}\n[[routes]]"));
+    for mode in ["", "mode = \"enforce\"", "mode = \"${NONE:-enforce}\"", "mode = \"shadow\""] {
+        let plan = parse("proxy.toml", &with_mode(mode), &no_env, &overrides).unwrap().plan;
+        assert_eq!(plan.limits[0].mode, crate::limit::Mode::Shadow, "{mode}");
+    }
+    for mode in ["mode = 3", "mode = \"${NONE}\"", "mode = \"of\""] {
+        assert!(parse("proxy.toml", &with_mode(mode), &no_env, &overrides).is_err(), "{mode}");
+    }
+}
+
 #[test]
 fn without_a_file_everything_is_forwarded() {
     let directory = tempfile::tempdir().unwrap();
