@@ -83,7 +83,7 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
                 let expected = format!("did you mean `{near}`?");
                 item.doubt("`body` is sent as it stands here", expected);
             }
-            for word in unknown_names(own) {
+            for word in unknown_names(own).filter(|_| item.is_shown()) {
                 let expected =
                     "`{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced";
                 item.doubt(format!("`{{{word}}}` is sent as it stands here"), expected);

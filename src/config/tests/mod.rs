@@ -366,6 +366,14 @@ fn variables_stand_in_strings_everywhere() {
 }
 
 #[test]
+fn a_body_from_the_environment_is_not_shown() {
+    let env = |_: &str| Some("{limit-of-hunter2}".to_owned());
+    let body = format!("{SMALLEST}[reject]\nbody = \"${{BODY}}\"\n");
+    let loaded = parse("proxy.toml", &body, &env, &Overrides::default()).unwrap();
+    assert!(!loaded.warnings.to_string().contains("hunter2"), "{}", loaded.warnings);
+}
+
+#[test]
 fn lines_and_rendered_places_agree() {
     let text = "[sérver]\n[server]\nliste = 1\n\tworkers = \"ä\"\n";
     let problems = parse("p.toml", text, &no_env, &Overrides::default()).unwrap_err();
