@@ -70,7 +70,7 @@ pub(crate) enum TemplatePiece {
 }
 
 impl BodyTemplate {
-    const NAMES: [(&str, TemplatePiece); 4] = [
+    pub(crate) const NAMES: [(&str, TemplatePiece); 4] = [
         ("{limit}", TemplatePiece::Limit),
         ("{status}", TemplatePiece::Status),
         ("{retry_after}", TemplatePiece::RetryAfter),

@@ -5,8 +5,8 @@ use mediatype::MediaType;
 
 use super::values::once;
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Words, Wrong, at, fields, nearest,
-    one_word, read, setting, spellings, words,
+    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Words, Wrong, at, enumerate, fields,
+    nearest, one_word, read, setting, spellings, words,
 };
 use crate::limit::jitter::RetryJitter;
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
@@ -84,8 +84,8 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
                 item.doubt("`body` is sent as it stands here", expected);
             }
             for word in unknown_names(own).filter(|_| item.is_shown()) {
-                let expected =
-                    "`{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced";
+                let names = BodyTemplate::NAMES.map(|(name, _)| name);
+                let expected = format!("{} are replaced", enumerate(names, "and"));
                 item.doubt(format!("`{{{word}}}` is sent as it stands here"), expected);
             }
             AnswerBody::Custom(BodyTemplate::new(own))
@@ -95,10 +95,10 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
 
 /// Words in braces that are nearly the name of something that is replaced.
 fn unknown_names(text: &str) -> impl Iterator<Item = &str> {
-    const NAMES: [&str; 4] = ["limit", "status", "retry_after", "retry_after_ms"];
+    let names = BodyTemplate::NAMES.map(|(name, _)| name.trim_matches(['{', '}']));
     let words =
         text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(word, _)| word);
-    words.filter(|word| !NAMES.contains(word) && nearest(word, NAMES).is_some())
+    words.filter(move |word| !names.contains(word) && nearest(word, names).is_some())
 }
 
 fn content_type(item: &Item<'_>) -> Option<Option<HeaderValue>> {
