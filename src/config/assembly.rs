@@ -34,12 +34,11 @@ const ROUTE_EXAMPLE: &str =
     "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
 
 /// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
-/// `has_listen` says whether the command line has the address to listen on.
-pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, has_listen: bool) -> Option<Plan> {
+pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
     let everywhere = server.take("limits");
-    let ((server, taken), is_server_right) = cx.watched(|| server::build(server, has_listen));
+    let ((server, taken), is_server_right) = cx.watched(|| server::build(server));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
         store::build(root.table("store", &STORE));
     let reject = root.table("reject", &REJECT);

@@ -173,7 +173,7 @@ pub fn parse(
     }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = reader::Context::new(text, folder, env);
-    let plan = assembly::plan(&cx, tree.get_ref(), overrides.listen.is_some());
+    let plan = assembly::plan(&cx, tree.get_ref());
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {
         Some(plan) if !problems.has_errors() => {

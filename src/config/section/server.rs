@@ -66,11 +66,12 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 
-/// The settings, and the addresses on the network that they take. `has_listen` says whether the command line has the
-/// address to listen on.
-pub(crate) fn build(mut section: Section<'_>, has_listen: bool) -> (ServerSpec, Vec<TakenAddress>) {
+/// The settings, and the addresses on the network that they take.
+pub(crate) fn build(mut section: Section<'_>) -> (ServerSpec, Vec<TakenAddress>) {
+    // The command line's address has no position in the file.
+    let is_replaced = section.item("listen").is_some_and(|item| item.span.is_empty());
     let listen = listen(&mut section);
-    let setting = if has_listen { "`--listen`" } else { "`server.listen`" };
+    let setting = if is_replaced { "`--listen`" } else { "`server.listen`" };
     let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
     // Whoever connects to a Unix socket is a trusted proxy.
     let has_local_proxies = taken.len() < listen.len();
