@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use toml::de::DeTable;
 
 use super::doubts::Whole;
-use super::reader::{Context, Section, read};
+use super::reader::{Context, Item, Section, read};
 use super::section::admin::ADMIN;
 use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
@@ -22,8 +22,10 @@ use super::section::values::Names;
 use super::section::{
     REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
 };
+use crate::limit::name::Name;
 use crate::plan::{
-    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, UpstreamSpec,
+    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
+    UpstreamSpec,
 };
 use crate::request::name::form;
 use crate::request::route::{Conditions, Pattern, Table};
@@ -61,8 +63,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let tests = root.take("tests");
     let ((), has_all_sections) = cx.watched(|| root.finish());
     // Where `routes` is not a list, `list` has noted the problem.
-    let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
-    if routes.is_empty() {
+    let items = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
+    if items.is_empty() {
         cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
         return None;
     }
@@ -73,7 +75,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     };
     let (everywhere, has_everywhere) =
         cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
-    let items = routes;
     let routes: Vec<_> = items
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
@@ -81,13 +82,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         .collect();
 
     let names = names(cx, &routes);
-    let route_names = names.iter().map(|name| &**name);
-    let tested_names = Names::new("routes", route_names.clone().chain([NO_ROUTE]));
-    let route_names = Names::new("routes", route_names);
-    let tests = tests.and_then(|item| item.list()).unwrap_or_default();
-    let tests = tests.iter().filter_map(|item| item.section(&TEST, TEST.title));
-    let tests = tests.filter_map(|test| test_case::build(test, &known.limits, &tested_names));
-    let tests = tests.collect();
+    let tests = test_cases(tests, &known.limits, &names);
     let whole = Whole {
         cx,
         server: &server,
@@ -95,7 +90,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         limits: &limits,
         everywhere: &everywhere,
         routes: &routes,
-        names: &route_names,
+        names: &Names::new("routes", names.iter().map(|name| &**name)),
         is_server_right: is_server_right && has_server && has_all_sections,
         has_everywhere,
         has_all_routes: has_all_sections && routes.len() == items.len(),
@@ -104,15 +99,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
-    let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
-    for limit in limits {
-        let LimitDraft { spec, on: is_on, .. } = limit.value?;
-        indexes.push(is_on.then_some(on.len()));
-        match is_on {
-            true => on.push(spec),
-            false => off.push(spec.name),
-        }
-    }
+    let limits = limits.into_iter().map(|limit| limit.value);
+    let (on, off, indexes) = by_mode(limits.collect::<Option<_>>()?);
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
@@ -121,12 +109,6 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         matchers.push(matcher);
         finished.push(route);
     }
-    let no_route = RouteSpec {
-        name: NO_ROUTE.into(),
-        action: Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() },
-        limits: everywhere,
-        options: None,
-    };
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     Some(Plan {
         methods: methods.collect(),
@@ -135,7 +117,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
         off,
-        no_route,
+        no_route: no_route(everywhere),
         table: Table::new(matchers),
         routes: finished,
         store,
@@ -145,6 +127,33 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         trace,
         tests,
     })
+}
+
+/// The file's tests, which may expect these limits and routes.
+fn test_cases(list: Option<Item<'_>>, limits: &Names<'_>, routes: &[Arc<str>]) -> Vec<TestCase> {
+    let routes = Names::new("routes", routes.iter().map(|name| &**name).chain([NO_ROUTE]));
+    let items = list.and_then(|item| item.list()).unwrap_or_default();
+    let sections = items.iter().filter_map(|item| item.section(&TEST, TEST.title));
+    sections.filter_map(|section| test_case::build(section, limits, &routes)).collect()
+}
+
+/// The limits that are on, the names of the limits that are off, and the index of each limit among those that are on.
+fn by_mode(limits: Vec<LimitDraft>) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
+    let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+    for LimitDraft { spec, on: is_on, .. } in limits {
+        indexes.push(is_on.then_some(on.len()));
+        match is_on {
+            true => on.push(spec),
+            false => off.push(spec.name),
+        }
+    }
+    (on, off, indexes)
+}
+
+/// The route of requests without a route.
+fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
+    let action = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
+    RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 
 /// The headers that routes, balancing and limits read, each in its form.
