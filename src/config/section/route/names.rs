@@ -102,9 +102,8 @@ fn default_name(pattern: &Pattern, conditions: &Conditions, detail: Detail) -> S
     }
     let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
     let host = conditions.host.as_ref().map_or(String::new(), ToString::to_string);
-    let mut headers: Vec<_> = conditions
-        .headers
-        .iter()
+    let headers = conditions.headers.iter().filter(|_| detail > Detail::Host);
+    let mut headers: Vec<_> = headers
         .map(|(name, value)| match detail {
             Detail::Values => {
                 let hash = hash(value.as_bytes());
@@ -114,9 +113,6 @@ fn default_name(pattern: &Pattern, conditions: &Conditions, detail: Detail) -> S
         })
         .collect();
     headers.sort();
-    if detail == Detail::Host {
-        headers.clear();
-    }
     let parts = [methods.join(","), format!("{host}{path}"), headers.join(",")];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
