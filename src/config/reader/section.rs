@@ -114,7 +114,7 @@ impl<'c> Section<'c> {
     }
 
     /// Takes a field with its name, if this table can have the field and the file has it.
-    pub(crate) fn take_entry(&mut self, name: &str) -> Option<FieldEntry<'c>> {
+    fn take_entry(&mut self, name: &str) -> Option<FieldEntry<'c>> {
         if !self.fields.iter().any(|field| field.name == name) {
             return None;
         }

@@ -48,11 +48,8 @@ pub(super) const DURATION_UNITS: [SpelledUnit; 6] = [
     ("", 7 * 86_400_000, &["w", "week", "weeks"]),
 ];
 
-/// The unit of this name elsewhere.
-pub(in crate::config) fn unit_named<'u>(
-    units: &'u [SpelledUnit],
-    name: &str,
-) -> Option<&'u SpelledUnit> {
+/// The unit that other programs call by this name.
+pub(super) fn unit_named<'u>(units: &'u [SpelledUnit], name: &str) -> Option<&'u SpelledUnit> {
     units.iter().find(|(.., names)| names.contains(&name))
 }
 
