@@ -128,11 +128,11 @@ pub(super) fn once<T, K: Eq + Hash>(
     key: impl Fn(&T) -> Option<K>,
     name: impl Fn(&T) -> String,
 ) -> Vec<(T, Span)> {
-    let mut first_places: HashMap<K, &Span> = HashMap::new();
+    let mut first_spans: HashMap<K, &Span> = HashMap::new();
     let mut values: Vec<(T, Span)> = Vec::new();
     for item in items {
         let Some(value) = read(item) else { continue };
-        let first = key(&value).map(|key| *first_places.entry(key).or_insert(&item.span));
+        let first = key(&value).map(|key| *first_spans.entry(key).or_insert(&item.span));
         if let Some(first) = first.filter(|first| **first != item.span) {
             let name = match item.is_shown() {
                 true => format!("\"{}\"", name(&value)),

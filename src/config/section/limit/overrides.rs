@@ -48,7 +48,7 @@ pub(super) fn build(
     inherited: &Inherited<'_>,
 ) -> Vec<Override> {
     let mut overrides: Vec<Override> = Vec::new();
-    let mut first_places: HashMap<Vec<Part>, Span> = HashMap::new();
+    let mut first_spans: HashMap<Vec<Part>, Span> = HashMap::new();
     for item in section.list("overrides") {
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
@@ -59,7 +59,7 @@ pub(super) fn build(
         // The key of an override can be checked only against the limit's key.
         let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, inherited));
         let (Some(parts), Some(figures)) = (parts, figures) else { continue };
-        let first = first_places.entry(parts.clone()).or_insert_with(|| key_span.clone());
+        let first = first_spans.entry(parts.clone()).or_insert_with(|| key_span.clone());
         if *first != key_span {
             item.cx
                 .error(&key_span, "this key has an override already", "remove one of the two")
