@@ -19,11 +19,11 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     setting(at!(body, body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
-        "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced (the first limit that refuses, in the route's order; times are empty where nothing will ever pass; other braces stay)"),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced (the first limit that rejects, in the route's order; times are empty where nothing will ever pass; other braces stay)"),
     setting(at!(content_type, content_type), Kind::Text, Words("`text/plain; charset=utf-8`"),
         "of a text of your own: `\"application/json\"`, say"),
     setting(at!(longest_retry_after), Kind::TIME_ABOVE_ZERO, Words("none"),
-        "a longer wait is not told in `retry-after`, since many clients sleep as long as they are told; the `ratelimit` fields tell it"),
+        "a longer wait is left out of `retry-after`, since many clients sleep for as long as it says; the `ratelimit` fields still have it"),
     setting(at!(headers, headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
         "`\"retry-after-ms\"` is the exact wait; the last two are on allowed answers too"),
     setting(at!(jitter, jitter), Kind::Percent, Value("\"0%\""),
