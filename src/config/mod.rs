@@ -69,7 +69,7 @@ impl Loaded {
         diff((&self.plan, &self.text), (&new.plan, &new.text), env)
     }
 
-    /// Warns of certificates that have ended. `now` is the time of day.
+    /// Warns of certificates that have expired. `now` is the time of day.
     pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
         if let Some(tls) = &self.plan.server.tls {
             self.warnings.warn(tls.material.expired(Duration::from_micros(now.as_micros())));
@@ -142,7 +142,7 @@ pub fn load_from(
             }
             None => {
                 let missing = Problem::general(format!("there is no {name}"));
-                // Whoever names another file has one.
+                // The advice is for somebody who has no file yet. Whoever names another file has one.
                 let has_advice = name == DEFAULT_FILE;
                 Err(one(&name, if has_advice { missing.help(WITHOUT_ANY) } else { missing }))
             }

@@ -86,7 +86,7 @@ fn tables<'t, 'o>(file: &'t mut DeTable<'o>, kind: &str) -> Vec<(Span, &'t mut D
     tables.collect()
 }
 
-/// A list with this text, in which nothing is a variable.
+/// A list of this text. A `${` in it stands for itself, and begins no variable.
 fn list_of_one(text: &str) -> DeValue<'_> {
     let mut list = DeArray::new();
     list.push(Spanned::new(0..0, DeValue::String(text.replace("${", "$${").into())));

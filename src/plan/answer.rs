@@ -19,7 +19,7 @@ pub struct AnswerSpec {
     pub(crate) content_type: Option<HeaderValue>,
     /// How much later than necessary clients may come back.
     pub(crate) jitter: RetryJitter,
-    /// A longer wait is not told in `retry-after` and `retry-after-ms`.
+    /// A longer wait is left out of `retry-after` and `retry-after-ms`.
     pub(crate) longest_retry_after: Option<Duration>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct BodyTemplate(pub(crate) Vec<TemplatePiece>);
 /// A piece of a [`BodyTemplate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplatePiece {
-    /// These words.
+    /// This text, as it stands.
     Text(String),
-    /// The first limit that refuses, in the route's order.
+    /// The first limit that rejects, in the route's order.
     Limit,
     /// The answer's status.
     Status,
-    /// Seconds until the request may pass; nothing where it never passes.
+    /// The seconds until the request may pass; empty where it never passes.
     RetryAfter,
     /// The same in milliseconds.
     RetryAfterMs,
@@ -77,7 +77,7 @@ impl BodyTemplate {
         ("{retry_after_ms}", TemplatePiece::RetryAfterMs),
     ];
 
-    /// Other words in braces stay as they are.
+    /// The pieces of a text. Braces around any other word stay in the text.
     pub(crate) fn new(mut text: &str) -> Self {
         let mut pieces = Vec::new();
         let next = |text: &str| {

@@ -56,7 +56,7 @@ pub(crate) struct WantedFigures {
     pub(crate) queue: Option<u64>,
 }
 
-/// Why what an operator wrote makes no figures for a limit.
+/// Why the operator's text makes no figures for a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FiguresError {
     /// The text is no rate.

@@ -25,7 +25,7 @@ impl ListenAddress {
         }
     }
 
-    /// The address, which two settings must not both name. `None` for port 0, which is another port each time.
+    /// The address, if two settings must not both name it. `None` for port 0, which is another port each time.
     pub(crate) fn fixed(&self) -> Option<Self> {
         self.tcp().is_none_or(|address| address.port() != 0).then(|| self.clone())
     }
@@ -49,7 +49,7 @@ pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
         let [wide, narrow] = [wide, narrow].map(|address| address.ip().to_canonical());
         wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
     };
-    // The same address of two links is two addresses, and the part after `%` says which.
+    // A link-local address may exist on two links. The part after `%` says which of them is meant.
     let same = one == other || {
         let [one, other] = [one, other].map(|address| address.ip().to_canonical());
         one == other && one.is_ipv4()

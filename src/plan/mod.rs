@@ -67,7 +67,7 @@ pub struct Plan {
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
-    /// The routes, at the indexes that `table` answers.
+    /// The routes. `table` answers with an index in this list.
     pub routes: Vec<RouteSpec>,
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these
     /// limits too.
@@ -76,7 +76,8 @@ pub struct Plan {
     pub table: Table,
     /// The methods that routes name, each once.
     pub(crate) methods: HashSet<Method>,
-    /// The headers of a request that a limit, a route or an upstream reads, each once.
+    /// The headers of a request that a limit, a route or an upstream reads, each once,
+    /// as `request::name::form` writes it.
     pub(crate) read_headers: HashSet<String>,
     /// Where buckets live.
     pub store: StoreSpec,
@@ -113,7 +114,7 @@ pub struct ServerSpec {
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
     pub(crate) workers: Option<usize>,
-    /// The most time for a request's head, from its first byte. For the first head from the accept.
+    /// The most time for a request's head, from its first byte. A connection's first head is timed from the accept.
     pub(crate) header_timeout: Duration,
     /// The most time between two reads of a request's body or two writes of a response.
     pub(crate) body_timeout: Duration,

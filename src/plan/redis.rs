@@ -41,7 +41,7 @@ pub(crate) enum RedisTopology {
         /// The name of the master.
         master: String,
     },
-    /// A cluster. These servers of it, at least one, are asked for all others.
+    /// A cluster. These servers of it, at least one, know all others.
     Cluster(Vec<Endpoint>),
 }
 
@@ -95,8 +95,8 @@ impl FromStr for RedisUrl {
     }
 }
 
-/// `//[USER:PASSWORD@]HOST[:PORT][/DB]`, with the hosts of sentinels `…/MASTER[/DB]`, and with those of a cluster
-/// nothing after them: a cluster has no other database than 0.
+/// `//[USER:PASSWORD@]HOST[:PORT][/DB]`. The hosts of sentinels are followed by `/MASTER[/DB]`. The hosts of a cluster
+/// are followed by nothing: a cluster has only database 0.
 fn network(kind: &str, rest: &str) -> Option<RedisLocation> {
     let is_odd = |c: char| matches!(c, '?' | '#') || c.is_control() || c.is_whitespace();
     let rest = rest.strip_prefix("//").filter(|rest| !rest.contains(is_odd))?;
@@ -128,9 +128,9 @@ fn network(kind: &str, rest: &str) -> Option<RedisLocation> {
     }
 }
 
-/// The hosts of a list, and what the URL of each says. The library for Redis reads each host as the URL of a server.
-/// The library passes over what it does not know, and so takes a part of a password for a host. What it would pass over
-/// is refused before.
+/// The hosts of a list, and the login and database that all of them have. The library for Redis reads each host as the
+/// URL of a server. The library ignores what it does not know, and may take a part of a password for a host.
+/// Therefore such characters are refused before.
 fn servers(
     authority: &str,
     default_port: u16,
@@ -157,7 +157,7 @@ fn servers(
     let [user, password] = [login.username(), login.password()].map(|it| it.map(str::to_owned));
     // Without a password the user would not be sent.
     let is_whole = user.is_none() || password.is_some();
-    // The caller knows what the servers are.
+    // The caller replaces it: only the caller knows whether these are sentinels.
     let topology = RedisTopology::Cluster(Vec::new());
     let location = RedisLocation { topology, user, password, database, tls: None };
     is_whole.then_some((servers, location))

@@ -49,7 +49,7 @@ pub(crate) enum OnAbort {
     /// It ends, and the server's connection is closed.
     #[default]
     Close,
-    /// It goes on to its end, and holds what it holds until then.
+    /// It goes on to its end, and keeps its slots and permits until then.
     Finish,
 }
 

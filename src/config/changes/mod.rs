@@ -16,7 +16,7 @@ const MOST: usize = 50;
 /// Further changed overrides of a limit are only counted.
 const MOST_OVERRIDES: usize = 10;
 
-/// Longer values are not shown. In bytes.
+/// The most bytes of a value that is shown.
 const LONGEST: usize = 500;
 
 /// What differs between two files.
@@ -56,7 +56,7 @@ pub(crate) fn diff(
     for section in ["store", "reject", "log", "trace"] {
         changes.section(section, was, is);
     }
-    // A token stays while the endpoint is not safe without one, also where the file has lost the token.
+    // A token that the file has lost may still be in force, see `AdminSpec::keep_token`. Then nothing has changed.
     if old.admin != new.admin {
         changes.section("admin", was, is);
     }
@@ -105,7 +105,7 @@ impl Changes {
         if old == new {
             return;
         }
-        // A table with such a field is in force, or no more in force, only after a restart.
+        // Only a restart adds or removes a table with such a field.
         let is_later =
             (old.is_empty() || new.is_empty()) && old.iter().chain(&new).any(|entry| entry.restart);
         let by_name = |entries: Vec<&'t SettingEntry>| {
@@ -113,7 +113,7 @@ impl Changes {
         };
         for (name, pair) in pairs(by_name(old), by_name(new)) {
             let restart = pair.iter().flatten().any(|entry| entry.restart);
-            // Only one algorithm may have a field: its default is then no change.
+            // Another algorithm may have other fields. A field that comes or goes counts only if the file has it.
             let counts =
                 pair.iter().all(Option::is_some) || pair.iter().flatten().any(|it| it.is_written);
             if counts && restart >= is_later {
@@ -198,7 +198,7 @@ impl Changes {
         }
     }
 
-    /// Reports files with certificates whose names have stayed, and whose contents have changed.
+    /// Reports certificate files that have the same name and new contents.
     fn certificates(&mut self, old: &Plan, new: &Plan) {
         if let (Some(old), Some(new)) = (&old.server.tls, &new.server.tls) {
             let (old, new) = (&old.material, &new.material);
@@ -270,13 +270,13 @@ fn override_key(sources: &[KeySource], values: &[Tree]) -> String {
     format!("[{}]", values.join(", "))
 }
 
-/// The old value and the new one. `None` where they are too long, or where what differs is not to be shown.
+/// The old value and the new one. `None` where they are too long, or where a message must not show the difference.
 fn shown(old: &Tree, new: &Tree) -> Option<String> {
     let [old, new] = [old.text(), new.text()];
     (old != new && may_show(&old) && may_show(&new)).then(|| format!("{old} -> {new}"))
 }
 
-/// Whether a text fits into a line, and looks there as it is.
+/// Whether a text is short enough for a line and has no misleading character.
 fn may_show(text: &str) -> bool {
     text.len() <= LONGEST && !text.contains(misleads)
 }
@@ -284,7 +284,7 @@ fn may_show(text: &str) -> bool {
 /// Items with their names.
 type Items<'t, T> = Vec<(&'t str, &'t T)>;
 
-/// The tables of a table of any names.
+/// The tables `[KIND.NAME]`, by their names.
 fn named(tables: &Tree) -> Items<'_, Tree> {
     tables.entries().iter().map(|entry| (&*entry.name, &entry.value)).collect()
 }

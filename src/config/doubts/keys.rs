@@ -20,7 +20,7 @@ const ADDRESSES: [&str; 6] = [
 ];
 
 impl Whole<'_> {
-    /// Alternatives of a key that stand after one that every request has.
+    /// Alternatives of a key that are never reached, because every request has an earlier one.
     pub(super) fn hidden_alternatives(&self) {
         // A client at a Unix socket may have no address.
         let by_socket = self.server.listen.iter().any(|listen| listen.tcp().is_none());
@@ -77,8 +77,8 @@ impl Whole<'_> {
         }
     }
 
-    /// Limits by a header that names the client's address, and that strangers may send. `client_ip_header` is removed
-    /// from their requests.
+    /// Limits by a header that names the client's address, and that strangers can write. From requests of strangers,
+    /// the proxy removes `client_ip_header`, but no other such header.
     pub(super) fn forged_addresses(&self) {
         for (_, source, span) in self.alternatives() {
             let KeySource::Header(name) = source else { continue };

@@ -41,7 +41,7 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
-        // What has an error is not here. Without it these warnings could be false.
+        // A part with an error is missing here. Without that part, these warnings could be wrong.
         let (routes, all_here) = (self.routes, self.has_all_routes);
         let has_all = |route: &RouteDraft| route.is_whole && route.has_all_limits;
         if all_here && self.is_server_right && self.has_everywhere && routes.iter().all(has_all) {
@@ -55,7 +55,7 @@ impl Whole<'_> {
             self.hidden_alternatives();
             self.forged_addresses();
         }
-        // A wrong `wait` was replaced by another one.
+        // Where `wait` is wrong, the limit has another one.
         if !self.cx.has_errors() {
             self.limits_that_hold();
         }
@@ -224,7 +224,7 @@ impl Whole<'_> {
     }
 }
 
-/// Whether whoever connects to this host and port reaches `listen`.
+/// Whether a connection to this host and port reaches `listen`.
 fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
     let is_wildcard = listen.ip().is_unspecified();
     listen.port() == port

@@ -7,8 +7,8 @@ use crate::limit::Mode;
 use crate::limit::waiting::MaxWait;
 
 impl Whole<'_> {
-    /// Each pair of limits of a route that hold requests. A request goes at the latest of their moments, and each limit
-    /// has counted it at its own.
+    /// Pairs of limits of one route that both hold requests. Each limit counts a request at the moment for which it
+    /// holds the request. The request itself goes at the later of the two moments.
     pub(super) fn limits_that_hold(&self) {
         let mut reported = BTreeSet::new();
         // A request without a route meets the limits of `[server]` alone.

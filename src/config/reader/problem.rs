@@ -99,8 +99,8 @@ impl Problems {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
         list.iter_mut().for_each(Problem::escape);
         let starts = line_starts(text);
-        // The renderer shows other control characters as signs, but passes these on to the terminal. The
-        // sign has as many bytes, so all positions stay right.
+        // The renderer replaces all other control characters, but would send these to the terminal. The dot has
+        // as many bytes as they have: all positions stay right.
         let text = text.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{b7}");
         Self { file: file.to_owned(), text, starts, list }
     }
@@ -235,7 +235,7 @@ impl Problems {
         (row, self.starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
     }
 
-    /// Whether the line where `span` starts is longer than anybody reads. It is not shown.
+    /// Whether the line where `span` starts is too long to read. Such a line is not shown.
     fn is_long(&self, span: &Span) -> bool {
         const LONGEST: usize = 10_000;
         let (row, start) = self.line(span.start);

@@ -56,7 +56,7 @@ impl<'c> Section<'c> {
         }
     }
 
-    /// The same table, where a missing field has no value in place of its default.
+    /// The same table without defaults: a missing field has no value.
     pub(crate) fn without_defaults(self) -> Self {
         Self { defaults: false, ..self }
     }
@@ -67,7 +67,7 @@ impl<'c> Section<'c> {
         self.take_entry(name).map(|entry| entry.item)
     }
 
-    /// Takes a table. If the file does not have the table, an empty one, which has all defaults.
+    /// Takes a table. If the file does not have the table, returns an empty one, which has all defaults.
     pub(crate) fn table(&mut self, name: &str, shape: &'static Shape) -> Self {
         let item = self.take(name);
         let section = item.and_then(|item| item.section(shape, shape.title));
@@ -128,7 +128,7 @@ impl<'c> Section<'c> {
         Some(entry.item.clone())
     }
 
-    /// Takes a field and reads its value by its kind, as [`Self::value`] does.
+    /// Like [`Self::value`], for a type that reads its value by the field's kind.
     pub(crate) fn plain<T: PlainValue>(&mut self, name: &str) -> Option<T> {
         let field = self.fields.iter().find(|field| field.name == name)?;
         self.value(name, |item| T::read(item, &field.kind))

@@ -24,9 +24,9 @@ const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 /// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DurationError {
-    /// It is not a whole number and its unit.
+    /// The text is not a whole number with a unit.
     Syntax,
-    /// It is longer than 3650 days.
+    /// The duration is longer than 3650 days.
     TooLong,
 }
 
@@ -35,8 +35,8 @@ impl DurationError {
     pub(crate) const AT_MOST: &str = "at most \"3650d\"";
 }
 
-/// A unit: its name in the file, its factor, and its names elsewhere. Weeks have no name in the file. A
-/// number alone has the empty name elsewhere.
+/// A unit: its name in the file, its factor, and its names in other programs. Weeks have no name in the file. The
+/// empty name is for a number without a unit.
 pub(super) type SpelledUnit = (&'static str, u64, &'static [&'static str]);
 
 pub(super) const DURATION_UNITS: [SpelledUnit; 6] = [

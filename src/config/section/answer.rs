@@ -93,7 +93,7 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
     })
 }
 
-/// Words in braces that are nearly the name of something that is replaced.
+/// Words in braces that were probably meant as one of the names that are replaced.
 fn unknown_names(text: &str) -> impl Iterator<Item = &str> {
     let names = BodyTemplate::NAMES.map(|(name, _)| name.trim_matches(['{', '}']));
     let words =

@@ -1,5 +1,5 @@
-//! Where the process listens: `listen` of `[server]`, of its `tls` and of `[admin]`. Addresses that cannot be
-//! listened on together are errors of the file: at the start they would look like another process's.
+//! Where the process listens: `listen` of `[server]`, of its `tls` and of `[admin]`. Two addresses
+//! that exclude each other are an error of the file. Otherwise the start would fail as if another process had one.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub(crate) struct TakenAddress {
 }
 
 impl TakenAddress {
-    /// The addresses on the network among those that `setting` has.
+    /// The network addresses in the `listen` of `setting`.
     pub(super) fn all<'l>(
         listen: &'l [(ListenAddress, Span)],
         setting: &'static str,
@@ -59,7 +59,7 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     }
 }
 
-/// Whether another setting has taken the address. This is problem as an error.
+/// Whether another setting has taken the address. If so, notes an error.
 pub(super) fn refuse_taken(
     item: &Item<'_>,
     address: SocketAddr,
@@ -80,8 +80,8 @@ pub(super) fn refuse_taken(
     true
 }
 
-/// Refuses an address that another one of the same list has in it, such as `127.0.0.1:80` beside
-/// `0.0.0.0:80`. The two wildcards of one port can be together, as IPv4 and IPv6.
+/// Refuses an address that another one of the same list covers, such as `127.0.0.1:80` beside `0.0.0.0:80`. The two
+/// wildcards of one port may stand together, as IPv4 and IPv6.
 fn apart(item: &Item<'_>, addresses: &[(SocketAddr, &Span)]) {
     let ipv6_alone = |address: SocketAddr| {
         address.is_ipv6() && addresses.iter().any(|(other, _)| are_both_wildcards(address, *other))

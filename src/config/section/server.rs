@@ -81,7 +81,7 @@ pub(crate) fn build(mut section: Section<'_>) -> (ServerSpec, Vec<TakenAddress>)
     let header = section.item("client_ip_header");
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
-    // Faulty networks are not in the plan.
+    // `networks` leaves wrong networks out. With an error, the list may therefore be empty by mistake.
     if spec.trust.networks.is_empty() && !has_local_proxies {
         const EXPECTED: &str =
             "expected `trusted_proxies` with the load balancers' networks beside it";

@@ -126,13 +126,14 @@ fn help(url: &str) -> Option<&'static str> {
     }
 }
 
-/// A store's URL with a mask in place of user and password. The query of a socket's URL has them, too.
+/// A store's URL with a mask in place of user and password. The query of a socket's URL may have them too: it
+/// is left out.
 fn without_login(url: &str) -> String {
     // Readers of URLs pass over these characters, so `redis:\n//` is `redis://`.
     let url: String = url.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
     let Some((scheme, rest)) = url.split_once(':') else { return url };
     let (slashes, rest) = rest.split_at(if rest.starts_with("//") { 2 } else { 0 });
-    // The path of a socket may have an `@`. In all other URLs what stands before the last one is a login.
+    // The path of a socket may have an `@`. In all other URLs, the text before the last `@` is a login.
     let end = match (scheme.ends_with("+unix"), slashes) {
         (true, "") => 0,
         (true, _) => rest.find(['/', '?', '#']).unwrap_or(rest.len()),

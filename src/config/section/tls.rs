@@ -56,8 +56,8 @@ static OF_UPSTREAM: Settings<()> = &[
     field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// `tls` of `[server]`. `taken` has the addresses without TLS, which `tls` must not use again. Those of `tls`
-/// are added.
+/// `tls` of `[server]`. `taken` has the addresses without TLS, which `tls` must not use again. Adds the
+/// addresses of `tls` to them.
 pub(super) fn server(
     section: &mut Section<'_>,
     taken: &mut Vec<TakenAddress>,
@@ -156,7 +156,7 @@ pub(super) fn towards(
     Some(Arc::new(spec))
 }
 
-/// Checks that a certificate can be for this server.
+/// Checks that a certificate can name this server.
 fn nameable(
     section: &Section<'_>,
     spec: &client::ClientTlsSpec,
@@ -220,7 +220,7 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
     Some((files, identity))
 }
 
-/// The value that was read. An error is noted at that file of `files` which caused the error.
+/// The value that was read. Notes an error at the one of `files` that caused it.
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let refuse = |error: TlsError| {
         let at_fault = files.iter().find(|named| error.file() == Some(&named.path));

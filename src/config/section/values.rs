@@ -67,19 +67,20 @@ fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     })
 }
 
-/// All names of one kind in the file. There may be thousands, and as many indices that use them.
+/// All names of one kind in the file. There may be thousands of them, and thousands of entries that use them.
 pub(crate) struct Names<'n> {
     /// What they name, as in `limits`.
     kind: &'static str,
     in_order: Vec<&'n str>,
     indices: HashMap<&'n str, usize>,
-    /// With how many names a wrong one may still be compared.
+    /// How many comparisons are left for wrong names.
     comparisons: Cell<usize>,
 }
 
 impl<'n> Names<'n> {
     pub(crate) fn new(kind: &'static str, names: impl Iterator<Item = &'n str>) -> Self {
-        /// A wrong name is compared with all of them, and so is the next wrong name. This takes about half a second.
+        /// Each wrong name is compared with all names. Without a bound, a file with many of both would take minutes.
+        /// These comparisons take about half a second.
         const COMPARISONS: usize = 1_000_000;
         let in_order: Vec<_> = names.collect();
         let indices = in_order.iter().enumerate().map(|(index, name)| (*name, index)).collect();
@@ -120,8 +121,8 @@ pub(super) fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> 
     values.into_iter().collect()
 }
 
-/// The values of a list, with their positions. A value whose `key` an earlier one has is an error, and is left out. A value
-/// without a key may stand in the list twice.
+/// The values of a list, with their positions. A value with the same `key` as an earlier one is an error, and is left
+/// out. A value without a key may stand in the list twice.
 pub(super) fn once<T, K: Eq + Hash>(
     items: &[Item<'_>],
     read: impl Fn(&Item<'_>) -> Option<T>,
@@ -156,7 +157,7 @@ pub(super) fn once_each<T: Clone + Eq + Hash + ToString, C: FromIterator<T>>(
     values.into_iter().map(|(value, _)| value).collect()
 }
 
-/// The path of a Unix socket, which stands after `unix:`. Two more slashes may stand in front, as in a `file:` URL.
+/// Reads the path of a Unix socket: the text after `unix:`. It may begin with two more slashes, as in a `file:` URL.
 pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')

@@ -103,7 +103,7 @@ impl Tree {
         }
     }
 
-    /// The value in a line of text, with secrets masked. Of a table only what the file has.
+    /// The value in one line of text, with secrets masked. Defaults of a table are left out.
     pub(super) fn text(&self) -> String {
         match self {
             Self::None => "none".to_owned(),
@@ -123,7 +123,7 @@ impl Tree {
         written.collect::<Vec<_>>().join(", ")
     }
 
-    /// The values of a list of texts. Two lists that differ have other values here.
+    /// The texts of a list, unmasked. An item that is no text becomes an empty text.
     pub(super) fn plain(&self) -> Vec<&str> {
         let plain = self.items().iter().map(|item| match item {
             Self::Value(value) => &*value.plain,
@@ -133,7 +133,7 @@ impl Tree {
     }
 }
 
-/// Values are the same where the file means the same, whatever of it may be shown.
+/// Compares what the values mean. What may be shown of them does not matter.
 impl PartialEq for Scalar {
     fn eq(&self, other: &Self) -> bool {
         self.plain == other.plain
@@ -208,7 +208,7 @@ impl Walk<'_> {
         table: Option<&DeTable<'_>>,
         context: SettingContext<'_>,
     ) -> Tree {
-        // What a limit's own `reject` leaves out is as in the file's.
+        // A limit's `reject` takes its missing fields from the file's `[reject]`.
         let reject = self.reject.filter(|_| ptr::eq(shape, &REJECT));
         let written = table.and_then(|table| table.get(field.name));
         match (written.or_else(|| reject?.get(field.name)), field.default, &field.kind) {
@@ -223,7 +223,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The count of the table's `rate`. `None` where all passes, or nothing.
+    /// The count of the table's `rate`. `None` for `unlimited` and for a count of zero.
     fn count(&self, table: Option<&DeTable<'_>>, mask: Mask) -> Option<Tree> {
         let Tree::Value(rate) =
             self.text(&Kind::Rate, table?.get("rate")?.get_ref().as_str()?, mask)
@@ -304,7 +304,7 @@ fn is_of_tables(kind: &Kind) -> bool {
     matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TextTable)
 }
 
-/// This kind, or the first of its alternatives, that fits.
+/// The kind itself, if it fits. Of several alternatives, the first one that fits.
 fn find<'k>(kind: &'k Kind, fits: &dyn Fn(&Kind) -> bool) -> Option<&'k Kind> {
     match kind {
         Kind::Either(kinds) => kinds.iter().find_map(|kind| find(kind, fits)),

@@ -128,8 +128,8 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     }
 }
 
-/// Whether a limit with this algorithm has this field, or a default of it. A word that names no algorithm is the
-/// default one.
+/// Whether a limit with this algorithm has this field, or a default of it. A word that names no algorithm
+/// counts as the default one.
 pub(crate) fn has_field(algorithm: &str, field: &str, is_written: bool) -> bool {
     let family = Family::WORDS.iter().find(|(word, _)| *word == algorithm);
     let family = family.map_or(TokenBucket, |(_, family)| *family);

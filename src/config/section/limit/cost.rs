@@ -146,9 +146,9 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
                        counts any cost";
 
 impl CostBounds<'_> {
-    /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
-    /// `max`. Without a `max`, the algorithm's own bound for a response, and none for a request: then the
-    /// bursts of the limit and of the request's key bound the cost.
+    /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong `max`.
+    /// Without a `max`, a response has the algorithm's own bound. A header has none here: the bursts of the limit and
+    /// of the request's key bound it.
     pub(super) fn max(&self, written: Option<&Item<'_>>, by_response: bool) -> Option<Option<u64>> {
         let Some(item) = written else {
             return Some(self.of_one_request.filter(|_| by_response));

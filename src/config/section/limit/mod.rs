@@ -175,7 +175,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         .chain(candidate.as_ref().map(|(figures, span)| (figures.capacity(), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(Figures::capacity);
-    // The limit's own figures may be `unlimited`, and those of an override a log.
+    // The limit's own figures do not say this: they may be `unlimited`, while an override has a log.
     let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
     let of_one_request = is_log.then_some(MOST_COST);
     let cost = cost::build(&mut section, &CostBounds { own, of_one_request, overrides: &bursts });
@@ -185,9 +185,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     }
     let mode = section.plain::<ModeWord>("mode");
     let exempt = section.take("exempt").and_then(|item| exempt(&item, inherited.loose_paths));
-    // The positions of these two, for what a Redisson limiter cannot have.
+    // For messages about values that a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
-    // Another value replaces a wrong one, because the plan is not used then.
+    // A default stands in for a wrong value: the plan is not used then.
     let mut spec = LimitSpec {
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
@@ -212,7 +212,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }
 
-    // Returns here and not earlier, because the other problems of the limit are to be reported too.
+    // This comes late, because the other problems of the limit must be reported too.
     let sources = sources?;
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),

@@ -128,7 +128,7 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
     })
 }
 
-/// Why a value is no network, where the number of an alternative may stand in front of the value.
+/// Why a value is no network. `number` is the alternative's number in front of the value, or empty.
 fn after(number: &str, wrong: Wrong) -> Wrong {
     match wrong {
         Wrong::Expected if !number.is_empty() => {

@@ -44,7 +44,7 @@ pub(super) fn build(
             "remove it, or write `rate` beside it",
         );
     }
-    // An inner `None` is a value that is there and wrong.
+    // An inner `None` means that the file has the field, with a wrong value.
     let keep_alive = keep_item.as_ref().map(|item| item.duration(Zero::Refused));
     let rate = rate_item.as_ref().map(rate);
     if let (Some(item), Some(Some(keep)), Some(Some(rate))) = (&keep_item, keep_alive, rate)
@@ -94,7 +94,7 @@ pub(super) fn settle(
     }
 }
 
-/// Checks what a limiter, its key and its cost mean together.
+/// Checks a limiter together with its key and its cost.
 pub(super) fn check(
     section: &Section<'_>,
     figures: Option<&Figures>,
@@ -114,7 +114,7 @@ pub(super) fn check(
             "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
         );
     }
-    // Without a rate the proxy makes no limiter. Otherwise clients may make up the names of limiters.
+    // The proxy makes limiters only where it knows a rate. Clients may then make up the limiters' names.
     let lasts = params.rate().is_some() && params.keep_alive.is_none();
     let is_of_clients = |source: &KeySource| {
         !matches!(source, KeySource::Route | KeySource::Method | KeySource::Cert)

@@ -15,11 +15,10 @@ pub(super) enum AlignWord {
 
 words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 
-/// When windows begin, by `align` and `timezone`, and the position that names a time zone other
-/// than UTC.
+/// When windows begin, by `align` and `timezone`, and the position of `timezone` if it is not UTC.
 pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Span>)> {
     match (section.exact("align", one_word), section.take("timezone")) {
-        // Also where `align` is wrong, a wrong zone is reported.
+        // A wrong zone is reported even where `align` is wrong.
         (None, zone) => {
             zone.as_ref().and_then(find);
             None

@@ -60,8 +60,8 @@ fn same_name(cx: &Context<'_>, name: &str, route: &RouteDraft, other: &RouteDraf
         .related(position(other), "the other one");
 }
 
-/// For each route, the shortest name that no other route without a `name` has. The longest one where all of them
-/// repeat.
+/// For each route, the shortest name that no other route without a `name` has. If others have each of them, the
+/// longest name.
 fn default_names(routes: &[RouteDraft]) -> Vec<String> {
     let mut names = vec![String::new(); routes.len()];
     let mut rest: Vec<_> = routes
@@ -81,7 +81,7 @@ fn default_names(routes: &[RouteDraft]) -> Vec<String> {
     names
 }
 
-/// How much a default name says of its route. Each one says what those before it say, too.
+/// How much of its route a default name shows. Each variant also shows what the variants before it show.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Detail {
     Path,
