@@ -92,9 +92,9 @@ impl<'n> Names<'n> {
         self.indices.get(name).copied()
     }
 
-    /// The first name.
-    pub(crate) fn first(&self) -> Option<&'n str> {
-        self.in_order.first().copied()
+    /// The name at an index.
+    pub(crate) fn name(&self, index: usize) -> Option<&'n str> {
+        self.in_order.get(index).copied()
     }
 
     /// The advice for a wrong name: the nearest name, or a list of them. `found` is `None` where messages must not

@@ -203,7 +203,9 @@ fn action(
                 Some(item) => Some(Box::new(self::rewrite(&item, pattern?)?)),
                 None => None,
             };
-            Some(Action::Forward { upstream: upstream_index(&upstream, upstreams)?, rewrite })
+            let expected = "expected the name of an upstream";
+            let index = index_in(upstreams, &upstream, "upstream", expected)?;
+            Some(Action::Forward { upstream: u32::try_from(index).ok()?, rewrite })
         }
         (None, Some(respond)) => {
             if let Some(rewrite) = rewrite {
@@ -220,7 +222,7 @@ fn action(
             None
         }
         (None, None) => {
-            let example = upstreams.first().unwrap_or("api");
+            let example = upstreams.name(0).unwrap_or("api");
             section.fault(
                 "[[routes]] has neither `upstream` nor `respond`",
                 format!(
@@ -232,21 +234,19 @@ fn action(
     }
 }
 
-fn upstream_index(item: &Item<'_>, upstreams: &Names<'_>) -> Option<u32> {
-    let text = item.text_as("expected the name of an upstream")?;
-    let index = upstreams.index(&text);
+/// The index of the name in `names`, which are names of this `kind`.
+fn index_in(names: &Names<'_>, item: &Item<'_>, kind: &str, expected: &str) -> Option<usize> {
+    let text = item.text_as(expected)?;
+    let index = names.index(&text);
     if index.is_none() {
-        unknown(item, &text, "upstream", upstreams.instead(item.shown(&text)));
+        let found = item.shown(&text);
+        let title = match found {
+            Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
+            None => format!("there is no {kind} of this name"),
+        };
+        item.fault(title, names.instead(found));
     }
-    u32::try_from(index?).ok()
-}
-
-fn unknown(item: &Item<'_>, text: &str, kind: &str, expected: String) {
-    let title = match item.shown(text) {
-        Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
-        None => format!("there is no {kind} of this name"),
-    };
-    item.fault(title, expected);
+    index
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
@@ -273,15 +273,9 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 
 /// The limits that a list names.
 pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
-    let read = |item: &Item<'_>| {
-        let text = item.text_as("expected the name of a limit")?;
-        let index = known.limits.index(&text);
-        if index.is_none() {
-            unknown(item, &text, "limit", known.limits.instead(item.shown(&text)));
-        }
-        Some((index?, text))
-    };
+    let limits = &known.limits;
+    let read = |item: &Item<'_>| index_in(limits, item, "limit", "expected the name of a limit");
     let items = list.and_then(Item::list).unwrap_or_default();
-    let limits = once(&items, read, |(index, _)| Some(*index), |(_, name)| name.clone());
-    limits.into_iter().map(|((index, _), span)| (index, span)).collect()
+    let name = |index: &usize| limits.name(*index).unwrap_or_default().to_owned();
+    once(&items, read, |index| Some(*index), name)
 }
