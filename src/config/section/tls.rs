@@ -66,7 +66,6 @@ pub(super) fn server(
     let read = |item: &Item<'_>| address(item).map(ListenAddress::Tcp);
     let item = inner.require("listen", "\"0.0.0.0:8443\"");
     let listen = item.map_or(Vec::new(), |item| addresses(&item, read, taken));
-    let clear = taken.len();
     taken.extend(TakenAddress::all(&listen, "`server.tls.listen`"));
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
@@ -87,7 +86,7 @@ pub(super) fn server(
     let (client_ca, clients) = clients.unzip();
     let (files, identities) = certificates?.into_iter().unzip();
     Some(ServerTls {
-        listen: taken.iter().skip(clear).map(|it| it.address).collect(),
+        listen: listen.iter().filter_map(|(address, _)| address.tcp().copied()).collect(),
         files: Files { certificates: files, client_ca },
         material: Arc::new(Material { identities, clients }),
     })
