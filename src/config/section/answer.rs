@@ -101,9 +101,9 @@ fn unknown_names(text: &str) -> impl Iterator<Item = &str> {
     words.filter(move |word| !names.contains(word) && nearest(word, names).is_some())
 }
 
-fn content_type(item: &Item<'_>) -> Option<Option<HeaderValue>> {
+fn content_type(item: &Item<'_>) -> Option<HeaderValue> {
     item.parse("expected a media type, as in \"application/json\"", |text| {
         let value = HeaderValue::from_str(text).ok().filter(|_| MediaType::parse(text).is_ok());
-        value.map(Some).ok_or(Wrong::Expected)
+        value.ok_or(Wrong::Expected)
     })
 }
