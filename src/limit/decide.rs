@@ -54,7 +54,7 @@ pub struct Decided {
     pub decisions: PerAsk<Decision>,
     /// The change of each ask's bucket, in the same order.
     pub changes: PerAsk<Change>,
-    /// The answer of all enforcing asks together.
+    /// The decision of all enforcing asks together.
     pub(crate) verdict: Verdict,
 }
 
@@ -86,8 +86,8 @@ impl Change {
     }
 }
 
-/// For each limit, given by its mode and outcome, whether it takes. A limit that lets the request pass takes
-/// where no enforcing limit refuses. A candidate also takes where only the limit right before it refuses.
+/// Whether each limit takes, by the modes and outcomes of all limits. A limit that lets the request pass takes if no
+/// enforcing limit refuses. A candidate also takes if only the limit right before it refuses.
 pub(crate) fn takers(
     outcomes: impl Iterator<Item = (Mode, Outcome)> + Clone,
 ) -> impl Iterator<Item = bool> {
@@ -106,9 +106,9 @@ pub(crate) fn takers(
 /// Decides over `asks`, each at `now` by [its clock](Algorithm::time). `states` has the states of their
 /// buckets. `None`, or a missing state at the end, is a new bucket.
 ///
-/// If every enforcing limit lets the request pass, each limit that lets it pass takes, also a limit in
-/// shadow. If an enforcing limit refuses, no limit takes. The only exception is a candidate whose limit is
-/// the only one that refuses.
+/// If all enforcing limits let the request pass, they take. A limit in shadow then takes if it lets the request pass
+/// too. If an enforcing limit refuses, no limit takes. There is one exception: if only one limit refuses, its candidate
+/// takes.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let state = |index: usize| states.get(index).copied().flatten();
     let steps: PerAsk<_> =

@@ -1,5 +1,4 @@
-//! The spread of `retry-after`. Without it, all clients that were refused until one moment would come back at this
-//! moment.
+//! The spread of `retry-after`. Without it, all clients that must wait until the same moment would come back at once.
 //!
 //! Each key waits a little longer than it must. Its part of the spread is a hash of the limit's name and the
 //! key. The hash has no secret, so that a key has the same part each time and on every proxy.
@@ -25,8 +24,8 @@ impl RetryJitter {
         (percent <= 100).then_some(Self(percent))
     }
 
-    /// The wait that the answer names, where the key has to wait for `wait`. The result is never shorter than `wait`,
-    /// and longer by at most this share. The parts of different keys are spread evenly.
+    /// The wait that the answer names for a key that has to wait for `wait`. It is never shorter than `wait`, and
+    /// longer by at most this share. The parts of different keys are spread evenly.
     pub(crate) fn spread(self, wait: Duration, limit: &Name, key: &Key) -> Duration {
         if self.0 == 0 {
             return wait;

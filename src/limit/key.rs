@@ -58,8 +58,8 @@ impl Key {
         (builder.finish() == written).then_some(written)
     }
 
-    /// A key that stands for a longer one, of which this is a hash. No other key has this text: a percent sign in a
-    /// key is followed by a digit or a dash.
+    /// The key that stands for a longer one with this hash. No other key has this text: in other keys a digit, a letter
+    /// or a dash follows a percent sign.
     pub(crate) fn of_hash(hash: &str) -> Self {
         let mut text = SmallVec::from_slice(b"%~");
         text.extend_from_slice(hash.as_bytes());

@@ -14,8 +14,7 @@ pub mod rate;
 pub mod time;
 pub mod waiting;
 
-/// Whether a limit's refusal counts. A limit enforces or is in shadow. Only an ask about a limit's
-/// candidate can have the third mode.
+/// Whether a limit's refusal counts. A limit enforces or is in shadow. Only a candidate can have the third mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A refusal stops the request.

@@ -33,8 +33,8 @@ impl Name {
         Self { text: text.into(), fingerprint: hasher.finish() }
     }
 
-    /// A hash of the name, valid in this process alone. Two names are taken to have different hashes: a collision
-    /// needs an attack, and names come from the operator alone.
+    /// A hash of the name, valid in this process alone. It is assumed that two names have different hashes: a collision
+    /// needs an attack, and only the operator gives names.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

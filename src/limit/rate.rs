@@ -156,8 +156,8 @@ impl fmt::Display for Interval {
     }
 }
 
-/// The count and the interval of a text that is written like a rate. For algorithms that only count: they work with
-/// any two figures.
+/// The count and the interval of a text that is written like a rate. This is for algorithms that can use any two
+/// figures.
 ///
 /// # Errors
 /// The errors of the syntax and of [`Rate::new`], without [`RateError::Inexact`].

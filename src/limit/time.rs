@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A clock may be earlier than a bucket's state by at most these microseconds, because workers and pipelines use
-/// slightly old times. It then counts as equal to the state. A clock that is earlier by more has stepped back.
+/// Workers and pipelines use slightly old times. So a time that is at most so many microseconds before a bucket's state
+/// counts as the time of the state. If a time is earlier, the clock has stepped back.
 pub const STALE: u64 = 1_000_000;
 
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).

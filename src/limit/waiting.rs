@@ -15,7 +15,7 @@ impl MaxWait {
     /// The request may be held for any time.
     pub const ENDLESS: Self = Self(EXACT - 1);
 
-    /// Up to this long. A time of 2^53 microseconds or more becomes [`MaxWait::ENDLESS`].
+    /// At most this time. 2^53 microseconds or more become [`MaxWait::ENDLESS`].
     pub fn of(time: Duration) -> Self {
         Self(u64::try_from(time.as_micros()).map_or(EXACT - 1, |micros| micros.min(EXACT - 1)))
     }

@@ -18,7 +18,7 @@ use super::error::CallError;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 use crate::tls::client::{self, ClientTlsSpec};
 
-/// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
+/// The most calls that may lie ready to be sent. A further call waits for room until its deadline.
 const QUEUE: usize = 4_096;
 
 /// The time that one sentinel has to connect and to answer. After this time the next sentinel is asked.
@@ -28,15 +28,15 @@ const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
-    /// The sentinel that is asked first next time. Each search begins with another sentinel, because one that is
-    /// silent, or cut off from the others, must not stand in the way.
+    /// The sentinel that is asked first next time. Each search begins with another sentinel: a sentinel may be silent,
+    /// or cut off from the others.
     sentinel: AtomicUsize,
 }
 
 /// A connection that is logged in.
 pub(crate) struct OpenConnection {
     pub(crate) connection: MultiplexedConnection,
-    /// The task that reads and writes. It ends when the server closes the connection, also where nobody asks.
+    /// The task that reads and writes. It ends when the server closes the connection, even if no call is under way.
     pub(crate) driver: JoinHandle<()>,
 }
 
@@ -86,7 +86,7 @@ impl RedisConnector {
                 return Err(CallError::NotMaster(server.clone()));
             }
         }
-        // Only `CLIENT LIST` shows this name. A user who may not set it is no problem.
+        // Only `CLIENT LIST` shows this name. If the user may not set it, nothing else is lost.
         let mut naming = cmd("CLIENT");
         naming.arg("SETNAME").arg("tidegate");
         let _ = naming.exec_async(&mut connection).await;

@@ -32,21 +32,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time without an answer after which a connection is tried with a probe.
+/// If a connection has had no answer for this time, a probe tries it.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The failures in a row after which the connection is replaced, even where other connections work.
+/// A connection is replaced after this number of failures in a row, even if other connections work.
 const FAILURES: u32 = 3;
 
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
-/// The time until another sentinel is asked where one names another master. What is taken from the old one meanwhile
-/// is lost.
+/// If a sentinel names another master, a second sentinel is asked after this time. What requests take from the old
+/// master meanwhile is lost.
 const SECOND_SENTINEL: Duration = Duration::from_millis(100);
 
-/// The number of keys that are tried for a probe. A server that has more than a few hash slots has at least one of
-/// these keys in them.
+/// The number of keys among which a probe looks for one of its server's hash slots. A server with more than a few hash
+/// slots has one.
 const MOST_KEYS: u32 = 10_000;
 
 /// Who waits for a call.
@@ -101,7 +101,7 @@ struct ConnectionFailures {
     in_a_row: AtomicU32,
     answers: AtomicU32,
     closed: AtomicBool,
-    /// Redis refused a key since the last probe. A probe tells whether it refuses our own keys, too.
+    /// Redis has refused a key since the last probe. The next probe tells whether Redis refuses all our keys.
     refused_key: AtomicBool,
     broken: Notify,
 }
@@ -367,7 +367,7 @@ impl RedisServer {
         };
         tokio::select! {
             () = live.failures.broken.notified() => {}
-            // The server closed the connection. Nobody needs to fail by it first.
+            // The server closed the connection. It is replaced before a call fails.
             _ = driver => {}
             () = health.gone() => {}
             () = idle => {}

@@ -30,19 +30,19 @@ pub enum CallError {
     /// The server that the sentinels named is a replica.
     #[error("{0} is no master yet, or no longer")]
     NotMaster(Endpoint),
-    /// This number of the cluster's hash slots have no server.
+    /// So many of the cluster's hash slots have no server.
     #[error("{0} of the cluster's slots have no server")]
     NoServer(usize),
     /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
     #[error("{0} says that its cluster is down")]
     ClusterDown(Endpoint),
-    /// The server names a server of its cluster without its address: that one is just joining.
+    /// The server names another server of its cluster without an address: the other server is just joining.
     #[error("{0} does not say at which address a server of its cluster is")]
     NoAddress(Endpoint),
     /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
-    /// Redis sent an answer that does not fit the question.
+    /// The answer of Redis does not fit the question.
     #[error("an answer that is no decision")]
     Nonsense,
     /// The value of the call's key cannot be used, such as one of another type. The caller says what is wrong with it.
@@ -77,7 +77,7 @@ impl CallError {
         }
     }
 
-    /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
+    /// Whether the server answers that it cannot decide now. Another question at once would not help.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Redis(error) => refusal(error).is_some() && !self.is_of_one_key(),
@@ -98,8 +98,8 @@ impl CallError {
         matches!(self, Self::Redis(error) if words::is_no_right_in_script(error))
     }
 
-    /// Whether a call with one of the keys may work: a hash slot moves, and one server has some of the call's keys and
-    /// another server has the others; or the user may not run a command that one of them needs.
+    /// Whether the call may work if each key has its own call. Either a hash slot moves, and two servers have the
+    /// call's keys. Or the user may not run a command that only some of the keys need.
     pub(crate) fn is_of_several_keys(&self) -> bool {
         let Self::Redis(error) = self else { return false };
         error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) || self.is_no_right_in_script()
@@ -112,7 +112,8 @@ impl CallError {
                 "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
             ),
             Self::Redis(error) if error.code() == Some("MOVED") => Some(IN_CLUSTER),
-            // The library writes before it reads, so the reason that Redis gives at once is lost.
+            // The library writes before it reads. So it misses the reason that Redis gives before it closes the
+            // connection.
             Self::Redis(error) if is_cut_off(error) => Some(
                 "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
                  above maxclients none at all",
@@ -130,7 +131,8 @@ impl CallError {
         }
     }
 
-    /// What tells this error from others in the log: its kind, and whether the server closed the connection.
+    /// The reason for which Redis is away. Each reason of an outage is logged once. Two errors have the same reason if
+    /// they are of one kind, and the server closed the connection in both cases or in none.
     pub(crate) fn reason(&self) -> (Option<&'static str>, bool) {
         (self.kind(), matches!(self, Self::Redis(error) if is_cut_off(error)))
     }
@@ -218,7 +220,7 @@ mod tests {
                 "ERR unknown command `EVALSHA`",
                 "redis-sentinel://",
             ),
-            // Where AUTH has another name, an argument is the password.
+            // If AUTH was renamed, the server does not know the command, and quotes its argument: the password.
             (
                 "ERR unknown command 'AUTH', with args beginning with: 'hunter2' ",
                 "ERR unknown command 'AUTH'",

@@ -34,10 +34,10 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// Slots from the first number to the second, and the master that has them.
+/// The hash slots from the first number to the second, and the master that has them.
 pub(crate) type HashSlotRange = (u16, u16, Endpoint);
 
-/// Reads the answer to `CLUSTER SLOTS`, which `asked` gave.
+/// Reads the answer of the server `asked` to `CLUSTER SLOTS`.
 ///
 /// # Errors
 /// Where it is no such answer, or names a server without its address.
@@ -49,8 +49,8 @@ pub(crate) fn read_hash_slots(
     let read = |range| {
         let (first, last, host, port) = read_range(range).ok_or(CallError::Nonsense)?;
         let server = match host {
-            // A server that does not know its own address yet is the one that was asked. Of another server with
-            // this answer, nobody knows the address: it is just joining.
+            // The server that was asked does not know its own address yet. Another server without an address is
+            // just joining, and nobody knows where it is.
             Some("" | "?") => Some(asked.clone()).filter(|asked| port_of(asked) == Some(port)),
             // The other servers are reached in the same way as the one that was asked.
             host => reached(host.unwrap_or_default(), port, asked),
@@ -61,7 +61,8 @@ pub(crate) fn read_hash_slots(
     ranges.iter().map(read).collect()
 }
 
-/// The hash slots, and the host and port of the server that has them. The host is `None` where the cluster does not say it.
+/// The hash slots, and the host and port of the server that has them. The host is `None` where the cluster does not say
+/// it.
 fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
@@ -78,13 +79,14 @@ fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
     Some((slot(first)?, slot(last)?, host, u16::try_from(*port).ok()?))
 }
 
-/// Reads the address in a redirection, such as `10.0.0.4:6379`, which `asked` gave.
+/// Reads the address in a redirection by the server `asked`, such as `10.0.0.4:6379`.
 pub(crate) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
     reached(host, port.parse().ok()?, asked)
 }
 
-/// A server whose host is not said is reached by the host of the server that named it. `None` for port 0.
+/// The address of a server that `asked` has named. If it was named without a host, it has the host of `asked`. `None`
+/// for port 0.
 fn reached(host: &str, port: u16, asked: &Endpoint) -> Option<Endpoint> {
     let host = match (host, asked) {
         ("" | "?", Endpoint::Tcp { host, .. }) => host.clone(),
@@ -108,7 +110,7 @@ mod tests {
         Endpoint::Tcp { host: host.into(), port }
     }
 
-    /// The hash slots are what `CLUSTER KEYSLOT` answers.
+    /// The expected hash slots are those that `CLUSTER KEYSLOT` answers.
     #[test]
     fn the_slot_of_a_key() {
         for (key, slot) in [
@@ -161,7 +163,7 @@ mod tests {
         assert!(matches!(read_hash_slots(&Value::Okay, &at("a", 1)), Err(CallError::Nonsense)));
     }
 
-    /// A server that is just joining was taken for one at the host of the server that named it.
+    /// A regression: a server that was just joining got the host of the server that named it.
     #[test]
     fn a_server_without_an_address_is_the_one_that_was_asked_or_none() {
         let asked = at("10.0.0.9", 7_000);

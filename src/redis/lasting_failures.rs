@@ -1,4 +1,4 @@
-//! Which failures of a call that is made again and again in the background are logged.
+//! Some calls are made again and again in the background. This file says which of their failures are logged.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// which has its own log line.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The failures of one such call.
+/// The failures of one call that is made again and again.
 pub(crate) struct LastingFailures {
     lines: LogIntervals<()>,
     since: Option<Instant>,
@@ -24,9 +24,9 @@ pub(crate) struct LastingFailures {
 
 /// What an operator can do about the failures.
 pub(crate) struct CallAdvice {
-    /// Where the call's key has another type.
+    /// The advice if the call's key has another type.
     pub(crate) other_type: &'static str,
-    /// Where nothing better is known.
+    /// The advice if no better one is known.
     pub(crate) otherwise: &'static str,
 }
 
@@ -35,9 +35,9 @@ impl LastingFailures {
         Self { lines: LogIntervals::new(SILENCE), since: None, advice }
     }
 
-    /// Notes how the call has ended. `is_up` says whether its server decides for requests. Returns the error that is to
-    /// be logged, and what the operator can do about it. Without an answer there is nothing to log: the health of the
-    /// server tells of that.
+    /// Notes how the call has ended. `is_up` says whether its server decides for requests. Returns the error if it is
+    /// to be logged, and what the operator can do about it. If the server has not answered, nothing is logged here:
+    /// `health` logs that.
     pub(crate) fn news<'r, T>(
         &mut self,
         result: &'r Result<T, CallError>,

@@ -1,10 +1,10 @@
-//! The client of Redis: finds the servers, connects, and sends calls. What the calls are about it does not know.
+//! The client of Redis: finds the servers, connects, and sends calls. It does not know what the calls are about.
 //!
 //! All workers of a process share [`RedisNodes`]: the servers, which of them has which hash slot (`hash_slot`), and the
 //! health of each server (`health`). `topology` reads which server of a cluster has which hash slots. Each worker has a
-//! [`Router`], which sends a call to the server of its key, over one `connection` for each server. `connect` finds the
-//! master behind sentinels, encrypts, and logs in. The caller hands in its [`Program`]: scripts, and a probe. `error`
-//! says why a call failed, `words` what Redis itself says, and `counts` has the calls for metrics.
+//! [`Router`], which sends a call to the server of its key, over one `connection` for each server. `connect` asks
+//! sentinels for the master, encrypts, and logs in. The caller hands in its [`Program`]: scripts, and a probe. `error`
+//! says why a call failed, `words` has what Redis itself says, and `counts` counts the calls for metrics.
 //! `lasting_failures` decides which failures of calls in the background are logged.
 
 mod connect;

@@ -21,15 +21,15 @@ use crate::observe::log_interval::LogIntervals;
 use crate::observe::metrics::Histogram;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 
-/// The time between two log lines about hash slots that moved: a resharding moves hash slots for minutes.
+/// The shortest time between two log lines about moved hash slots. A resharding moves hash slots for minutes.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
 pub(crate) struct RedisNodes {
     pub(crate) location: RedisLocation,
-    /// What the connectors of all servers are made of.
+    /// The connectors of all servers are made from this one.
     pub(crate) connector: RedisConnector,
-    /// The one server's health. In a cluster: whether its hash slots have servers.
+    /// Without a cluster: the health of the one server. In a cluster: whether all hash slots have servers.
     pub(crate) health: Arc<RedisHealth>,
     map: watch::Sender<HashSlotMap>,
     pub(crate) is_cluster: bool,
@@ -68,9 +68,9 @@ pub struct ClusterServer {
 /// Which server has which hash slot.
 #[derive(Default)]
 pub(crate) struct HashSlotMap {
-    /// The servers that have hash slots, and those that were named since all hash slots were read.
+    /// The servers that have hash slots, and those that redirections have named since the hash slots were read.
     nodes: Vec<Arc<RedisNode>>,
-    /// How many servers there have been.
+    /// How many servers there have been: the next server's number.
     count: usize,
     /// For each hash slot its server. Empty until it is known.
     owners: Vec<Option<Arc<RedisNode>>>,
@@ -93,7 +93,7 @@ impl HashSlotMap {
     pub(crate) fn owners(&self) -> Vec<Arc<RedisNode>> {
         let mut owners: Vec<Arc<RedisNode>> = Vec::new();
         for node in self.owners.iter().flatten() {
-            // Neighbouring hash slots mostly have the same server, which is then the last one.
+            // Neighbouring hash slots mostly have the same server. So the search begins with the last one.
             if !owners.iter().rev().any(|owner| Arc::ptr_eq(owner, node)) {
                 owners.push(Arc::clone(node));
             }
@@ -169,7 +169,7 @@ impl RedisNodes {
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a server has said since the last question that the map is not right.
+    /// Whether a server has said that the map is not right, since this was asked last.
     pub(crate) fn was_stale(&self) -> bool {
         self.is_stale.swap(false, Ordering::Relaxed)
     }
@@ -194,7 +194,7 @@ impl RedisNodes {
         });
     }
 
-    /// A server that was named by another one, perhaps for the first time.
+    /// The server at this address, which another server has named. It may be new.
     pub(crate) fn named(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
         let mut found = None;
         self.map.send_if_modified(|map| {
@@ -217,7 +217,7 @@ impl RedisNodes {
         let (mut is_failover, mut gone) = (false, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
-            // The old map is dropped only after this lock is released, because requests wait for the lock.
+            // Requests wait for this lock. So the old map is dropped after the lock is released.
             mem::swap(&mut map.owners, &mut owners);
             for (was, node) in owners.iter().zip(&map.owners) {
                 if let (Some(was), Some(node)) = (was, node)
@@ -231,14 +231,14 @@ impl RedisNodes {
             is_failover = before.iter().any(|node| is_gone(&node));
             gone = map.nodes.iter().filter(is_gone).cloned().collect();
         });
-        // Other servers have what these servers had: their outage ends.
+        // Other servers have taken over the hash slots of these servers. So the outage of these servers ends.
         gone.iter().for_each(|node| node.health.replaced());
         self.forget_others();
         self.log_moves(is_failover);
         uncovered
     }
 
-    /// Forgets servers that have no hash slots. Their counts of requests without Redis go to the cluster.
+    /// Forgets servers that have no hash slots. The cluster's counts take over their counts of requests without Redis.
     fn forget_others(&self) {
         self.map.send_if_modified(|map| {
             let owners = map.owners();
@@ -273,7 +273,8 @@ impl RedisNodes {
         *self.moves.lock().entry((from, to.health.server().to_owned())).or_default() += 1;
     }
 
-    /// Logs the hash slots that moved since the last such line. During a resharding a line comes from time to time.
+    /// Logs the hash slots that moved since the last such line. In a resharding, lines come at most every
+    /// [`LINE_PAUSE`].
     fn log_moves(&self, is_failover: bool) {
         let mut moved = self.moves.lock();
         if moved.is_empty() || !self.lines.next(()) && !is_failover {
@@ -299,13 +300,13 @@ impl RedisNodes {
         self.health.is_up() && !self.is_any_away()
     }
 
-    /// The requests of all servers on which `on_store_error` decided, and those that it refused.
+    /// The requests on which no server decided: how many went on, and how many were refused.
     pub(crate) fn without(&self) -> (u64, u64) {
         let each = self.all().into_iter().map(|health| health.without());
         each.fold((0, 0), |sum, (decided, refused)| (sum.0 + decided, sum.1 + refused))
     }
 
-    /// How long all servers have been up, or one of them has been away.
+    /// How long all servers have been up. If one is away: for how long.
     pub(crate) fn phase_age(&self) -> Duration {
         let (all, is_up) = (self.all(), self.are_up());
         let of = |up| all.iter().filter(move |it| it.is_up() == up).map(|it| it.phase_age());

@@ -7,12 +7,12 @@ use redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value};
 
 /// The caller's scripts and its probe.
 pub(crate) struct Program {
-    /// The scripts that its calls name by their hashes.
+    /// The scripts. Calls name them by their hashes.
     pub(crate) scripts: Vec<&'static LazyLock<Script>>,
     /// The key that a probe writes. In a cluster a number follows, so that the key lies in one of the server's hash
     /// slots.
     pub(crate) probe_key: String,
-    /// A call with this key that only a server which can decide carries out.
+    /// Makes the probe of this key. Only a server that can decide carries it out.
     pub(crate) probe: fn(&str) -> Option<Cmd>,
     /// Whether this answer to a probe is a decision.
     pub(crate) is_decision: fn(&Value) -> bool,
@@ -47,7 +47,7 @@ async fn send(
     if !asking {
         return connection.send_packed_command(call).await?.extract_error();
     }
-    // The server lets the next command of the connection pass.
+    // After `ASKING` the server carries out the next command, although it does not have the hash slot yet.
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(call.clone());
     let answers = connection.send_packed_commands(&both, 1, 1).await?;

@@ -1,7 +1,8 @@
-//! One worker's way to the server that has a key's hash slot: its connections, and what happens where a server
-//! says that another one has the hash slot.
+//! Sends a worker's calls to the server that has the key's hash slot. If that server names another one, the call goes
+//! to the other one.
 //!
-//! All calls of a worker go through here. The redirections follow the Redis cluster specification, section "MOVED Redirection" and the sections after it.
+//! All calls of a worker go through here. The redirections follow the Redis cluster specification, section "MOVED
+//! Redirection" and the sections after it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::nodes::{RedisNode, RedisNodes};
 use super::program::Program;
 use crate::plan::RedisTopology;
 
-/// The most redirections of one call. Servers that disagree about a hash slot send a call to and fro.
+/// The most redirections of one call. If two servers disagree about a hash slot, each sends the call to the other.
 const MOST_REDIRECTIONS: usize = 5;
 
-/// The pause before a call follows one more redirection than usual.
+/// The pause before a call follows a second redirection, or a later one: servers may disagree.
 const DISAGREEMENT: Duration = Duration::from_millis(5);
 
 /// One worker's connections.
@@ -146,7 +147,7 @@ impl Router {
                 return result;
             }
             asking = !moved;
-            // A hash slot that has moved is noted, one that is about to move is not.
+            // The map is changed if the hash slot has moved, and not while it moves.
             if moved {
                 self.nodes.moved(slot, &named);
             }

@@ -38,7 +38,7 @@ pub(crate) async fn keep_map(nodes: Arc<RedisNodes>) {
                 0 => permit.succeeded(),
                 slots => permit.failed(&CallError::NoServer(slots)),
             },
-            // The map that is known stays in force. The servers' own health tells what is wrong with them.
+            // The last map stays in force. `health` logs what is wrong with the servers.
             Err(_) if is_known => drop(permit),
             Err(error) => {
                 nodes.missing();
@@ -58,8 +58,8 @@ pub(crate) async fn keep_map(nodes: Arc<RedisNodes>) {
 }
 
 /// Asks one server after the other: first those that have hash slots and decide, then the other servers that have
-/// hash slots, then those that `proxy.toml` names. The answer of a server whose cluster does not work does not
-/// count: it may be cut off from the others.
+/// hash slots, then those that `proxy.toml` names. If a server says that its cluster does not work, its answer does not
+/// count: the server may be cut off from the others.
 async fn ask_any(nodes: &RedisNodes) -> Result<Vec<HashSlotRange>, CallError> {
     let mut owners = nodes.map().owners();
     fastrand::shuffle(&mut owners);

@@ -2,9 +2,8 @@
 
 use redis::RedisError;
 
-/// Redis's error in its own words, such as `NOAUTH Authentication required.` The script's hash and line are
-/// left out, because they do not help an operator. So are the arguments of a command that the server does not know: one
-/// may be a password.
+/// Redis's error in its own words, such as `NOAUTH Authentication required.` Two things are left out. A script's hash
+/// and line do not help an operator. Of a command that the server does not know, an argument may be a password.
 pub(super) fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
@@ -19,8 +18,8 @@ pub(super) fn words(error: &RedisError) -> String {
 pub(super) const CLUSTER: &str =
     "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
 
-/// Redis's error codes with this meaning: the server cannot decide about any key now. Each code has its label in
-/// metrics and its advice for the operator. The advice is `None` where the error passes by itself.
+/// The error codes by which a server says that it cannot decide about any key now. Each code has its label in metrics
+/// and its advice for the operator. The advice is `None` where the error passes by itself.
 const REFUSALS: [(&str, &str, Option<&str>); 10] = [
     (
         "BUSY",
@@ -60,8 +59,8 @@ const REFUSALS: [(&str, &str, Option<&str>); 10] = [
 pub(super) const IN_CLUSTER: &str =
     "this server belongs to a cluster: write redis-cluster:// in store.url";
 
-/// Parts of what Redis says with the code ERR where it cannot decide about any key: each with its label in metrics and
-/// its advice. Versions differ in upper and lower case.
+/// With the code ERR these texts say that the server cannot decide about any key now. Each text has its label in
+/// metrics and its advice. Versions of Redis differ in upper and lower case.
 const REFUSALS_IN_WORDS: [(&str, &str, &str); 7] = [
     (
         "without any password configured",
@@ -90,8 +89,8 @@ const REFUSALS_IN_WORDS: [(&str, &str, &str); 7] = [
 
 const NO_SCRIPTS: &str = "tidegate needs this command; a sentinel does not have it: write redis-sentinel:// in store.url for one";
 
-/// How Redis says that a user has no right to a key. Versions differ, and Redis 7.2 and Valkey say it in another way
-/// where a script touches the key. The whole phrases are compared, because the name of a user may stand beside them.
+/// The texts by which Redis says that a user has no right to a key. Versions of Redis differ. Redis 7.2 and Valkey use
+/// another text if a script uses the key. Whole phrases are compared, because the message also has the user's name.
 const OF_KEYS: [&str; 4] = [
     "access one of the keys",
     "access at least one of the keys",
@@ -99,8 +98,8 @@ const OF_KEYS: [&str; 4] = [
     "permissions to access the '",
 ];
 
-/// How Redis says that a user may run scripts, but not a command that the script runs. Redis 7.2 and Valkey say it in
-/// the second way.
+/// The texts by which Redis says that a user may run scripts, but not a command that the script runs. The second text
+/// is that of Redis 7.2 and Valkey.
 const OF_COMMANDS: [(&str, &str); 2] = [
     ("executing the script can't run this command", ""),
     ("ACL failure in script", "has no permissions to run the '"),
@@ -111,7 +110,7 @@ pub(super) fn is_no_right_to_key(error: &RedisError) -> bool {
     is_denial(error, |detail| OF_KEYS.iter().any(|phrase| detail.contains(phrase)))
 }
 
-/// Whether the user may run the script, but not all of its commands. Only some of the algorithms need them all.
+/// Whether the user may run the script, but not all of its commands. Some algorithms need only a part of them.
 pub(super) fn is_no_right_in_script(error: &RedisError) -> bool {
     let says = |detail: &str| {
         OF_COMMANDS.iter().any(|(one, other)| detail.contains(one) && detail.contains(other))

@@ -1,5 +1,5 @@
-//! One worker's access to the buckets, one at a time: to look at a bucket, to settle with it, to reset it. `order` adds
-//! how all limits of a request are asked.
+//! One worker's access to single buckets: looks at a bucket, settles with it, resets it. `order` asks all limits of a
+//! request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,7 +73,7 @@ impl Store {
         }
     }
 
-    /// The same question to the bucket in this process that decides while Redis is away.
+    /// The same question to the bucket of this process that decides while Redis is away.
     pub(crate) fn without_redis<'r>(&self, ask: &BucketAsk<'r>) -> BucketAsk<'r> {
         let processes = self.shared.processes.load(Ordering::Relaxed);
         let algorithm = ask.ask.algorithm.share(processes, ask.ask.cost);
@@ -135,7 +135,7 @@ impl Store {
         if version == 0 {
             return None;
         }
-        // The lock is this worker's own.
+        // Only this worker takes this lock.
         let mut known = self.running.lock();
         if known.0 != version {
             *known = self.shared.running.table();
@@ -183,8 +183,8 @@ impl Store {
         }
     }
 
-    /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes at most
-    /// `store.timeout`. Where Redis must first say what was taken, it takes at most twice as long.
+    /// Waits until Redis has answered all settlements and returns of this worker, or they have failed. This takes at
+    /// most `store.timeout`, or twice as long where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             redis.queue.answered().await;
@@ -200,12 +200,12 @@ impl Store {
         }
     }
 
-    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes forget the bucket's known
-    /// refusals within a second. They hear of it from the server that has the overrides. If that server is away, they
-    /// forget within about two seconds.
+    /// Resets the ask's bucket to a new one, in Redis and in this process. Other processes then forget the bucket's
+    /// known refusals within a second: they see the change at the server that has the overrides. If that server is
+    /// away, the known refusals end by themselves within about two seconds.
     ///
     /// # Errors
-    /// Where Redis does not answer. The bucket may be reset all the same if it did not answer in time.
+    /// Where Redis does not answer. If the answer only came too late, the bucket is reset nevertheless.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         let redis = self.redis_of(ask);
         if let Some(redis) = redis {
@@ -213,12 +213,11 @@ impl Store {
         }
         self.shared.memory.forget(ask);
         self.known.forget(&self.shared.memory, ask);
-        // If this fails, the bucket is new all the same, so it is no error. Known refusals then end by themselves
-        // soon.
+        // A failure here is no error: the bucket is reset, and known refusals end by themselves soon.
         if let Some(redis) = redis
             && redis.overrides.tell_forgotten().await.is_err()
         {
-            // The other workers of this process hear of it without Redis.
+            // This ends the known refusals of the other workers of this process, without Redis.
             self.shared.running.begin_generation();
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
-    /// The generation of overrides and of buckets that were reset.
+    /// The generation of this process's known refusals. A reload, a reset or a changed override begins a new one.
     pub(super) generation: u64,
 }
 
@@ -83,7 +83,7 @@ impl BucketReceipt {
     }
 }
 
-/// Whether receipts of what requests take are needed, because some of it may come back.
+/// Whether receipts are needed. They are if something that a request takes may go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReceiptUse {
     Needed,
@@ -96,9 +96,9 @@ pub(super) enum Source {
     Process(BucketReceipt),
     /// A bucket in Redis.
     Redis(Receipt),
-    /// The slot in Redis that this worker knows by this number.
+    /// A slot in Redis. This worker knows it by this number.
     Slot(u64),
-    /// A Redisson limiter, which knows the permits by this id.
+    /// A Redisson limiter. It knows the permits by this id.
     Limiter([u8; 16]),
     /// Nothing: the grant has ended.
     Ended,

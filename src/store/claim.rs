@@ -32,7 +32,7 @@ pub struct Claim<'p> {
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
     pub(super) party: Party,
-    /// Whether the request waits for another limit, in a place that was kept for it.
+    /// Whether the request has got a kept place in a queue of one of its limits. Then it waits.
     pub(super) waits_for_another: bool,
     state: ClaimState,
 }
@@ -52,11 +52,11 @@ pub(super) enum Party {
 enum ClaimState {
     /// Nobody has decided yet.
     Open,
-    /// There is a decision. Either what the limit gave is spent, or it may still go back by `receipt`.
+    /// There is a decision. If there is a `receipt`, what the limit gave may still go back. Otherwise it is spent.
     Decided { decision: Decision, by: Decider, receipt: Option<BucketReceipt> },
     /// There is a decision, and what the limit gave goes back if the claim is dropped.
     Held { decision: Decision, by: Decider, grant: Box<Grant> },
-    /// The party did not decide. It stays so where the limit then lets every request pass.
+    /// The party did not decide. The claim stays failed if its limit then lets every request pass.
     Failed(ClaimFailure),
 }
 
@@ -215,11 +215,11 @@ impl<'p> Claim<'p> {
         self.decide_and_hold(decision, by, self.grant(source, store, moment));
     }
 
-    /// What this source gives for the claim. A slot or permits are held before Redis is asked for them: Redis may give
-    /// them although its answer is lost.
+    /// What this source gives for the claim. For a slot or permits, the grant is made before Redis is asked: if the
+    /// answer is lost, Redis may have given them.
     pub(super) fn grant(&self, source: Source, store: &Arc<Store>, moment: Moment) -> Box<Grant> {
-        // The longest wait of this request is zero where no permit to wait was free. A settlement needs
-        // the limit's own `wait`, because other requests may wait after this one.
+        // If no permit to wait was free, the longest wait of this request is zero. A settlement needs the limit's
+        // `wait`, because other requests may wait after this one.
         let ask = Ask { max_wait: self.spec.wait, ..self.ask };
         let (store, spec) = (Arc::clone(store), Arc::clone(self.spec));
         let waiting = self.waiting(&source, &store);
@@ -238,7 +238,7 @@ impl<'p> Claim<'p> {
         Some(WaitingGrant::new(queue, Instant::now() + wait))
     }
 
-    /// Takes a place that is kept for the next request of this bucket. Returns whether there is one.
+    /// Takes a place that is kept for the bucket's next request. Returns whether there was one.
     pub(super) fn take_kept(&mut self, store: &Arc<Store>, moment: Moment) -> bool {
         let queue = store.queue_id(&self.question(), self.party == Party::Process);
         let now = Instant::now();
@@ -246,7 +246,7 @@ impl<'p> Claim<'p> {
         let kept = store.shared.queues.take_kept(queue, self.ask.cost, now, latest);
         let Some(QueuePlace { goes, taken, .. }) = kept else { return false };
         let decision = Decision { outcome: Outcome::Delay(goes - now), remaining: 0 };
-        // `grant` reads the wait from the decision.
+        // This decision comes first, because `grant` reads the wait from it.
         self.decide(decision, Decider::Known, None);
         self.decide_and_hold(decision, Decider::Known, self.grant(taken, store, moment));
         true
@@ -277,7 +277,7 @@ impl<'p> Claim<'p> {
             Verdict::Pass { wait } => {
                 !wait.is_zero() || self.waits_for_another || self.is_held_to_the_end()
             }
-            // No limit took. A candidate may have taken in place of its limit, and its tokens stay taken.
+            // No limit took. A candidate may have taken instead of its limit. Its tokens stay taken.
             Verdict::Refuse { .. } => false,
         }
     }
@@ -289,8 +289,8 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Another limit refuses the request. Gives back what the claim holds, and adds it to what remains. Returns
-    /// whether there was something.
+    /// Another limit refuses the request. Gives back what the claim holds, and adds it to `remaining`. Returns whether
+    /// the claim held something.
     pub(super) fn give_back(&mut self) -> bool {
         let Some(grant) = self.release() else { return false };
         if let ClaimState::Decided {

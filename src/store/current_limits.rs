@@ -1,8 +1,8 @@
 //! The figures by which a settlement is counted: those in force when the request's use becomes known.
 //!
-//! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures. The
-//! settlement must use the new figures. With the old figures it could give a client back all that the client
-//! has used: the bucket would refill by a rate that is no longer its own, or its window would end too early.
+//! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures, and the
+//! settlement must use them. With the old figures the bucket might refill too fast, or its window might end too
+//! early. Then a client could get back all that it has used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,10 +27,9 @@ impl CurrentLimits {
         *self.0.write() = all;
     }
 
-    /// The ask with the figures that are in force now. The ask stays unchanged where its bucket no longer
-    /// exists, because the limit, its key or its algorithm is another one now. `running` are the figures of
-    /// an override that was set for this key while the process runs. `may_differ` says whether any key ever
-    /// had such an override.
+    /// The ask with the figures that are in force now. If the limit, its key or its algorithm has changed, the bucket
+    /// no longer exists, and the ask stays unchanged. `running` are the figures of an override that was set for this
+    /// key while the process runs. `may_differ` says whether any key ever had such an override.
     pub(super) fn of(
         &self,
         asked: &BucketAsk<'_>,

@@ -19,7 +19,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, LimitSpec};
 
-/// A time, and the [`Instant`] at which it was read. The two give the present time without another clock.
+/// A time, and the [`Instant`] at which it was read. From both the present time can be calculated.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The time, by the process's steady clock.
@@ -45,7 +45,8 @@ impl Moment {
     }
 }
 
-/// What one limit gave a request: tokens, a slot, or permits of a Redisson limiter. Dropped, it goes back.
+/// What one limit gave a request: tokens, a slot, or permits of a Redisson limiter. If a grant is dropped, this goes
+/// back.
 pub struct Grant {
     pub(super) store: Arc<Store>,
     pub(super) spec: Arc<LimitSpec>,
@@ -88,7 +89,7 @@ impl Grant {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
-    /// Whether the bytes of the response's body are what is counted.
+    /// Whether the limit counts the bytes of the response's body.
     pub(crate) fn counts_bytes(&self) -> bool {
         match &self.spec.cost {
             CostSpec::Response { source, .. } => **source == UsedSource::Bytes,
@@ -103,7 +104,7 @@ impl Grant {
         }
     }
 
-    /// Ends a grant that was held before Redis was asked for it: Redis has given nothing.
+    /// Ends a grant that was made before Redis was asked. Redis has given nothing.
     pub(super) fn was_not_given(mut self) {
         self.end();
     }
@@ -130,7 +131,7 @@ impl Grant {
         self.moment.present()
     }
 
-    /// Ends the grant at the time `now`: the request has used this much more or less than it took.
+    /// Ends the grant at the time `now`. `used` says how much more or less the request used than it took.
     pub(crate) fn settle_at(mut self, used: Difference, now: Timestamp) {
         let source = self.end();
         self.settle_with(source, used, now);

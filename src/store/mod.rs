@@ -2,7 +2,7 @@
 //!
 //! A claim goes through these files in this order:
 //! 1. `claim`: `throttle` makes one [`Claim`] for each limit that applies to a request.
-//! 2. `order`: [`Store::take`] says who is asked, in which order, and what goes back.
+//! 2. `order`: [`Store::take`] decides who is asked, in which order, and what goes back.
 //! 3. `known`: a refusal that is known needs no question.
 //! 4. `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the Lua twins of the
 //!    algorithms) and `script::redisson` (limiters that Java services share) are asked. They know questions (`bucket`),
@@ -14,8 +14,8 @@
 //! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
 //! since the start (`running`).
 //!
-//! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are those
-//! of [`crate::redis`].
+//! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are
+//! those of [`crate::redis`].
 //!
 //! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `script` → `process` → `memory` → `bucket`.
 
@@ -48,5 +48,5 @@ pub use self::process::{Counters, ProcessStore};
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub(crate) use self::script::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
 
-/// The calls of [`ProcessStore::sweep`] that together visit every bucket of a process.
+/// The number of calls of [`ProcessStore::sweep`] that together visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;

@@ -32,7 +32,7 @@ impl BucketKey {
         &self.plain
     }
 
-    /// The key by which logs, stores and the admin endpoint know the bucket.
+    /// The key in the form that logs, stores and the admin endpoint use.
     pub fn shown(&self) -> &Key {
         self.hashed.as_deref().unwrap_or(&self.plain)
     }

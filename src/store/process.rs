@@ -1,5 +1,5 @@
 //! What all workers of a process share of the store. `worker::Process` makes it once. `server` calls it at a
-//! reload and about once a second. `memory` and `redis` keep their common state here.
+//! reload and about once a second. `memory` and `script` keep here what all workers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::observe::repeated::{Repeated, UnsettledCosts};
 use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, OnStoreError, StoreLocation, StoreSpec};
 use crate::redis::{ClusterServer, RedisNodes};
 
-/// A process that died counts for this long in Redis, and as long again in each process.
+/// If a process dies, Redis counts it for this time. The other processes count it for the same time again.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
@@ -31,7 +31,7 @@ pub struct ProcessStore {
     pub(super) wall: Wall,
     /// The servers that hold buckets. `None` where buckets live in the process.
     pub(super) redis: Option<Arc<RedisNodes>>,
-    /// The id of this process as a Redisson client, for limiters that count each client apart.
+    /// The id of this process as a Redisson client. Some limiters count for each client by itself.
     pub(super) client_id: String,
     pub(super) warnings: LimitWarnings,
     /// Settlements that may not have reached Redis.
@@ -46,7 +46,7 @@ pub struct ProcessStore {
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
     pub(super) processes: AtomicU64,
-    /// When Redis last named as many processes as are known, or more.
+    /// When Redis last counted at least `processes` processes.
     highest_at: Mutex<Instant>,
 }
 
@@ -65,7 +65,7 @@ pub struct Counters {
     pub known_refusals: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
-    /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
+    /// Requests that went on without Redis by `on_store_error`. Those in `refused_without` are not among them.
     pub decided_without: u64,
     /// Requests that were refused because a limit has `on_store_error = "reject"`.
     pub(crate) refused_without: u64,
@@ -112,8 +112,8 @@ impl ProcessStore {
         }
     }
 
-    /// Takes over the limits of the start or of a reload. Requests that began before are settled by these limits'
-    /// figures, overrides are set by them, and the log lines of an outage name their `on_store_error`.
+    /// Takes over the limits of the start or of a reload. From now on settlements and overrides use their figures, and
+    /// the log lines of an outage name their `on_store_error`.
     pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
         self.running.put_limits(limits);
@@ -122,8 +122,8 @@ impl ProcessStore {
         }
     }
 
-    /// Counts the keys of each lowered limit, and those of them whose next request its new figures refuse. `None`
-    /// where the limit's buckets live in Redis: to count them, each key would have to be looked at.
+    /// Counts the keys of each lowered limit, and those whose next request the new figures refuse. `None` where the
+    /// limit's buckets live in Redis: each key there would have to be read.
     ///
     /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
     pub(crate) fn count_over(
@@ -207,7 +207,7 @@ impl ProcessStore {
     /// Redis has counted `held` processes.
     pub(super) fn count_processes(&self, held: u64, now: Instant) {
         let mut highest_at = self.highest_at.lock();
-        // A Redis that lost its data knows few processes until each has announced itself again.
+        // If Redis has lost its data, it counts few processes until each has announced itself again.
         let known = self.processes.load(Ordering::Relaxed);
         if held >= known || now.duration_since(*highest_at) >= LEASE {
             self.processes.store(held.max(1), Ordering::Relaxed);

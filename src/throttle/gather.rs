@@ -57,17 +57,18 @@ pub(crate) enum NotCounted<'p> {
 
 /// How a limit counts a request.
 pub(crate) struct Applied<'f, 'p> {
-    /// The figures: those of an override, or else the limit's.
+    /// The figures of an override, or of the limit if no override matches.
     pub(crate) figures: &'f Figures,
     /// What the figures are now. `None` where they let everything pass.
     pub(crate) algorithm: Option<Algorithm>,
     /// Whether an override has the figures.
     pub(crate) is_override: bool,
-    /// The candidate. It is tried in place of the limit's own figures, but not in place of an override's.
+    /// The limit's candidate. `None` for a key with an override: a candidate is only tried instead of the limit's own
+    /// figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
     /// Who the key is, as an override of the file says.
     key_name: Option<&'p str>,
-    /// What the request costs. `None` where nobody counts it: then the cost is not read.
+    /// What the request costs. `None` if neither the limit nor its candidate counts it. Then the cost is not read.
     pub(crate) cost: Option<Cost>,
 }
 
@@ -132,7 +133,7 @@ fn apply<'p>(
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), NotCounted<'p>> {
     let key = match limits.last().map(|last| &last.claim) {
-        // Most limits of a route count by the same key.
+        // Most limits of a route have the same key. Then it is not built again.
         Some(last) if last.spec.key == spec.key => match spec.exempt.covers(request) {
             true => return Err(NotCounted::Exempt),
             false => last.key.clone(),
@@ -172,8 +173,7 @@ fn candidate_ask(
     now: Now,
 ) -> Option<Ask> {
     let mode = match (algorithm, mode) {
-        // A limit that lets everything pass or is in shadow refuses no request: its candidate replaces
-        // none.
+        // This limit refuses no request. So its candidate need not stand in for a refusal.
         (None, _) | (_, Mode::Shadow) => Mode::Shadow,
         (Some(_), _) => Mode::Candidate,
     };

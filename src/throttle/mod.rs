@@ -1,10 +1,10 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
-//! `proxy` calls [`Throttle::admit`] for each request. `open` begins: `gather` finds the limits and candidates that
-//! apply (each a `RequestLimit` with a claim), and limits that may hold the request give permits to wait. Then
-//! `store` decides, and `open` makes one verdict. `waiting` holds a request until its moment. If the client leaves
-//! meanwhile, the claims are dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request
-//! holds until its response ends. `usage` reads a response's cost.
+//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates that apply: each is a
+//! `RequestLimit` with a claim. A limit that may hold the request gives it a permit to wait. Then `store` decides, and
+//! `open` makes one verdict. `waiting` holds a request until its moment. If the client leaves meanwhile, the claims are
+//! dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request holds until its response
+//! ends. `usage` reads a response's cost. `events` reports what limits reject or delay.
 
 mod events;
 mod gather;
@@ -63,8 +63,8 @@ pub(crate) struct Quota<'p> {
     pub(crate) burst: u64,
     /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
     pub(crate) window: Option<u64>,
-    /// The whole seconds, rounded up, after which the bucket is full again if this request is the last one. It is
-    /// less than `window` only for windows on the clock. `None` where time does not refill the bucket.
+    /// The whole seconds, rounded up, after which the bucket is full again if no other request comes. It is less than
+    /// `window` only for windows on the clock. `None` where time does not refill the bucket.
     pub(crate) reset: Option<u64>,
     /// The unit that is counted, where it is not requests.
     pub(crate) unit: Option<&'static str>,
@@ -105,8 +105,8 @@ pub enum Refused<'p> {
     Throttled {
         /// The limit that takes longest to allow the request.
         limit: &'p Name,
-        /// What the answer says: after this time all limits would allow the request. With `reject.jitter` it is a little
-        /// longer. `None` is never.
+        /// The wait that the answer names. After it all limits would allow the request. With `reject.jitter` it is a
+        /// little longer. `None` is never.
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
@@ -121,9 +121,9 @@ impl Throttle {
     /// `quotas` gets what the answer says of the limits. If the request has a span, `traced` gets what the span
     /// says of the limits.
     ///
-    /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
-    /// passed, what it took is spent whatever happens next. Only the returned permit may change that. The
-    /// permit must be held until the response has ended.
+    /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
+    /// it took is spent, except for what the returned permit holds. The permit must be held until the response has
+    /// ended.
     ///
     /// # Errors
     /// Where the request may not pass.
@@ -146,7 +146,8 @@ impl Throttle {
         let moment = Moment::now(now);
         let mut claims = open.claims();
         let is_asked = !claims.is_empty();
-        // Buckets of this process are asked without an `await`: each `await` copies what is held across it.
+        // Buckets of this process are asked without an `await`. An `await` would copy everything that lives on after
+        // it.
         if self.store.is_local() {
             self.store.take_locally(&mut claims, moment);
         } else if is_asked
@@ -158,7 +159,7 @@ impl Throttle {
             trace(&open.limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
-        // While Redis is away the process decides. Then no time of Redis is measured.
+        // With Redis, only the time of its decisions is measured. While Redis is away, the process decides.
         let is_measured = match self.store.is_local() {
             true => !claims.is_empty(),
             false => claims.iter().any(|claim| claim.is_decided_in_redis()),
@@ -234,8 +235,8 @@ impl Throttle {
         let Claim { spec, key, ask, .. } = &limit.claim;
         let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
         let retry_after = match ask.algorithm {
-            // The wait for a slot is a guess, counted from the rejection. So clients that were rejected at different
-            // moments come back at different moments anyway.
+            // The wait for a slot is the same guess for all. Clients that were rejected at different moments come back
+            // at different moments anyway.
             Algorithm::Concurrency(_) => retry_after,
             _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key.plain())),
         };
@@ -317,7 +318,7 @@ fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mu
     *answers = LimitAnswers { store: took, decisions: decisions.collect() };
 }
 
-/// What an enforcing limit says to the client, whose request goes, or is refused, at the time of day `goes`.
+/// What an enforcing limit says to the client. `goes` is the time of day at which the request goes or is refused.
 /// `None` for other limits, and where the limit did not decide.
 fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
@@ -330,7 +331,7 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
         Some(figures) => Some(figures.window_seconds()),
         None => algorithm.window_seconds(),
     };
-    // Windows on the clock end with it. Every other limit is full again when it has refilled.
+    // A window on the clock ends by the clock. Every other limit is full again after its whole window.
     let reset = match algorithm {
         Algorithm::FixedWindow(params) => Some(params.windows.seconds_left(goes)),
         _ => window,

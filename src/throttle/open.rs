@@ -1,5 +1,5 @@
-//! The limits of one request, from the beginning of their decision to its end. Nothing here waits: `admit` and the
-//! rehearsal differ only in who asks the store, and who sleeps.
+//! The limits of one request, from the beginning of their decision to its end. Nothing here waits, so that `admit` and
+//! the rehearsal share this file. Each of them asks the store in its way, and only `admit` sleeps.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl<'p> Open<'p> {
         open.map(|limit| &mut limit.claim).collect()
     }
 
-    /// What all enforcing limits decided together. The request keeps its permits only for the limits for which it waits.
+    /// What all enforcing limits decided together. The request keeps its permits to wait only for limits that delay it.
     pub(super) fn finish(&mut self) -> Verdict {
         let verdict = store::verdict(self.limits.iter().map(|limit| &limit.claim));
         let passes = matches!(verdict, Verdict::Pass { .. });
@@ -72,9 +72,9 @@ impl<'p> Open<'p> {
     }
 }
 
-/// Where an enforcing limit is closed, the other limits take nothing. The only exception is the candidate of that
-/// limit, if no other limit is closed. The limits with buckets in this process are asked what they would say. The
-/// limits in Redis are left out: a flood that is refused anyway is to cost Redis nothing.
+/// If an enforcing limit is closed, the request is refused, and the other limits take nothing. The only exception is
+/// the candidate of the closed limit, if no other limit is closed. Limits with buckets in this process are asked what
+/// they would say. Limits in Redis are left out: a flood that is refused anyway must not cost Redis anything.
 fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) {
     let mut closed = limits
         .iter()

@@ -33,7 +33,7 @@ struct HeldGrant {
 /// What is known of the tokens that a response used.
 #[derive(Debug)]
 enum Used {
-    /// Nothing. What was taken then counts as used. With `unknown = "max"` the most counts.
+    /// Nothing. Then the request has used what it took. With `unknown = "max"` it has used the most that it can take.
     Unsaid,
     /// The number of tokens used.
     Said(u64),
@@ -44,8 +44,8 @@ enum Used {
 }
 
 impl Permit {
-    /// Takes out what a tunnel holds, because it lives longer than its response: the slots, and the costs that are
-    /// counted in bytes.
+    /// Takes out what a tunnel holds: slots, and costs that are counted in bytes. A tunnel lives longer than its
+    /// response.
     pub(crate) fn take_for_tunnel(&mut self) -> Self {
         let stays = |held: &mut HeldGrant| held.is_slot() || matches!(held.used, Used::Bytes(_));
         Self(self.0.extract_if(.., stays).collect())
@@ -130,7 +130,7 @@ impl HeldGrant {
     /// How much more or less the request used than the limit gave. `None` where both are equal.
     fn difference(&self, grant: &Grant) -> Option<Difference> {
         let (spec, taken) = (grant.spec(), grant.ask().cost.get());
-        // Without an answer there is no status to tell whether the request counts. Then it counts.
+        // Without an answer there is no status. Then the request counts.
         let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
         let said = match &self.used {
             Used::Said(used) | Used::Bytes(used) => Some(*used),

@@ -28,8 +28,8 @@ pub(crate) struct Rehearsal {
     shared: Arc<ProcessStore>,
     store: Arc<Store>,
     waiting: Waiting,
-    /// By the time of the end, and by a running number: of two ends at one time, the one that was noted
-    /// earlier comes first.
+    /// What ends later, by the time of its end and a running number. Of two ends at one time, the one that was added
+    /// first comes first.
     open: BTreeMap<(Timestamp, u64), End>,
     opened: u64,
 }
@@ -52,7 +52,7 @@ pub(crate) enum RehearsedAnswer {
 
 /// The decisions of the limits about one request.
 pub struct RehearsedRequest<'p> {
-    /// The answer of all enforcing limits together. It names a limit by its index in `limits`.
+    /// The decision of all enforcing limits together. It names a limit by its index in `limits`.
     pub verdict: Verdict,
     limits: PerAsk<RequestLimit<'p>>,
 }
@@ -62,8 +62,8 @@ pub struct RehearsedRequest<'p> {
 pub(crate) struct RehearsedLimit<'r> {
     /// The limit, or the candidate of a limit.
     pub(crate) spec: &'r Arc<LimitSpec>,
-    /// The request's key as the log of the proxy shows it. A long one is hashed, so that a log with long paths does
-    /// not fill the memory.
+    /// The request's key as the proxy's log shows it. A long key is hashed: a log with long paths must not fill the
+    /// memory.
     pub(crate) key: Cow<'r, Key>,
     /// The limit's own decision.
     pub(crate) decision: Decision,
@@ -78,7 +78,7 @@ enum End {
 }
 
 impl Rehearsal {
-    /// A rehearsal with new buckets. They live in this process, wherever `plan` keeps those of real requests.
+    /// A rehearsal with new buckets. They live in this process, even if `plan` keeps its buckets in Redis.
     pub(crate) fn new(plan: &Plan) -> Self {
         let spec = StoreSpec { location: StoreLocation::Memory, ..plan.store.clone() };
         let shared = ProcessStore::new(&spec);

@@ -24,7 +24,7 @@ impl RequestLimit<'_> {
         self.claim.ask.mode
     }
 
-    /// How people are shown the request's key.
+    /// The request's key, as people see it.
     pub(super) fn label(&self) -> KeyLabel<'_> {
         KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.key_name }
     }
@@ -44,7 +44,8 @@ impl RequestLimit<'_> {
         self.claim.decision().is_some()
     }
 
-    /// When the request, which has waited since `begin`, goes by this limit. `None` where the limit lets it go at once.
+    /// The moment at which this limit lets the request go. The request waits since `begin`. `None` where the limit lets
+    /// it go at once.
     pub(super) fn goes(&self, begin: Instant) -> Option<Instant> {
         match self.claim.decision()?.outcome {
             Outcome::Delay(wait) => Some(self.claim.goes().unwrap_or(begin + wait)),

@@ -61,8 +61,8 @@ impl Waiting {
         self.end.send_replace(Some(end));
     }
 
-    /// A permit for a request of this limit, which has `most` of them. `client` is the client's address or network.
-    /// `None` where all are taken, or where this client has half of them.
+    /// A permit to wait for this limit, which has `most` permits. `client` is the client's address or network. `None`
+    /// where all permits are taken, or where this client has half of them.
     pub(super) fn permit(
         &self,
         limit: &Name,

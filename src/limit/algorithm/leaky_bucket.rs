@@ -14,7 +14,7 @@ use crate::limit::rate::{Burst, Rate};
 pub struct Params {
     /// How fast requests go.
     pub rate: Rate,
-    /// The requests of the queue, and the one that goes.
+    /// One request that goes, and `queue` requests that are held.
     capacity: Burst,
 }
 

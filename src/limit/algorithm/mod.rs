@@ -29,11 +29,11 @@ use super::decision::{Decision, Outcome};
 use super::rate::{Burst, Cost};
 use super::time::{Now, Timestamp};
 
-/// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of the function
-/// is the twin of the Rust file beside it. A long branch is in several pieces of text, which are joined here.
-/// Functions would cost more: Redis makes all of them anew for each call. `decide` only calculates;
-/// `store/script/shell.lua` reads and writes. Its head says what `decide` takes and returns. The algorithm is given
-/// by its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a [`Receipt`].
+/// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of the function is
+/// the twin of the Rust file beside it. A long branch has several pieces of text, which are joined here. With functions
+/// instead, a call would cost more: Redis makes all functions anew for each call. `decide` only calculates;
+/// `store/script/shell.lua` reads and writes. Its head says what `decide` takes and returns. The algorithm is given by
+/// its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a [`Receipt`].
 ///
 /// The store keeps a bucket's bytes at least until the bucket is the same as a new one. An algorithm that
 /// keeps a list is called through `store/script/lists.lua`.
@@ -107,9 +107,9 @@ pub enum State {
 /// How much of a bucket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// The used share: 255 is the whole bucket. The share is valid until the bucket is full again.
+    /// The used share: 255 is the whole bucket. It stays the same until the bucket is full again.
     Share(u8),
-    /// The bucket refills continuously. The microseconds after which an empty bucket is full.
+    /// For a bucket that refills continuously: the microseconds in which an empty bucket becomes full.
     RefillsIn(u64),
 }
 
@@ -165,7 +165,7 @@ impl Algorithm {
     /// The receipt of a request that passes at `now`. `taken` is the state after the request has taken.
     pub(crate) fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
         let counted_at = |start: Timestamp| match outcome {
-            // Where `now` is a little before the state, the request counts in a window that begins later.
+            // If `now` is a little before the state's window, the request counts in that window.
             Outcome::Allow | Outcome::Reject { .. } => now.max(start),
             Outcome::Delay(wait) => now.plus(wait).max(start),
         };
@@ -184,8 +184,8 @@ impl Algorithm {
     /// each algorithm. A sliding log's list is settled by [`sliding_log::Log::settle`], and its state stays unchanged
     /// here.
     ///
-    /// Also returns whether nothing was given back because another request has a later place. A sliding window counts
-    /// each place in the window of its moment. So it takes every place back.
+    /// Also returns whether nothing was given back because another request has a later place. This never happens with a
+    /// sliding window: it counts each place in the window of its moment.
     pub fn settle(
         &self,
         state: Option<State>,
@@ -240,9 +240,8 @@ impl Algorithm {
         }
     }
 
-    /// How much of a bucket is used. A store that has no more room forgets the bucket of which least is used. For a
-    /// bucket that refills continuously the answer is the time in which an empty one is full. `None` if a store must
-    /// not forget the bucket, because it owes tokens or its slots are held.
+    /// How much of a bucket is used. A store without room forgets the bucket of which least is used. `None` if a store
+    /// must not forget the bucket, because it owes tokens or its slots are held.
     pub(crate) fn usage(&self, state: State) -> Option<Usage> {
         let share = |used: u64, count: Burst| {
             let share = used.min(count.get()).saturating_mul(255) / count.get();
@@ -321,7 +320,7 @@ impl Algorithm {
     }
 
     /// The seconds in which an empty bucket becomes full again, rounded up. For windows and logs this is
-    /// their length. `None` where no time does this: for concurrency and for closed limits.
+    /// their length. `None` for concurrency and for closed limits: time does not refill them.
     pub fn window_seconds(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(params) => Some(params.refill_seconds()),

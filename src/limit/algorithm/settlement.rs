@@ -9,9 +9,9 @@ use crate::limit::waiting::MaxWait;
 /// The difference between the tokens that a request used and the tokens that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The request used so many tokens more. The bucket may go below zero.
+    /// The request used more tokens: so many more. The bucket may go below zero.
     More(u64),
-    /// The request used so many tokens less.
+    /// The request used fewer tokens: so many fewer.
     Less(u64),
 }
 
@@ -25,7 +25,7 @@ impl Receipt {
     /// The receipt of a request for which nothing can be given back.
     pub const NONE: Self = Self(Timestamp::MIN);
 
-    /// The receipt that a store has kept as this time.
+    /// The receipt for which a store has kept this time.
     pub fn new(time: Timestamp) -> Self {
         Self(time)
     }

@@ -1,5 +1,5 @@
-//! One process's share of a limit that several processes enforce apart, while none can ask the others. `store` calls
-//! this file.
+//! One process's share of a limit. While Redis is away, each process enforces its share by itself. `store` calls this
+//! file.
 
 use super::redisson::Sharing;
 use super::{
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::limit::rate::{Burst, Cost, Rate};
 
-/// How many lower counts are tried for a rate that does not fit.
+/// How many lower counts are tried if a rate cannot be counted exactly.
 const TRIES: u64 = 20_000;
 
 impl Algorithm {

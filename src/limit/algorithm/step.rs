@@ -27,14 +27,14 @@ pub struct Step {
     pub(crate) untouched: u64,
     /// The state after the request has taken; `None` where the request is refused.
     pub taken: Option<State>,
-    /// The state to keep although nothing was taken. It is there only where the clock had stepped back
-    /// and the state was moved to the new time.
+    /// The state to keep although nothing was taken. `Some` only if the clock had stepped back and the state was moved
+    /// to the new time.
     pub kept: Option<State>,
 }
 
 impl Step {
-    /// The step of a request that could go in `wait` microseconds, in a bucket with `untouched` tokens at present.
-    /// With no `wait` the request can never go. With no `taken` the request is refused, however long it may be held.
+    /// The step of a request that could go in `wait` microseconds. The bucket has `untouched` tokens now. Without a
+    /// `wait` the request can never go. Without `taken` it is refused, even if it may be held.
     pub(super) fn of(
         want: Want,
         untouched: u64,

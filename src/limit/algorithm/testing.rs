@@ -1,4 +1,4 @@
-//! Properties that hold for every algorithm with a bucket of its own, and helpers that their tests share.
+//! Properties of all algorithms with buckets, and helpers that their tests share.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -
     algorithm.decide(state, Want { cost, max_wait: MaxWait::NONE }, now)
 }
 
-/// A refused request passes after its `retry_after` and not a microsecond sooner. With exactly this
-/// longest wait the request is held instead.
+/// A refused request passes after its `retry_after` and not a microsecond earlier. If its longest wait is exactly this
+/// time, it is held instead.
 pub(super) fn a_promised_wait_is_exact(
     algorithm: Algorithm,
     state: State,
@@ -57,7 +57,7 @@ pub(super) fn a_promised_wait_is_exact(
         algorithm.decide(Some(state), Want { cost, max_wait }, now)
     };
     let patient = held(wait);
-    // A sliding window reserves no further ahead than its next window.
+    // A sliding window reserves places only in its next window.
     let too_far = matches!(algorithm, Algorithm::SlidingWindow(_)) && patient.taken.is_none();
     let delay = retry_after.map(Outcome::Delay);
     prop_assert!(too_far || Some(patient.decision.outcome) == delay, "{patient:?}");

@@ -3,7 +3,7 @@
 //!
 //! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one
 //! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each
-//! change has one log line. So has each further reason for which Redis stays away.
+//! change has one log line. Each further reason for which Redis stays away also has one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,8 @@ use super::error::CallError;
 use crate::observe::log_interval::LogInterval;
 use crate::plan::Endpoint;
 
-/// The failures in a row, of all workers together, after which Redis counts as away. One refusal is enough.
+/// Redis counts as away after this number of failures in a row. The failures of all workers count together. If Redis
+/// says that it cannot decide, it counts as away at once.
 const FAILURES: u32 = 3;
 
 /// The shortest time between two probes. A random time of at most the same length is added.
@@ -27,15 +28,15 @@ const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// An outage that lasts is logged again after this time.
 const STILL_AWAY: Duration = Duration::from_secs(300);
 
-/// Requests can be decided without the server outside an outage, too. At most one log line in this time says so.
+/// The shortest time between two log lines about requests that were decided without the server outside an outage.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// The advice where no better one is known.
 const MISSED: &str =
     "tidegate_store_errors_total and tidegate_store_duration_seconds tell how often";
 
-/// Whether the server is up, with a number that grows at each change. An answer to a question from an
-/// earlier phase says nothing about the present phase.
+/// Whether the server is up, and a number that grows at each change. If a call began in an earlier phase, its answer
+/// says nothing about the present phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HealthPhase {
     up: bool,
@@ -54,7 +55,7 @@ pub(crate) struct RedisHealth {
     meanwhile: Arc<Mutex<String>>,
     failures: AtomicU32,
     away: Mutex<Away>,
-    /// Behind sentinels: the server to which the last connection was made.
+    /// With sentinels: the server to which the last connection was made.
     master: Mutex<Option<Endpoint>>,
 }
 
@@ -65,19 +66,19 @@ struct Away {
     line: LogInterval,
     probing: bool,
     next_probe: Option<Instant>,
-    /// The requests on which the server should have decided and did not: those that went on without it, and those that
-    /// were refused.
+    /// The requests on which the server did not decide. The first number counts those that went on, the second those
+    /// that were refused.
     without: (u64, u64),
-    /// Those of them that log lines have reported.
+    /// How many of the requests in `without` log lines have reported.
     counted: (u64, u64),
-    /// What they were a second ago.
+    /// `without` as it was a second ago.
     seen: (u64, u64),
-    /// For the line outside an outage that reports them.
+    /// The log lines outside an outage.
     missed: LogInterval,
 }
 
 impl Away {
-    /// The counts that no log line has reported yet: decided, refused.
+    /// The counts of `without` that no log line has reported yet.
     fn not_logged(&mut self) -> (u64, u64) {
         let before = std::mem::replace(&mut self.counted, self.without);
         (self.without.0 - before.0, self.without.1 - before.1)
@@ -164,10 +165,10 @@ impl RedisHealth {
         }
     }
 
-    /// Redis did not decide on a probe that began in this phase. The probe's key stands for all keys of the caller: a user
-    /// who has no right to it has no right to any of them.
+    /// Redis did not decide on a probe that began in this phase. The probe's key stands for all keys of the caller: a
+    /// user who has no right to it has no right to any of them.
     pub(crate) fn probe_failed(&self, phase: HealthPhase, error: &CallError) {
-        // Without its hash slot a probe says nothing about the others.
+        // If the probe's hash slot has no server or moves, the probe says nothing about other hash slots.
         if !error.is_of_one_hash_slot() {
             self.count_failure(phase, error, error.is_refusal() || error.is_of_one_key());
         }
@@ -266,7 +267,7 @@ impl RedisHealth {
         }
         let (decided, refused) = away.not_logged();
         drop(away);
-        // The errors of the outage are no reason for what is missed after it.
+        // A later line about missed requests must not name an error of this outage.
         drop(self.counts.take_last());
         let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
@@ -289,8 +290,8 @@ impl RedisHealth {
     }
 
     /// Logs how many requests were decided without the server outside an outage: it was too slow at times, or
-    /// away too shortly to be noticed. To be called about once a second. The line comes a second late, because an
-    /// outage may be beginning: its own lines tell of these requests.
+    /// away too shortly to be noticed. To be called about once a second. The line comes a second late: if an outage
+    /// begins in this second, the lines of the outage report these requests.
     pub(crate) fn log_missed(&self) {
         let mut away = self.away.lock();
         let seen = away.seen;
@@ -327,7 +328,8 @@ pub(crate) struct TryPermit<'h> {
     health: &'h RedisHealth,
     /// The phase in which the right was given.
     pub(crate) phase: HealthPhase,
-    /// Whether Redis counts as away. Then [`RedisHealth::permit_to_try`] itself pauses before the next probe.
+    /// Whether Redis counts as away. Then [`RedisHealth::permit_to_try`] waits before the next probe, and the caller
+    /// need not.
     pub(crate) is_probe: bool,
 }
 

@@ -1,21 +1,21 @@
-//! Refusals that need no question. A bucket in Redis has refused a cost, and Redis has named the moment until which it
-//! will refuse it. Until then this worker refuses by itself. `order` looks here before it asks Redis.
+//! Refusals that need no question. When a bucket in Redis refuses a cost, Redis names the moment at which the refusal
+//! ends. Until this moment the worker refuses that cost by itself. `order` looks here before it asks Redis.
 //!
-//! The decision is the one that Redis would make. Only `remaining` may be too low, for requests of several tokens: some
-//! tokens may have come back since. The wait begins at the time before the question was sent. So it never ends later
-//! here than in Redis, and no clocks are compared. After the wait Redis is asked again.
+//! The decision is the same as that of Redis. Only `remaining` may be too low, for requests of several tokens: some
+//! tokens may have come back meanwhile. The worker counts the wait from before it sent the question. So the wait never
+//! ends later here than in Redis, and no clocks are compared.
 //!
-//! An answer names each limit that refuses. So a request is refused here only if the decisions of all its limits in
-//! Redis are known: each is known to refuse, or to have room. That a limit has room is believed for a tenth of a
-//! second. Then one request asks Redis again, and the others are still refused here.
+//! An answer to a client names each limit that refuses. So a request is refused here only if the decisions of all its
+//! limits in Redis are known: each refuses or has room. The worker believes for a tenth of a second that a limit has
+//! room. Then one request asks Redis again, and the others are still refused here.
 //!
 //! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
-//! token. The answer may leave too few tokens for another request. For a token bucket the next moment can then be
-//! calculated. For other buckets the next request asks again.
+//! token. If the answer leaves too few tokens for another request, the bucket refuses again. For a token bucket the end
+//! of this refusal can be calculated. For other buckets the next request asks.
 //!
-//! A refusal is known for two seconds at most, and only as long as the connection lasts. So it is soon noticed that an
-//! operator deletes a key in Redis, or that Redis has lost its data. A reload, a change of the overrides or a reset of a
-//! bucket begins a new generation. This ends all known refusals at once.
+//! A refusal is known for at most two seconds, and only as long as the connection lasts. So this worker soon notices
+//! that an operator has deleted a key in Redis, or that Redis has lost its data. A reload, a change of the overrides or
+//! a reset of a bucket begins a new generation, which ends all known refusals at once.
 
 mod table;
 
@@ -41,13 +41,13 @@ pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 pub(super) enum LookedUp<'r> {
     /// Its bucket is in Redis.
     InRedis(RedisAsk<'r>),
-    /// This process can say itself what its bucket says.
+    /// Its bucket is in this process.
     Here,
-    /// Nothing is known of it. It has to be asked.
+    /// Its decision is never known. It has to be asked.
     Unknown,
 }
 
-/// It is not known that a request is refused.
+/// What a request does if its refusal is not known.
 pub(super) enum NotKnown<'k> {
     /// Redis has to be asked, by the `Leader` if others wait for the answer.
     Ask(Option<Leader<'k>>),
@@ -63,11 +63,12 @@ pub(super) struct Leader<'k> {
 }
 
 impl KnownRefusals {
-    /// Looks a request up. It is refused if one of its limits is known to refuse, and all its other limits in Redis are
-    /// known too. Returns the decision of each limit, in their order: `None` where the bucket is in this process.
+    /// Looks a request up. Its refusal is known if one of its limits is known to refuse, and the decisions of all its
+    /// other limits in Redis are known too. Returns the decision of each limit, in their order: `None` where the bucket
+    /// is in this process.
     ///
     /// # Errors
-    /// Where it is not known that the request is refused.
+    /// Where the refusal is not known.
     pub(super) fn look_up<'r>(
         &self,
         memory: &Memory,
@@ -83,8 +84,8 @@ impl KnownRefusals {
         if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
             return Err(NotKnown::Ask(None));
         }
-        // `find` also notes that this request asks Redis again. So it is called for every limit, even if an earlier
-        // limit is not known.
+        // `find` is called for every limit, even if an earlier limit is not known: it also notes that this request asks
+        // Redis again.
         let known: PerAsk<Option<KnownAnswer>> = limits
             .clone()
             .map(|limit| match limit {
@@ -99,8 +100,8 @@ impl KnownRefusals {
         let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
         match (ended.next(), refuses) {
             (None, true) => {}
-            // The other requests wait only for a request that takes the token if there is one: all its other limits
-            // must have room. Otherwise they might wait for nothing.
+            // Other requests wait for this one only if all its other limits have room. Otherwise it might not take the
+            // token, and they would have waited for nothing.
             (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
                 let bucket = memory.identity(&asked.ask);
                 return Err(match table.join_flight(&bucket, &asked, now) {
@@ -163,7 +164,7 @@ impl KnownRefusals {
                 }
                 Outcome::Allow | Outcome::Delay(_) => {
                     let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
-                    // The bucket has room. Its known refusals end. The one about which this leader asked stays, if
+                    // The bucket has room, so its known refusals end. The refusal about which the leader asked stays if
                     // too little remains for its cost.
                     refusals.retain(|refusal| {
                         let is_asked = leader.is_some_and(|it| refusal.is_asked_by(&it.wakes));

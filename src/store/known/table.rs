@@ -18,18 +18,17 @@ use crate::limit::waiting::MaxWait;
 use crate::store::bucket::{BucketAsk, KeyLocation, RedisAnswer, RedisAsk};
 use crate::store::memory::{Identity, Memory};
 
-/// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
-/// time reaches Redis.
+/// The longest time for which a refusal is known. In a flood that is refused, one request in this time reaches Redis.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The time in which one request asks Redis again, while others are still refused here. For the same time a limit
-/// that had room counts as one that has room. Figures from a slow Redis would be as old.
+/// While one request asks Redis again, others are still refused here for this time. A limit that had room counts as
+/// having room for the same time. Figures from a slow Redis would be as old.
 const ASKING: Duration = Duration::from_millis(100);
 
 /// The most refusals that a worker knows. One takes about a hundred bytes.
 const MOST: usize = 16_384;
 
-/// The most costs of one bucket whose refusals are known. For a token bucket one cost tells about all others.
+/// The most known refusals of one bucket, each of another cost. For a token bucket one cost tells about all others.
 const MOST_COSTS: usize = 4;
 
 /// What a worker knows.
@@ -37,7 +36,7 @@ const MOST_COSTS: usize = 4;
 pub(super) struct RefusalTable {
     /// One refusal for each cost that a bucket has refused.
     pub(super) refusals: HashMap<Identity, SmallVec<[KnownRefusal; 1]>>,
-    /// The limits with room that were asked together with a limit that refused.
+    /// The limits that had room when they were asked together with a limit that refused.
     pub(super) rooms: HashMap<Identity, KnownRoom>,
     /// When ended refusals were last removed from a full table.
     cleaned: Option<Timestamp>,
@@ -45,7 +44,7 @@ pub(super) struct RefusalTable {
 
 /// A refusal of one cost.
 pub(super) struct KnownRefusal {
-    /// With other figures the bucket may not refuse.
+    /// The figures that refused. With other figures the bucket might not refuse.
     algorithm: Algorithm,
     pub(super) cost: Cost,
     /// The tokens that were left: fewer than the cost.
@@ -91,7 +90,7 @@ pub(super) enum Flight {
 }
 
 impl KnownRefusal {
-    /// From an answer that refuses. `after` is the wait that Redis named, from the time `asked` on.
+    /// Made from an answer that refuses. `after` is the wait that Redis named, counted from the time `asked`.
     pub(super) fn of(answer: &RedisAnswer<'_>, after: Duration, asked: Timestamp) -> Self {
         let Ask { algorithm, cost, .. } = answer.asked.ask.ask;
         let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
@@ -115,19 +114,18 @@ impl KnownRefusal {
         }
         let more = params.micros_for(cost.get().saturating_sub(self.cost.get()));
         let less = params.micros_for(self.cost.get().saturating_sub(cost.get()));
-        // Both times are rounded down, so the wait for more tokens may be a microsecond longer.
+        // `more` was rounded down, so the wait may be a microsecond longer.
         let more = if params.rate.tokens() > 1 && more > 0 { more + 1 } else { more };
         let ends = self.ends.as_micros().saturating_add(more).saturating_sub(less);
         Timestamp::from_micros(ends)
     }
 
-    /// Whether the request that wakes these others asks.
+    /// Whether the request that asks is the one that wakes through `wakes`.
     pub(super) fn is_asked_by(&self, wakes: &Arc<Notify>) -> bool {
         self.asked_by.as_ref().is_some_and(|own| Arc::ptr_eq(own, wakes))
     }
 
-    /// The request that asked has taken this cost of what was there at `ends`, and too little remains for another
-    /// request.
+    /// The request that asked has taken `cost`, and too little remains for another request.
     pub(super) fn took(&mut self, cost: Cost, remaining: u64, asked: Timestamp) {
         let next = self.algorithm.time_for(cost).unwrap_or_default();
         (self.ends, self.until) = (self.ends.plus(next), asked.plus(LONGEST));
@@ -163,8 +161,8 @@ impl RefusalTable {
             .then_some(KnownAnswer::Refusal(Decision { outcome, remaining }))
     }
 
-    /// Notes that the bucket has room for one more request of this cost, or that it has none. A room is new
-    /// only where another limit `refuses` the request.
+    /// Notes whether the bucket has room for one more request of this cost. An entry is only added if another limit
+    /// `refuses` the request.
     pub(super) fn note_room(
         &mut self,
         bucket: Identity,
@@ -199,7 +197,7 @@ impl RefusalTable {
         Some(Flight::Lead(wakes))
     }
 
-    /// The request that wakes these others asks no longer.
+    /// The request that wakes others through `wakes` asks no longer.
     pub(super) fn end_flight(&mut self, bucket: &Identity, wakes: &Arc<Notify>) {
         let mut refusals = self.refusals.get_mut(bucket).into_iter().flatten();
         if let Some(refusal) = refusals.find(|refusal| refusal.is_asked_by(wakes)) {
@@ -208,7 +206,8 @@ impl RefusalTable {
         wakes.notify_waiters();
     }
 
-    /// Adds the refusal of one cost in place of an older one.
+    /// Adds the refusal of one cost. It replaces an older one of the same cost. For a token
+    /// bucket it replaces all older ones.
     pub(super) fn add(&mut self, bucket: Identity, refusal: KnownRefusal) {
         let refusals = self.refusals.entry(bucket).or_default();
         let tells_all = matches!(refusal.algorithm, Algorithm::TokenBucket(_));
@@ -225,7 +224,7 @@ impl RefusalTable {
         self.len() < MOST
     }
 
-    /// Removes what is of no more use: now and then, and more of it while the table is full.
+    /// Removes entries that are of no more use.
     pub(super) fn clean(&mut self, now: Timestamp) {
         let is_full = self.len() >= MOST;
         let pause = if is_full { ASKING } else { LONGEST };
@@ -233,7 +232,7 @@ impl RefusalTable {
             return;
         }
         self.rooms.retain(|_, room| now < room.until.plus(ASKING));
-        // At the end of the wait one request asks for all others.
+        // After its end a refusal is still needed for a moment: one request asks Redis for all others.
         let is_of_use = |refusal: &KnownRefusal| {
             now < refusal.until || !is_full && now < refusal.ends.plus(LONGEST)
         };
@@ -254,8 +253,8 @@ impl KnownRoom {
     }
 }
 
-/// Whether an entry is believed, which is so before `until`. The first request after `until` asks Redis again, and
-/// moves `until` on: the requests that come meanwhile believe the entry.
+/// Whether an entry is believed: before `until`. The first request after `until` asks Redis again, and moves `until`
+/// on. So the requests that come meanwhile still believe the entry.
 fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     let is_believed = now < *until;
     if !is_believed && now < until.plus(ASKING) {
@@ -264,16 +263,16 @@ fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
     is_believed
 }
 
-/// Whether Redis's answer may be known without a question. It may not where the limit holds requests: the answer says
-/// for how long. A limit in shadow is asked each time, because its decisions are counted.
+/// Whether the decision of this limit may be known. A limit that holds requests must be asked for how long. A limit in
+/// shadow is asked each time, because its decisions are counted.
 pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
     ask.ask.mode == Mode::Enforce
         && ask.ask.max_wait == MaxWait::NONE
         && ask.spec.wait == MaxWait::NONE
 }
 
-/// Whether a refusal lasts until the moment that Redis names. A limit that holds requests or settles them later may
-/// give tokens back before. A slot may come back at any time.
+/// Whether a refusal lasts until the moment that Redis names. If a limit holds requests or settles them later, tokens
+/// may come back earlier. A slot may come back at any time.
 pub(super) fn is_lasting(ask: &BucketAsk<'_>) -> bool {
     may_be_known(ask)
         && !ask.spec.is_settled()

@@ -43,7 +43,7 @@ impl KnownAtWorker {
         RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 
-    /// What becomes of a request for so many tokens, and the asker that it has become.
+    /// What becomes of a request for so many tokens, and the leader if it is one.
     fn comes(&self, cost: u64, now: u64) -> (Said, Option<Leader<'_>>) {
         let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
         match self.known.look_up(&self.memory, limits, at(now)) {
@@ -52,7 +52,7 @@ impl KnownAtWorker {
                 let Outcome::Reject { retry_after: Some(after) } = outcome else { panic!() };
                 (Said::Refused { after_ms: after.as_millis(), remaining }, None)
             }
-            Err(NotKnown::Ask(asker)) => (Said::Asks { for_others: asker.is_some() }, asker),
+            Err(NotKnown::Ask(leader)) => (Said::Asks { for_others: leader.is_some() }, leader),
             Err(NotKnown::Wait(_)) => (Said::Waits, None),
         }
     }
@@ -62,9 +62,9 @@ impl KnownAtWorker {
     }
 
     /// Redis answers a question that was sent at `asked`.
-    fn hears(&self, cost: u64, decision: Decision, asked: u64, asker: Option<&Leader<'_>>) {
+    fn hears(&self, cost: u64, decision: Decision, asked: u64, leader: Option<&Leader<'_>>) {
         let answer = RedisAnswer { asked: self.question(cost), decision };
-        self.known.note(&self.memory, &[answer], at(asked), asker);
+        self.known.note(&self.memory, &[answer], at(asked), leader);
     }
 }
 
@@ -89,17 +89,17 @@ fn a_refusal_is_known_until_its_moment_and_then_one_request_asks_for_all() {
     worker.hears(1, rejected(1_000, 0), 0, None);
     assert_eq!(worker.said(1, 1), REFUSED(999));
     assert_eq!(worker.said(1, 999), REFUSED(1));
-    let (said, asker) = worker.comes(1, 1_000);
+    let (said, leader) = worker.comes(1, 1_000);
     assert_eq!(said, Said::Asks { for_others: true });
     assert_eq!(worker.said(1, 1_001), Said::Waits);
     // It takes the token, and none is left. The next one comes a second after the moment.
-    worker.hears(1, allowed(0), 1_002, asker.as_ref());
-    drop(asker);
+    worker.hears(1, allowed(0), 1_002, leader.as_ref());
+    drop(leader);
     assert_eq!(worker.said(1, 1_500), REFUSED(500));
 }
 
 #[test]
-fn an_asker_that_is_lost_leaves_the_question_to_the_next_request() {
+fn a_leader_that_is_lost_leaves_the_question_to_the_next_request() {
     let worker = KnownAtWorker::with("rate = \"1/s\"");
     worker.hears(1, rejected(1_000, 0), 0, None);
     drop(worker.comes(1, 1_000));

@@ -1,7 +1,7 @@
 //! A list that grows and shrinks by small blocks, for the entries of a shard.
 //!
-//! One long allocation would have to move as it grows, and would leave holes that nothing else fits into.
-//! With a million buckets these holes cost half as much memory as the buckets.
+//! One long allocation would move when it grows, and would leave holes in memory that nothing else fits into. With a
+//! million buckets these holes would cost half as much memory as the buckets.
 
 /// The number of values in a block.
 const BLOCK: usize = 32;
@@ -47,7 +47,7 @@ impl<T> Blocks<T> {
         self.len += 1;
     }
 
-    /// Takes a value out and puts the last one where it was.
+    /// Removes a value. The last value takes its index.
     pub(super) fn swap_remove(&mut self, index: usize) {
         let Some(block) = self.blocks.last_mut() else { return };
         let Some(last) = block.pop() else { return };
@@ -55,13 +55,13 @@ impl<T> Blocks<T> {
             self.blocks.pop();
         }
         self.len -= 1;
-        // If the last value itself was to be removed, `index` is past the end now.
+        // If the removed value was the last one, nothing has this index any more.
         if let Some(removed) = self.get_mut(index) {
             *removed = last;
         }
     }
 
-    /// Gives back memory that the list of blocks does not need any more.
+    /// Frees memory that the list of blocks does not need any more.
     pub(super) fn shrink(&mut self) {
         self.blocks.shrink_to(self.blocks.len());
     }

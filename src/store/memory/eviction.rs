@@ -12,10 +12,11 @@ use crate::limit::time::Now;
 const SHARDS_LOOKED_AT: usize = 32;
 
 impl Memory {
-    /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` without room.
+    /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` where there is no
+    /// room.
     ///
     /// A limit always has room for its share. If no bucket of another limit may go, the table grows beyond its bound.
-    /// It never has more than twice as many buckets: all shares together are as large as the bound.
+    /// It never grows beyond twice its bound: all shares together are as large as the bound.
     pub(super) fn make_room(
         &self,
         shard: &mut Shard,
@@ -52,12 +53,13 @@ impl Memory {
         if self.evict_from(shard, from, spare, now) {
             return true;
         }
-        // After a reload has lowered the bound, there are more shards than buckets, and most new keys find
-        // their own shard empty.
+        // After a reload has lowered the bound, there may be more shards than buckets. Then the shard of a new key is
+        // mostly empty, and other shards must be searched.
         let first = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
         let others = self.shards.iter().cycle().skip(first % self.shards.len());
         others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
-            // This shard may come before a shard that is locked already. To wait for its lock could be a deadlock.
+            // Locks are taken in ascending order, and a later shard may be locked already. To wait here could be a
+            // deadlock.
             other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, from, spare, now))
         })
     }

@@ -14,7 +14,7 @@ pub(in crate::store) struct Full {
 }
 
 impl Full {
-    /// A limit's shared bucket decided for want of room.
+    /// There was no room, so a limit's shared bucket decided.
     pub(super) fn shared(&self, limit: &Name, keys: usize) {
         if self.shared.fetch_add(1, Ordering::Relaxed) == 0 {
             let help = "raise store.max_keys; tidegate_shared_decisions_total counts whom it meets";

@@ -1,4 +1,4 @@
-//! What a bucket of the table is known by.
+//! The identity of a bucket in the table.
 
 /// Identifies a bucket by 96 bits of a keyed hash and by the mark of its limit. The hash is keyed so that no
 /// client can make two buckets collide. Only the mark shows which limit a bucket of the table belongs to.

@@ -2,8 +2,8 @@
 //! each. `Store` and `order` call [`Memory`], and a `sweep` runs about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes their
-//! locks in ascending order, and the lock of the shared buckets, a shard of their own, last. `table` is the whole of
-//! it, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of
+//! locks in ascending order. The shared buckets are in another shard, whose lock is taken last. `table` is the whole
+//! table, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of
 //! each limit, `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a
 //! full table.
 
@@ -37,7 +37,7 @@ use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
 use crate::plan::LimitSpec;
 
-/// This many calls of [`Memory::sweep`] visit the whole table.
+/// The number of calls of [`Memory::sweep`] that together visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;
 
 /// The most buckets that one sweep evicts from a shard, while the table is over its bound.
@@ -46,11 +46,11 @@ const SWEEP_EVICTIONS: usize = 64;
 /// The bucket that decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BucketKind {
-    /// The one that is in its shard.
+    /// The key's bucket, which the table has.
     Known,
-    /// A new one, for which there is room.
+    /// A new bucket, for which there is room.
     New,
-    /// The limit's shared one: there is no room for a new one.
+    /// The limit's shared bucket: there is no room for a new one.
     Shared,
 }
 
@@ -214,7 +214,7 @@ impl Memory {
         self.hash(ask.spec, &ask.ask.algorithm, b"")
     }
 
-    /// Each limit hashes with its own secrets, so that only the key has to be hashed.
+    /// Each limit has its own secrets for the hash. So the limit's name need not be hashed too.
     fn hash(&self, spec: &LimitSpec, algorithm: &Algorithm, key: &[u8]) -> Identity {
         let sources = spec.key.sources.fingerprint();
         let (name, algorithm) = (spec.name.fingerprint(), algorithm.number());

@@ -28,15 +28,15 @@ struct OverCounter<'l> {
     limit: &'l LoweredLimit,
     /// The cost of the usual request.
     cost: Cost,
-    /// The buckets of keys with figures of their own.
+    /// The buckets of keys with an override.
     left_out: HashSet<Identity>,
     count: OverCount,
 }
 
 impl Memory {
-    /// Counts the keys of each of these limits, in their order. Each shard is locked for itself. Keys with an
-    /// override of their own are left out. Keys that an override matches by a network or by `*` count like the
-    /// others, because the table does not have the keys themselves.
+    /// Counts the keys of each of these limits, in their order. Only one shard is locked at a time. If an override
+    /// names a key exactly, the key is left out. If an override matches a key by a network or by `*`, the key counts:
+    /// the table has only hashes of keys.
     pub(in crate::store) fn count_over(
         &self,
         limits: &[LoweredLimit],

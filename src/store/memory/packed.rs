@@ -1,5 +1,5 @@
-//! A bucket's state in four words, as `shard` keeps it. As a Rust enum the state would have another word
-//! for its kind, which would cost eight bytes for each of a million buckets.
+//! A bucket's state in four words, as `shard` keeps it. A Rust enum would need one more word for the kind: eight bytes
+//! for each of a million buckets.
 
 use crate::limit::algorithm::{
     State, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,

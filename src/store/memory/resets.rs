@@ -1,4 +1,4 @@
-//! Which buckets were reset lately. A request that took from a bucket before must not give back to the new one.
+//! Which buckets were reset lately. If a request took before the reset, it must not give back to the new bucket.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

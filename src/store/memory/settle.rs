@@ -13,9 +13,9 @@ use crate::limit::waiting::MaxWait;
 use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
-    /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
-    /// What was `taken` from a bucket that has been reset since is not given back. Returns whether nothing was given
-    /// back because another request has a later place.
+    /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. If the bucket
+    /// was reset after the request took, nothing is given back. Returns whether nothing was given back because another
+    /// request has a later place.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
@@ -42,8 +42,8 @@ impl Memory {
         false
     }
 
-    /// Writes a bucket of which at least `used` tokens are used. A bucket with fewer tokens left stays as it is: it
-    /// may have been used in an outage, of which Redis knows nothing. Where there is no room, nothing is written.
+    /// Writes that at least `used` tokens of a bucket are used. A bucket with fewer tokens left stays as it is:
+    /// requests may have taken from it while Redis was away. Where there is no room, nothing is written.
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
@@ -67,7 +67,7 @@ impl Memory {
 fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -> bool {
     let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     let left = |state| algorithm.decide(Some(state), want, now).untouched;
-    // Parts of a token, and debts, show only in the time until the bucket is full.
+    // `untouched` does not show parts of a token, nor debts. The time until the bucket is full shows both.
     let is_later = || algorithm.fresh_at(one) >= algorithm.fresh_at(other);
     match left(one).cmp(&left(other)) {
         Ordering::Less => true,

@@ -1,7 +1,7 @@
 //! One shard of the bucket table: finds, keeps and evicts buckets. [`Memory`](super::Memory) locks it.
 //!
-//! The buckets lie side by side in a list, and a hash table has only their indices. Therefore
-//! a bucket costs little more than its state, however empty the hash table is.
+//! The buckets are in a list without gaps, and a hash table has only their indices. So a bucket costs little more
+//! than its state, even if the hash table is half empty.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,12 +17,12 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
 
-/// When a bucket is full, and may be forgotten without effect. Before that it may be evicted to make room,
-/// unless it owes tokens. Kept in one word, to save memory in each bucket.
+/// When a bucket is full, and how much of it is used. A full bucket may be forgotten without effect. Any other bucket
+/// may be evicted to make room, unless it owes tokens. One word holds both, to save memory in each bucket.
 ///
-/// The time is by the bucket's own clock. If a wall time were converted to the steady clock, a step back of
-/// the wall clock would make a running window look ended. Times are below 2^53. The bits above hold how much
-/// of the bucket is used: a share in 255 parts, or the time in which all of it refills.
+/// The time is by the clock of the bucket's algorithm. If a wall time were converted to the steady clock, a window that
+/// still runs would look ended after a step back of the wall clock. Times are below 2^53. The bits above say how much
+/// of the bucket is used: a share in 255 parts, or the time in which an empty bucket refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u64);
 
@@ -84,12 +84,13 @@ struct BucketEntry {
     state: Packed,
 }
 
-/// The order of eviction: first the buckets with the smallest used share, then those that are full sooner,
-/// and last the identity, so that no two ranks are equal. Times of both clocks are compared as if they were
-/// of one clock. A step of the wall clock disturbs nothing but this order.
+/// The order of eviction: first by the used share, the smallest first, then by the time at which the bucket is full.
+/// The identity makes all ranks different. Times of both clocks are compared as if they were of one clock. If the wall
+/// clock steps, only this order is wrong.
 type EvictionRank = (u64, Identity);
 
-/// Rounds a time down to one of about 200 values, each about a fifth above the last: enough for an order.
+/// Rounds a time down to one of about 200 values. Each is about a fifth larger than the one before. An order needs no
+/// more.
 fn quarter_octaves(micros: u64) -> u64 {
     let octave = u64::from(micros.max(4).ilog2());
     octave * 4 + (micros.max(4) >> (octave - 2) & 3)
@@ -106,13 +107,14 @@ pub(super) struct Shard {
     entries: Blocks<BucketEntry>,
     /// The lists of sliding logs, which do not fit into an entry.
     logs: HashMap<Identity, Log>,
-    /// The next buckets to evict. A rank is skipped if its bucket has another rank by then, or if its limit may
+    /// The next buckets to evict. At its eviction, a bucket is skipped if its rank has changed, or if its limit may
     /// keep it.
     candidates: BinaryHeap<Reverse<EvictionRank>>,
-    /// Every bucket with a lower rank that was evictable at the last search is in `candidates`. `None` before the
-    /// first eviction.
+    /// `candidates` has all buckets of a lower rank that were evictable at the last search. `None` before the first
+    /// eviction.
     horizon: Option<EvictionRank>,
-    /// How many of the next searches for candidates are left out, and the limits of which the last search found none.
+    /// How many of the next searches are left out if they are for these limits: the last search found no bucket of
+    /// them.
     spared: (usize, Limits),
 }
 
@@ -148,7 +150,7 @@ impl Shard {
     }
 
     /// The bucket's state. `None` where the bucket is full: it counts as new, even before a sweep has removed it.
-    /// Otherwise slower figures, which a reload brings, would find it in use again.
+    /// Otherwise the slower figures of a reload would make it a used bucket again.
     pub(super) fn state(&self, identity: Identity, now: Now) -> Option<State> {
         let entry = self.entries.get(self.find(identity)?)?;
         (!entry.due.fresh(now)).then(|| entry.state.state())
@@ -217,7 +219,7 @@ impl Shard {
         true
     }
 
-    /// Forgets the evictable bucket of the lowest rank, but none of `spare`. A bucket that is not full may go where
+    /// Forgets the evictable bucket of the lowest rank, but none of `spare`. A bucket that is not full may go only if
     /// its limit is one of `from`.
     pub(super) fn evict(&mut self, from: &Limits, spare: &[Identity], now: Now) -> Evicted {
         let mut set_aside = Vec::new();
@@ -345,11 +347,11 @@ impl Shard {
     }
 }
 
-/// One pass prepares the eviction of this part of the buckets (a sixteenth), and of at least `BATCH`.
+/// One pass finds candidates: a sixteenth of all buckets, and at least [`BATCH`].
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
 
-/// After a search that found nothing, one search is left out for each 16 buckets.
+/// After a search that found nothing, so many searches are left out: the number of buckets, divided by this.
 const SPARED_SHARE: usize = 16;
 
 /// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.

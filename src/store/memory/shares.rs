@@ -15,7 +15,7 @@ pub(super) struct Shares {
     counts: RwLock<Vec<(LimitMark, AtomicUsize)>>,
 }
 
-/// Some limits: few, as a file has few.
+/// Some limits. Files have few limits.
 pub(super) type Limits = SmallVec<[LimitMark; 8]>;
 
 impl Shares {
@@ -54,8 +54,8 @@ impl Shares {
         }
     }
 
-    /// The limits that have more than their share, where `asker` gets one more bucket. The limits of the same
-    /// request have a share too.
+    /// The limits that have more than their share if `asker` gets one more bucket. The limits of `request` count as
+    /// having buckets.
     pub(super) fn exceeded(&self, asker: Option<Identity>, request: &[Identity]) -> Limits {
         let counts = self.counts.read();
         let counts = counts.iter().map(|(mark, count)| (*mark, count.load(Ordering::Relaxed)));

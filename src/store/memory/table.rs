@@ -11,8 +11,8 @@ use super::resets::Resets;
 use super::shard::Shard;
 use super::shares::Shares;
 
-/// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
-/// entries holds a little more before it doubles.
+/// About the number of buckets in a shard. A pass over all of them must be short. A hash table with 1,024
+/// entries doubles once 896 of them are in use.
 const SHARD_SIZE: usize = 800;
 const MOST_SHARDS: usize = 16_384;
 
@@ -27,14 +27,14 @@ const SMALLEST_SHARD: usize = 128;
 pub(in crate::store) struct Memory {
     pub(super) secret: (u64, u64),
     pub(super) shards: Box<[Mutex<Shard>]>,
-    /// One bucket for each limit, which new keys share when nothing can be evicted.
+    /// One bucket for each limit. New keys share it when nothing can be evicted.
     pub(super) shared: Mutex<Shard>,
     pub(super) keys: AtomicUsize,
     pub(super) shares: Arc<Shares>,
     pub(in crate::store) full: Full,
     pub(super) resets: Resets,
     pub(super) swept: AtomicUsize,
-    /// The shard at which the next search for a bucket to evict in other shards begins.
+    /// The next search in other shards for a bucket to evict begins at this shard.
     pub(super) looked_at: AtomicUsize,
 }
 

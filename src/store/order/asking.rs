@@ -1,4 +1,4 @@
-//! Redis is asked by `script`: its buckets, and its Redisson limiters.
+//! The steps of `order` that ask Redis, through `script`: its buckets, and its Redisson limiters.
 
 use std::mem;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(super) struct Asking<'q> {
     pub(super) leader: Option<Leader<'q>>,
     /// By when Redis must have answered all calls.
     pub(super) deadline: Instant,
-    /// Whether a part of the time until `deadline` has gone by, because this request waited for an answer (its own or
-    /// that of another request).
+    /// Whether this request has already waited for an answer, its own or that of another request. Then less time is
+    /// left until `deadline`.
     pub(super) has_waited: bool,
     pub(super) receipts: ReceiptUse,
-    /// The hash slot of a claim on which Redis should have decided and did not. A log line counts the request there.
+    /// The hash slot of a claim on which Redis did not decide. The request is counted at the server of this hash slot.
     pub(super) missed: Option<HashSlot>,
 }
 
 impl Asking<'_> {
-    /// Asks for the open claims in Redis, by calls that are sent at once. A claim stays open if its call was not
-    /// carried out because of another claim.
+    /// Asks for the open claims in Redis. All calls are sent at the same time. If Redis does not carry out a call
+    /// because of one claim, the other claims of the call stay open.
     pub(super) async fn call_all(&mut self, claims: &mut [&mut Claim<'_>], grouping: Grouping) {
         let verb = verb(claims);
         let is_other_last = claims.iter().any(|claim| answers_after_redis(claim));
@@ -44,13 +44,13 @@ impl Asking<'_> {
             return;
         }
         let has_waited = mem::replace(&mut self.has_waited, true);
-        // What a call gives must go back if another limit, which answers later, refuses.
+        // A limit that answers later may refuse. Then what this call gives must go back, and that needs receipts.
         let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::ByHashSlot;
         let receipts = if is_last { self.receipts } else { ReceiptUse::Needed };
         let asking = calls.iter_mut().map(|call| async {
             self.call_one(call, verb, receipts, has_waited).await;
             if !is_last {
-                // The client may leave before the other calls are answered.
+                // The client may leave before the other calls are answered. Then this call's tokens go back.
                 call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
             }
         });
@@ -93,19 +93,20 @@ impl Asking<'_> {
                 }
             }
             Err(error) if error.is_of_several_keys() && call.len() > 1 => {}
-            // Redis may have carried out the call. Then its tokens are lost: to ask Redis about them would take the time
-            // that has just run out.
+            // Redis may have carried out the call. Then its tokens are lost: to ask Redis about them would take the
+            // time that has just run out.
             Err(_) => call.iter_mut().for_each(|claim| lose(self.store, claim)),
         }
     }
 
-    /// A slot of a concurrency limit is held before Redis is asked for it. `None` for all other limits.
+    /// A grant of a slot, made before Redis is asked for the slot. `None` for all but concurrency limits.
     fn grant_slot(&self, claim: &Claim<'_>, verb: Verb) -> Option<Box<Grant>> {
         let slot = (verb == Verb::Take).then(|| self.redis.name_slot(&claim.question()))??;
         Some(claim.grant(Source::Slot(slot), self.store, self.moment))
     }
 
-    /// Asks the Redisson limiters. Those with a key come first: their refusals are the client's own.
+    /// Asks the Redisson limiters. Those with a key come first: they refuse a single client, and the others would then
+    /// take nothing.
     pub(super) async fn ask_limiters(&self, claims: &mut [&mut Claim<'_>]) {
         for has_key in [true, false] {
             for index in 0..claims.len() {
@@ -123,7 +124,7 @@ impl Asking<'_> {
     async fn ask_limiter(&self, claim: &mut Claim<'_>, verb: Verb) {
         let id = new_id();
         let grant = || claim.grant(Source::Limiter(id), self.store, self.moment);
-        // The permits are held before Redis is asked. If the answer is lost, they go back.
+        // The grant is made before Redis is asked. If the answer is lost, its permits go back.
         let grant = (verb == Verb::Take).then(grant);
         match self.redis.limiters.ask(&claim.question(), verb, &id, self.deadline).await {
             Ok((decision, figures)) => match grant {
@@ -151,7 +152,7 @@ impl Asking<'_> {
     }
 }
 
-/// How the next limits are asked: they take nothing where a limit has refused.
+/// How the next limits are asked: once a limit has refused, they take nothing.
 pub(super) fn verb(claims: &[&mut Claim<'_>]) -> Verb {
     if claims.iter().any(|claim| claim.refuses()) { Verb::Look } else { Verb::Take }
 }
@@ -192,7 +193,7 @@ pub(super) fn calls<'c, 'p>(
     calls.into_iter().map(|(_, call)| call).collect()
 }
 
-/// The ask of a call about a claim. The grant may be held already: a slot of a concurrency limit.
+/// The ask of a call about a claim. There is a grant already if the claim is for a slot.
 fn call_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<CallAsk<'r>> {
     let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
     Some(CallAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })

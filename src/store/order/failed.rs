@@ -1,4 +1,4 @@
-//! Claims on which Redis did not decide: their limits follow `on_store_error`.
+//! Claims on which Redis did not decide. Their limits follow `on_store_error`.
 
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
@@ -22,8 +22,8 @@ pub(super) fn lose(store: &Store, claim: &mut Claim<'_>) {
     store.known.forget(&store.shared.memory, &claim.question());
 }
 
-/// Redis did not decide on those of these claims that have failed. With `local` and `allow` the request goes on. `missed`
-/// gets the hash slot of one of them.
+/// Some of these claims may have failed. With `on_store_error = "local"` or `"allow"` the request goes on. `missed`
+/// gets the hash slot of a claim on which its server did not decide.
 ///
 /// # Errors
 /// Where a limit has `on_store_error = "reject"`.
@@ -45,8 +45,8 @@ pub(super) fn follow_on_store_error(
     Ok(())
 }
 
-/// A candidate stands right after its limit. If Redis cannot decide on the limit, it does not decide on the candidate
-/// either. If Redis decides on the limit, but cannot decide on the candidate, the candidate gets no decision.
+/// If Redis did not decide on a limit, its candidate fails too. If Redis decided on the limit and not on the candidate,
+/// the candidate gets no decision from anybody. A candidate stands right after its limit.
 pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
     for candidate in 1..claims.len() {
         let (limits, candidates) = claims.split_at_mut(candidate);
@@ -55,7 +55,7 @@ pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
             continue;
         }
         match (limit.failure(), candidate.failure()) {
-            // It may have been asked by its own call. What it took goes back.
+            // Another call may have asked for the candidate. What it took goes back.
             (Some(failure), None) => candidate.fail(failure),
             (None, Some(_)) => candidate.fail(ClaimFailure::CandidateAlone),
             _ => {}

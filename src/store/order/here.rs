@@ -1,4 +1,4 @@
-//! The buckets of this process are asked.
+//! The steps of `order` that ask the buckets of this process.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ impl Store {
         }
     }
 
-    /// The decision of [`Store::take_open_locally`]. No claim holds yet what its bucket gave.
+    /// Like [`Store::take_open_locally`], but no claim holds yet what its bucket gave.
     pub(super) fn decide_here(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -34,7 +34,7 @@ impl Store {
         now: Now,
     ) -> Verdict {
         for claim in claims.iter_mut() {
-            // Its bucket is in Redis, as are those of the other processes. Each process enforces a share.
+            // All processes share this claim's bucket in Redis. Without Redis, each process enforces its share.
             if claim.failure() == Some(ClaimFailure::Unreachable) {
                 let processes = self.shared.processes.load(Ordering::Relaxed);
                 claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);

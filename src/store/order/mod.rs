@@ -7,14 +7,17 @@
 //! 5. The Redisson limiters are asked, one after the other.
 //! 6. If an enforcing limit refuses, what the others gave goes back. Otherwise it is kept.
 //!
-//! Exact limits with a key come first. After a refusal the other limits say what they would do, and take nothing. So a
-//! client that its own limit refuses takes nothing from a limiter that all clients share. Two hash slots of a cluster
-//! are asked at the same time, so one of them may give although the other refuses. Until the tokens are back, another
-//! request may be refused that could pass. Too much never passes. In a flood this is rare: its refusals are known.
+//! Redisson limiters come last, and those with a key before those without. Once a limit has refused, the next ones only
+//! say what they would do, and take nothing. So if the limit of a client refuses, the client takes nothing from a
+//! limiter that all clients share.
+//!
+//! Two hash slots of a cluster are asked at the same time. So one may give tokens although the other refuses. They go
+//! back, but until then another request may be refused that could pass. Too much never passes. In a flood this is rare,
+//! because its refusals are known.
 //!
 //! If Redis does not decide on a claim, the claim has failed, and its limit follows `on_store_error` (`failed`). With
-//! `local` this process decides by its share of the limit, in its own buckets. While Redis decides, `carry_over` copies
-//! into them what Redis says.
+//! `local` this process decides by its share of the limit, in its own buckets. While Redis is up, `carry_over` copies
+//! what Redis says into these buckets.
 
 mod asking;
 mod carry_over;
@@ -44,9 +47,9 @@ impl Store {
     /// Decides over these claims together: every limit that allows takes, or none does. The decisions are
     /// written into the claims, and [`verdict`] combines them.
     ///
-    /// Waits for Redis at most `store.timeout`, and not at all where buckets live in the process. A dropped
-    /// claim gives back what it took. Where this future is dropped early, tokens taken in Redis are given
-    /// back once Redis has answered, and lost where Redis does not answer in time.
+    /// Waits for Redis at most `store.timeout`, and not at all where buckets live in the process. A dropped claim gives
+    /// back what it took. If this future is dropped early, tokens taken in Redis go back once Redis has answered. They
+    /// are lost if Redis does not answer in time.
     ///
     /// # Errors
     /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
@@ -56,7 +59,7 @@ impl Store {
         moment: Moment,
     ) -> Result<(), Unavailable> {
         if self.take_kept(claims, moment) {
-            // Boxed, because a place is seldom kept, and the others need no room for this future.
+            // Boxed, because a place is seldom kept, and other requests need no room for this future.
             return Box::pin(self.take_open(&mut open(claims), moment)).await;
         }
         self.take_open(claims, moment).await
@@ -143,7 +146,7 @@ impl Store {
                 NotKnown::Ask(leader) => break leader,
                 NotKnown::Wait(answered) => {
                     has_waited = true;
-                    // Boxed, because few requests wait, and the others need no room for this future.
+                    // Boxed, because few requests wait, and other requests need no room for this future.
                     if Box::pin(timeout_at(deadline, answered)).await.is_err() {
                         break None;
                     }
@@ -193,7 +196,7 @@ impl Asking<'_> {
         self.ask_buckets(claims).await?;
         self.ask_limiters(claims).await;
         follow_on_store_error(claims, &mut self.missed)?;
-        // The claims that Redis has left to this process meanwhile.
+        // Redis may not have decided on some claims. Those with `on_store_error = "local"` are decided here.
         self.ask_process(claims);
         Ok(())
     }
@@ -204,7 +207,7 @@ impl Asking<'_> {
         if here.is_empty() {
             return;
         }
-        // The request may have waited for Redis since `moment.time`. An older time would set buckets back.
+        // The request may have waited for Redis since `moment.time`. That older time would set buckets back.
         let now = self.store.both(self.moment.present());
         self.store.decide_here(&mut here, ReceiptUse::Needed, now);
         here.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
@@ -214,14 +217,13 @@ impl Asking<'_> {
     async fn ask_buckets(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         self.call_all(claims, Grouping::ByHashSlot).await;
         follow_on_store_error(claims, &mut self.missed)?;
-        // If one key of a call has another type, or its hash slot moves, the call takes nothing. Only the answer says so.
-        // Then each claim has its own call.
+        // If one key of a call has another type, or its hash slot moves, the call takes nothing. Only the answer says
+        // so. Then each claim has its own call.
         self.call_all(claims, Grouping::Apart).await;
         follow_on_store_error(claims, &mut self.missed)
     }
 
-    /// All limits have decided. Keeps what cannot come back any more, and gives back what a limit gave for a request
-    /// that another limit refuses.
+    /// All limits have decided. If one refuses, what the others gave goes back. What cannot go back any more is spent.
     fn keep_or_give_back(&self, claims: &mut [&mut Claim<'_>]) {
         let verdict = verdict(claims.iter().map(|claim| &**claim));
         let takes = takes(claims);
@@ -244,7 +246,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Notes what Redis has said: for later requests, and for the time when Redis is away.
+    /// Notes what Redis has said, for known refusals and for the buckets that decide while Redis is away.
     fn note(&self, claims: &[&mut Claim<'_>]) {
         let (shared, moment) = (&self.store.shared, self.moment);
         let answers: PerAsk<_> = claims.iter().filter_map(|claim| redis_answer(claim)).collect();
@@ -266,7 +268,7 @@ impl Asking<'_> {
     }
 }
 
-/// What the known refusals need of a claim. A candidate is never known: it may take where its limit alone refuses.
+/// What `known` needs of a claim. A candidate is always asked: it may take although its limit refuses.
 fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
     match claim.party {
         Party::Process if claim.ask.mode == Mode::Candidate => LookedUp::Unknown,
@@ -282,7 +284,7 @@ fn open<'c, 'p>(claims: &'c mut [&mut Claim<'p>]) -> PerAsk<&'c mut Claim<'p>> {
     claims.filter(|claim| claim.is_open()).collect()
 }
 
-/// Whether each claim takes, by what all have decided.
+/// For each claim, whether it takes: this follows from the decisions of all claims.
 fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
     let outcome = |claim: &Claim<'_>| claim.decision().map_or(Outcome::Allow, |it| it.outcome);
     let outcomes: PerAsk<_> = claims.iter().map(|it| (it.ask.mode, outcome(it))).collect();

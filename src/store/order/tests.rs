@@ -104,7 +104,7 @@ async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_
 }
 
 #[tokio::test]
-async fn keys_of_one_slot_are_asked_by_one_call() {
+async fn keys_of_one_hash_slot_are_asked_by_one_call() {
     let plan = plan_of(
         "[limits.a]\nrate = \"9/h\"\n[limits.b]\nscope = \"node\"\nrate = \"9/h\"\n\
          [limits.c]\nrate = \"9/h\"\n[limits.d]\nrate = \"9/h\"\n",

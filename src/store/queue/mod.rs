@@ -1,11 +1,11 @@
-//! Each bucket has a queue: the requests of this process that wait for tokens of the bucket.
+//! Each bucket has a queue: the requests of this process that wait for the bucket's tokens.
 //!
 //! A place in a queue is a moment that the bucket has reserved. When a request leaves, those after it move up by one
 //! place, and the last place goes back to the bucket. If another process holds a later place, the bucket does not take
 //! it back. Then the place is kept for this process's next request, until its moment has come.
 //!
-//! A request moves only to a place of its cost. So no place ever has two requests, the bucket counts what it has
-//! counted before, and nobody goes later than at the first moment.
+//! A request moves only to a place of its cost. So no place ever has two requests, the bucket's count stays right, and
+//! no request goes later than at its first moment.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -38,8 +38,7 @@ pub(super) struct BucketQueue<T> {
 #[derive(Debug)]
 struct QueueEntry<T> {
     place: QueuePlace<T>,
-    /// Wakes the request when it has moved up. Each request has its own. `None` where the place is kept for the next
-    /// request.
+    /// Wakes the request when it has moved up, and identifies it. `None` where the place is kept for the next request.
     waiter: Option<Arc<Notify>>,
 }
 
@@ -66,25 +65,25 @@ impl<T> BucketQueue<T> {
         self.entries.remove(self.find(waiter)?).map(|entry| entry.place)
     }
 
-    /// The request leaves, and those after it move up. Returns the last place, which is to go back. A place whose moment
-    /// has come is used up: its tokens would go to a request at the end of the queue, which would follow the one before
-    /// it too early.
+    /// The request leaves, and those after it move up. Returns the last place, which is to go back. If the moment of
+    /// the request's place has come, nothing goes back: the bucket would give the tokens to a new request, which would
+    /// follow the last one of the queue too early.
     pub(super) fn leave(&mut self, waiter: &Arc<Notify>, now: Instant) -> Option<QueuePlace<T>> {
         let free = self.find(waiter)?;
         let is_to_come = self.is_to_come(free, now);
         self.move_up(free, now).filter(|_| is_to_come)
     }
 
-    /// Gives a free place to the requests after it. Keeps the place where there are none. Returns the place that is
-    /// free in its stead.
+    /// Gives a free place to the next request after it, and so on. Returns the place that is free then. If no request
+    /// comes after the place, keeps it.
     fn offer(&mut self, place: QueuePlace<T>, now: Instant) -> Option<QueuePlace<T>> {
         let free = self.add(place, None);
         let is_wanted = self.next_after(free).is_some() && self.is_to_come(free, now);
         if is_wanted { self.move_up(free, now) } else { None }
     }
 
-    /// Lets each request after the place at the index `free` move up by one place, unless the moment of the place has
-    /// come. Takes out the place that is free then.
+    /// Lets each request after the index `free` move up by one place. If the moment of the place at `free` has come,
+    /// none moves. Removes and returns the place that is free then.
     fn move_up(&mut self, mut free: usize, now: Instant) -> Option<QueuePlace<T>> {
         if self.is_to_come(free, now) {
             while let Some(next) = self.next_after(free) {
@@ -103,7 +102,7 @@ impl<T> BucketQueue<T> {
         self.entries.get(index).is_some_and(|entry| entry.place.goes > now)
     }
 
-    /// The index of the first request after this index that costs as much.
+    /// The index of the first request after `index` that has the same cost.
     fn next_after(&self, index: usize) -> Option<usize> {
         let cost = self.entries.get(index)?.place.cost;
         let fits = |entry: &QueueEntry<T>| entry.waiter.is_some() && entry.place.cost == cost;
@@ -111,7 +110,7 @@ impl<T> BucketQueue<T> {
         after.into_iter().find_map(|(at, entry)| fits(entry).then_some(at))
     }
 
-    /// Takes out the first kept place of this cost whose moment is after `now` and not after `latest`.
+    /// Removes and returns the first kept place of this cost whose moment is after `now` and not after `latest`.
     fn take_kept(&mut self, cost: Cost, now: Instant, latest: Instant) -> Option<QueuePlace<T>> {
         let fits = |entry: &QueueEntry<T>| {
             let QueuePlace { goes, cost: its, .. } = entry.place;
@@ -172,8 +171,8 @@ impl<T> Queues<T> {
         self.all.lock().with(id, change)
     }
 
-    /// The bucket does not take this place back. Requests of this process may have joined after it. Then they move up,
-    /// and this returns the last place, which is to go back. Otherwise the place is kept until its moment has come.
+    /// The bucket does not take this place back. If requests of this process have joined after it, they move up, and
+    /// the last place is returned: it is to go back. Otherwise the place is kept until its moment has come.
     pub(super) fn keep(
         &self,
         id: QueueId,
@@ -199,7 +198,7 @@ impl<T> Queues<T> {
         self.kept.load(Ordering::Relaxed) > 0
     }
 
-    /// A kept place of this cost that lets a request go not after `latest`.
+    /// Takes a kept place of this cost whose moment is not after `latest`.
     pub(super) fn take_kept(
         &self,
         id: QueueId,
@@ -219,7 +218,7 @@ impl<T> AllQueues<T> {
         self.queues.entry(id).or_insert_with(|| BucketQueue { entries: VecDeque::new() })
     }
 
-    /// Changes a queue, and forgets it where it is empty then.
+    /// Changes a queue. If it is empty then, forgets it.
     fn with<A>(
         &mut self,
         id: QueueId,

@@ -23,11 +23,11 @@ use crate::limit::time::Timestamp;
 use crate::observe::events::{self, OverrideEvent};
 use crate::plan::{Figures, LimitSpec, WantedFigures};
 
-/// The most microseconds by which one answer of Redis may overtake another.
+/// Answers of Redis may arrive in another order. The older one is at most so many microseconds older.
 const LATE: u64 = 2_000_000;
 
-/// After this time, an override that has ended here has ended by Redis's clock too. A process counts an override's
-/// time from before its question to Redis. So it ends the override a little early.
+/// A process ends an override a little early: it counts the time from before its question to Redis. After this time
+/// more the override has ended by Redis's clock too.
 const SURELY_ENDED: Duration = Duration::from_secs(1);
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
@@ -51,7 +51,7 @@ pub(crate) struct RunningOverride {
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
     pub(crate) entry: Arc<RunningOverride>,
-    /// Whether there is a limit with this key, for which the figures make sense.
+    /// Whether there is a limit with this key that can use the figures.
     pub(crate) is_in_force: bool,
     /// How long the override still lasts. `None`: until an operator resets it.
     pub(crate) left: Option<Duration>,
@@ -60,11 +60,12 @@ pub(crate) struct ListedOverride {
 /// The overrides that run, as all workers of a process see them.
 #[derive(Default)]
 pub(super) struct RunningOverrides {
-    /// The number of the present table. 0 where no override is in force: requests then pay one load.
+    /// The number of the present table. 0 where no override is in force: then a request only reads this number.
     version: AtomicU64,
     /// Whether an override was ever in force here.
     were_any: AtomicBool,
-    /// Raised by a reload, and when any process resets a bucket or changes an override. Known refusals then end.
+    /// The generation of known refusals. A reload, and any process that resets a bucket or changes an override, begins
+    /// a new one. Then known refusals end.
     generation: AtomicU64,
     state: Mutex<RunningState>,
 }
@@ -73,14 +74,14 @@ pub(super) struct RunningOverrides {
 struct RunningState {
     limits: BTreeMap<Name, Arc<LimitSpec>>,
     known: BTreeMap<OverrideId, KnownOverride>,
-    /// Which of the known overrides are in force, as the log has them.
+    /// The known overrides that are in force, as they were logged.
     in_force: BTreeMap<OverrideId, Arc<RunningOverride>>,
     table: Arc<RunningTable>,
-    /// Counts the tables.
+    /// The number of the last table.
     tables: u64,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
-    /// When the first override ended by its time since Redis was read.
+    /// When the first override ended by its time after the last reading of Redis.
     ended: Option<Instant>,
 }
 
@@ -170,7 +171,7 @@ impl RunningOverrides {
         let mut state = self.state.lock();
         state.limits = named.collect();
         if !state.known.is_empty() {
-            // The table has the limits, too: a worker finds figures only under the limit that they fit.
+            // The table is built again because it has the limits too: each override stands under the limit of its plan.
             self.publish(&mut state, true);
         }
     }
@@ -180,8 +181,8 @@ impl RunningOverrides {
         self.state.lock().generation() == generation
     }
 
-    /// Whether an override has ended by its time, and Redis was not read since. The reading removes it from Redis,
-    /// where it would last for longer if Redis's clock stepped back.
+    /// Whether an override has ended by its time, and Redis was not read since then. The next reading removes it from
+    /// Redis. Otherwise it would be in force again if Redis's clock stepped back.
     pub(super) fn has_unread_end(&self) -> bool {
         self.state.lock().ended.is_some_and(|ended| ended.elapsed() >= SURELY_ENDED)
     }
@@ -190,7 +191,7 @@ impl RunningOverrides {
     /// the present overrides is ignored.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
         let mut state = self.state.lock();
-        // A clock that was set back must not keep new overrides out for ever.
+        // If Redis's clock was set back by more than `LATE`, the answer counts. Otherwise no new override would count.
         if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
             return;
         }
@@ -201,26 +202,26 @@ impl RunningOverrides {
         (state.read, state.ended) = (Some((read.at, read.generation)), None);
         let before = std::mem::take(&mut state.known);
         for entry in read.entries {
-            let (key, entry) = (entry.id(), Arc::new(entry));
-            let ends = match before.get(&key) {
+            let (id, entry) = (entry.id(), Arc::new(entry));
+            let ends = match before.get(&id) {
                 // Two readings may give slightly different ends for one override. The first end is kept, so the
                 // table stays as it is.
                 Some(before) if before.entry == entry => before.ends,
-                // Nobody has changed it. Its end is another one because Redis's clock has stepped back.
+                // Nobody has changed it. Redis has another end because its clock has stepped back.
                 Some(before) if is_same => {
-                    if let Some(logged) = state.in_force.get_mut(&key) {
+                    if let Some(logged) = state.in_force.get_mut(&id) {
                         *logged = Arc::clone(&entry);
                     }
                     before.ends
                 }
-                // It has ended here, and Redis's clock has stepped back since, or is late.
+                // The override has ended here. Redis's clock is late, or has stepped back.
                 None if is_same => continue,
                 _ => {
                     let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
                     entry.ends.map(|ends| asked + left(ends))
                 }
             };
-            state.known.insert(key, KnownOverride { entry, ends });
+            state.known.insert(id, KnownOverride { entry, ends });
         }
         self.publish(&mut state, false);
     }
@@ -228,12 +229,12 @@ impl RunningOverrides {
     /// Sets an override in this process alone. Returns whether there was room for it.
     pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
         let mut state = self.state.lock();
-        let key = entry.id();
-        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&key) {
+        let id = entry.id();
+        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&id) {
             return false;
         }
         let ends = lasts.map(|lasts| Instant::now() + lasts);
-        state.known.insert(key, KnownOverride { entry: Arc::new(entry), ends });
+        state.known.insert(id, KnownOverride { entry: Arc::new(entry), ends });
         self.publish(&mut state, false);
         true
     }
@@ -259,9 +260,9 @@ impl RunningOverrides {
     pub(super) fn list(&self) -> Vec<ListedOverride> {
         let now = Instant::now();
         let state = self.state.lock();
-        let listed = |(key, known): (&OverrideId, &KnownOverride)| ListedOverride {
+        let listed = |(id, known): (&OverrideId, &KnownOverride)| ListedOverride {
             entry: Arc::clone(&known.entry),
-            is_in_force: state.in_force.contains_key(key),
+            is_in_force: state.in_force.contains_key(id),
             left: known.ends.map(|ends| ends.saturating_duration_since(now)),
         };
         state.known.iter().map(listed).collect()
@@ -272,26 +273,26 @@ impl RunningOverrides {
         let now = Instant::now();
         let mut table = RunningTable::default();
         let mut in_force = BTreeMap::new();
-        for (key, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
-            let Some(spec) = state.limits.get(key.0.as_str()) else { continue };
+        for (id, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
+            let Some(spec) = state.limits.get(id.0.as_str()) else { continue };
             let Some(figures) = known.entry.figures(spec) else { continue };
             let cost = spec.cost.default_cost();
             let capacity = figures.capacity().filter(|capacity| *capacity < cost.get());
-            let is_new = anew || state.in_force.get(key) != Some(&known.entry);
+            let is_new = anew || state.in_force.get(id) != Some(&known.entry);
             if let Some(capacity) = capacity.filter(|_| is_new) {
                 events::override_too_small(&event(&known.entry), capacity, cost);
             }
-            table.add(spec, &key.1, figures, known.ends);
-            in_force.insert(key.clone(), Arc::clone(&known.entry));
+            table.add(spec, &id.1, figures, known.ends);
+            in_force.insert(id.clone(), Arc::clone(&known.entry));
         }
         let is_same = state.in_force == in_force;
-        for (key, entry) in &state.in_force {
-            if !in_force.contains_key(key) {
+        for (id, entry) in &state.in_force {
+            if !in_force.contains_key(id) {
                 events::override_ended(&event(entry));
             }
         }
-        for (key, entry) in &in_force {
-            if state.in_force.get(key) != Some(entry) {
+        for (id, entry) in &in_force {
+            if state.in_force.get(id) != Some(entry) {
                 events::override_set(&event(entry));
             }
         }

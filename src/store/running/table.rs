@@ -41,7 +41,7 @@ impl RunningTable {
     /// The figures for this key.
     pub(in crate::store) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<&Figures> {
         let limit = self.0.get(&spec.name)?;
-        // A request goes on with the plan that it began with.
+        // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
         let is_same = std::ptr::eq(spec, &*limit.spec)
             || spec.key == limit.spec.key && spec.counting == limit.spec.counting;
         let found = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;

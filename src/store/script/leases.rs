@@ -28,7 +28,7 @@ const RENEWALS: u32 = 3;
 /// others for at most this time.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Leases that are due soon are renewed too: within a quarter of the time between two renewals.
+/// With the leases that are due, those are renewed that are due within a quarter of the time between two renewals.
 const GATHERED: u32 = 4;
 
 /// Time until a return that may not have reached Redis is sent again.
@@ -43,7 +43,7 @@ pub(in crate::store) struct Leases {
 struct SlotTable {
     worker: u64,
     slots: Mutex<Slots>,
-    /// Wakes the keeper where something is due before its next look.
+    /// Wakes the keeper if something is due before its next look.
     sooner: Notify,
     one_way: OneWay,
     router: Arc<Router>,
@@ -64,7 +64,7 @@ struct LeasedSlot {
     ask: Ask,
     /// When its lease is renewed, or its return is sent again. `None` until Redis has given the slot.
     due: Option<Instant>,
-    /// For a slot whose return may not have reached Redis: when its lease has ended in any case.
+    /// When the lease has ended in any case. `Some` if the slot's return may not have reached Redis.
     end: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ impl SlotTable {
 
     fn give_back(self: &Arc<Self>, request: u64, slot: LeasedSlot) {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
-        // A key of another type holds no slot.
+        // If the key has another type, it holds no slot, and nothing must be sent again.
         let lost: Lost = Box::new(move |error| match error {
             CallError::UnusableKey(_) => {}
             _ => table.was_not_heard(request, slot),
@@ -171,7 +171,7 @@ impl SlotTable {
     fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut slots = self.slots.lock();
-        // Leases that are due soon are renewed at once too, and are due together from then on.
+        // Leases that are due soon are renewed at the same time. From then on they are due together.
         let is_due = |slot: &LeasedSlot, by| slot.due.is_some_and(|due| due <= by);
         for (request, slot) in slots.known.iter_mut().filter(|(_, slot)| slot.is_held()) {
             if is_due(slot, now + pause(&slot.ask) / GATHERED) {

@@ -1,5 +1,5 @@
--- The buckets that are lists, as sorted sets. `shell.lua` includes this text at its line for it, and runs
--- it only for a call that asks about such a bucket.
+-- The buckets that are lists, as sorted sets. `shell.lua` includes this text, and runs it only for a call that asks
+-- about such a bucket.
 --
 -- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says,
 -- or that the key holds a value of another type. Where the request passes, `ask` also returns a list that
@@ -10,8 +10,7 @@
 -- its clock, the time at which the entry was made (7 bytes), and a running number among the entries with this
 -- clock (4 bytes).
 --
--- Numbers are given to Redis as text: Redis takes longer to turn them into text by itself than to run the
--- command.
+-- Numbers are given to Redis as text. If Redis has to turn them into text, this takes longer than the command.
 local ENTRY, SIZE, STALE, MOST_COST, MOST_BEYOND = '>I7I4', 11, 1000000, 32, 100
 local format, log = string.format, {}
 
@@ -26,8 +25,8 @@ function log.newest(key)
   return tonumber(entry[2]), struct_unpack(ENTRY, entry[1])
 end
 
--- The number of this clock's next entry. The clock's highest number so far belongs to the newest entry of
--- all, which is given, or to the newest entry that went at once.
+-- The number of the next entry with this clock. The entry with the highest number so far is the newest one of all,
+-- which is given, or the newest one whose request went at once.
 function log.number(key, clock, newest, made, last)
   local number = made == clock and last + 1 or 0
   if newest > clock then

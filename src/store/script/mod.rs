@@ -125,9 +125,9 @@ impl Redis {
         has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
     }
 
-    /// Decides over these asks together by Redis's clock, and takes where `verb` says so. Returns one reply for each.
-    /// If the future is dropped early, tokens that were taken go back (`pending`). The keys of all asks must share a
-    /// hash slot.
+    /// Decides over these asks together by Redis's clock, and takes if `verb` says so. Returns one reply for each ask.
+    /// If the future is dropped early, tokens that were taken go back (`pending`). All keys must have the same hash
+    /// slot.
     pub(super) async fn ask(
         &self,
         asks: &[CallAsk<'_>],
@@ -186,9 +186,9 @@ impl Redis {
         self.ask_one(ask, Verb::Look).await
     }
 
-    /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken
-    /// whatever the bucket has left. The settlement joins the call that is being gathered, and the caller
-    /// does not wait for the reply. Lost settlements are counted, and logged from time to time.
+    /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken even if the
+    /// bucket has fewer left. The settlement joins the call that is being gathered, and the caller does not wait for
+    /// the reply. Lost settlements are counted, and logged from time to time.
     pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt) {
         let shared = Arc::clone(&self.shared);
         let lost: Lost =
@@ -207,8 +207,8 @@ impl Redis {
         );
     }
 
-    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns whether the bucket does not
-    /// take the place back, because another request has a later place.
+    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns whether another request
+    /// has a later place. Then the bucket does not take this place back.
     pub(super) fn return_place(
         &self,
         ask: &BucketAsk<'_>,

@@ -13,7 +13,7 @@
 --                                     there are fewer than MOST
 --   end FIELD                         ends an override
 --   tell                              changes the generation alone
---   (KEEP comes after the verb: how long overrides without an end stay when no process reads them)
+-- ARGV[2] is KEEP: how long overrides without an end stay when no process reads them. FIELD and the others follow.
 --
 -- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do or no room, the generation,
 -- then the fields and values.
@@ -86,8 +86,8 @@ end
 -- The hash lives for at least a minute. A process hears of a change within a second, unless it is stopped.
 latest = math.max(latest, now + 60000000)
 redis.call('PEXPIREAT', hash, whole(math.ceil(latest / 1000)))
--- These writes come after the expiry: a Redis whose memory is full refuses them as the first write of a script,
--- and must still say which overrides there are.
+-- These writes come after the expiry. If Redis's memory is full, it refuses a script whose first write is one of these.
+-- It must still say which overrides there are.
 if back > 0 then
   for field, value in pairs(left) do
     redis.call('HSET', hash, field, value)

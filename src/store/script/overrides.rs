@@ -1,8 +1,8 @@
 //! The overrides that operators set while processes run: one hash in Redis, `PREFIX::overrides`.
 //! `overrides.lua` describes its fields.
 //!
-//! One worker of each process asks about twice a second whether anything has changed. Only then, once a minute, and
-//! soon after an override has ended, it reads all overrides. A change also ends what is known of refusals, in all
+//! One worker of each process asks about twice a second whether anything has changed. If so, it reads all overrides. It
+//! also reads them once a minute, and soon after an override has ended. A change also ends the known refusals of all
 //! processes.
 
 use std::sync::{Arc, LazyLock};
@@ -54,7 +54,7 @@ impl SharedOverrides {
         Self { router, name, hash_slot, shared }
     }
 
-    /// Reads the overrides again and again, and notes in the process what is in force.
+    /// Reads the overrides again and again, and puts them in force in this process.
     pub(super) async fn follow(self) {
         let Self { router, hash_slot, .. } = &self;
         let running = &self.shared.running;
@@ -77,7 +77,7 @@ impl SharedOverrides {
                 }
                 Ok(())
             };
-            // Without an answer what was read last stays in force.
+            // Without an answer, the overrides that were read last stay in force.
             let result = reading.await;
             if let Some((error, help)) = failures.news(&result, router.nodes.is_up(*hash_slot)) {
                 tracing::warn!(%error, help, "overrides not read");
@@ -106,7 +106,8 @@ impl SharedOverrides {
         self.change(&call).await
     }
 
-    /// Tells all processes that a bucket was reset. In a cluster another server may have the bucket.
+    /// Tells all processes that a bucket was reset: they all read this hash. In a cluster another server may have the
+    /// bucket.
     pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), CallError> {
         self.change(&self.command("tell")).await.map(|_| ())
     }

@@ -22,15 +22,15 @@ pub(in crate::store) struct CallAsk<'r> {
     pub(in crate::store) holder: Option<u64>,
 }
 
-/// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
-/// a task waits for the answer and gives back what was taken.
+/// A request's question to Redis, until it is answered. If the client leaves, this is dropped early. Then a task waits
+/// for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'r> {
     pub(super) router: &'q Arc<Router>,
     pub(super) queue: &'q Queue,
     /// `store.prefix`.
     pub(super) prefix: &'q str,
     pub(super) asks: &'q [CallAsk<'r>],
-    /// The reply to these asks, in their order. `None` once the question is answered, and where it takes nothing.
+    /// The reply to these asks, in their order. `None` once the question is answered.
     pub(super) awaited: Option<Awaited>,
 }
 
@@ -80,8 +80,8 @@ impl Drop for PendingAsk<'_, '_> {
     }
 }
 
-/// The receipt of an ask. Where none was asked for, a token bucket can still take the tokens back, because
-/// they were taken a moment ago. A window or a list needs a receipt to know where they were counted.
+/// The receipt of an ask. If none was asked for, a token bucket can still take its tokens back, because they were taken
+/// a moment ago. A window or a list cannot: without a receipt it does not know where they were counted.
 fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
     match ask.algorithm {
         Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::new(Timestamp::MAX))),

@@ -23,7 +23,7 @@ use crate::store::process::LEASE;
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// More processes than anybody has.
+/// The number of slots. Nobody has so many processes.
 const MOST: u64 = 1_000_000;
 
 const ADVICE: CallAdvice = CallAdvice {
@@ -70,7 +70,8 @@ impl Announcement {
         Some(Self { router, slot, withdrawal, task })
     }
 
-    /// The process ends: the others need not wait for the end of the lease. Takes at most `store.timeout`.
+    /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
+    /// `store.timeout`.
     pub(super) async fn withdraw(self) {
         let Self { router, slot, withdrawal, task } = self;
         drop(task);

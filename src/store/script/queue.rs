@@ -5,7 +5,7 @@
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
 //! requests of all these tasks are in the call. No request waits for requests that may still come. Calls
 //! follow each other on the connection without waiting for answers. In a cluster the keys of one call share a
-//! hash slot, and calls for other slots are gathered beside it.
+//! hash slot. Calls for several hash slots are gathered at the same time.
 
 use std::mem;
 use std::pin::Pin;
@@ -21,8 +21,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::call::{Call, OTHER_TYPE, Reply, Request};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
 
-/// The most calls among which a request looks for one of its hash slot. A longer search costs more than a shared call
-/// saves.
+/// A request looks for a call of its hash slot among at most so many calls. A longer search would cost more than a
+/// shared call saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
@@ -102,8 +102,8 @@ impl Queue {
         self.gathered.one_way.wait().await;
     }
 
-    /// Adds this request, whose asks `ask` writes, to a call about this hash slot. The reply comes by `deadline`,
-    /// or by the deadline of the request that began the call.
+    /// Adds this request to a call of this hash slot. `ask` writes its asks. The reply comes by `deadline`, or by the
+    /// deadline of the request that began the call.
     pub(super) fn begin(
         &self,
         hash_slot: HashSlot,
@@ -171,8 +171,8 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        // Only the newest call of the hash slot can be joined. An older call is sent earlier, and a question must
-        // not overtake a settlement that was made before it.
+        // A request joins only the newest call of its hash slot. An older call is sent earlier, and a question must not
+        // overtake an earlier settlement.
         let newest =
             calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.hash_slot == hash_slot);
         if let Some(shared) = newest.filter(|shared| shared.call.has_room(asks)) {

@@ -56,12 +56,12 @@
 --   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket
 --   5  expiry     until when the bytes must be kept; nil where the key already lives long enough
 --   6  receipt    what is noted of the taking, for a later settlement
--- Buckets that are lists are sorted sets. Each is read and written when a request asks about it: see
+-- Some buckets are lists, which are sorted sets in Redis. Each is read and written when a request asks about it: see
 -- `lists.lua`.
 --
--- Redis interprets the script once for each call. Therefore the code uses loops rather than functions, few
--- tables, and few reads from them. A function for each step would cost a fifth of a check. So the steps are pieces of
--- text in the folder `shell`, and each stands in place of the line that names it.
+-- Redis runs the whole text for each call. So the code has loops instead of functions, few tables, and few reads from
+-- them. A function for each step would make a call slower by a fifth. Instead the steps are pieces of text in the
+-- folder `shell`. Each replaces the line that names it.
 
 local WRONG_TYPE = -2
 
@@ -81,9 +81,8 @@ if lists then
 -- (lists.lua)
 end
 
--- Each bucket's bytes: false for a new bucket, nil for a key of another type, whose type is then in
--- `kinds`. MGET does not tell these two apart. But where there are keys of another type, more keys exist
--- than MGET has strings for.
+-- Each bucket's bytes: false for a new bucket, nil for a key of another type. `kinds` then has this type. MGET answers
+-- the same for both. But if there are keys of another type, more keys exist than MGET has strings for.
 local states, kinds = call('MGET', unpack(keys))
 local known = 0
 for bucket = 1, #keys do
@@ -91,7 +90,7 @@ for bucket = 1, #keys do
     known = known + 1
   end
 end
--- For each bucket whose key may have the expiry of other figures: the last ask.
+-- The last ask of each bucket whose key may have the expiry of other figures.
 local aged = {}
 -- The bytes as they were read.
 local stored = known > 0 and { unpack(states) }
@@ -105,16 +104,15 @@ if known < #keys and call('EXISTS', unpack(keys)) > known then
   end
 end
 
--- For each bucket to be written: until when its key must live; true where the key's present expiry
--- suffices. This table and `answer` begin with room for a few asks, because a table that grows costs more
--- than its values.
+-- For each bucket to be written, the time until which its key must live; true if the key's present expiry is late
+-- enough. This table and `answer` begin with room for a few asks, because it costs much to let a table grow.
 local written = { false, false, false, false }
 local answer, said = { 0, 0, 0, 0 }, 0
--- Expiries that several keys may share, as text.
+-- The texts of expiries that several keys may have.
 local expiries, format = {}, string.format
 -- The receipts of the requests that want them.
 local receipts
--- For each ask of a request: the bucket's state and entry in `written` before the ask. The last ask needs none.
+-- The bucket's state and its entry in `written` before each ask of a request. The last ask needs neither.
 local before = {}
 local index, ends = 1, #plan
 while index < ends do

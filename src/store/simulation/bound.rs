@@ -1,6 +1,6 @@
-//! The limit's promise, checked by arithmetic that is not the algorithm's: in every interval from `s` to `e`
-//! at most `burst + rate * (e - s)` tokens are spent. This holds for all intervals exactly if a bucket that
-//! begins full, fills at the rate and loses a token for each request never has less than nothing.
+//! Checks the limit's promise by other arithmetic than the algorithm's: in every interval from `s` to `e` at most
+//! `burst + rate * (e - s)` tokens are spent. The check uses a bucket that begins full, fills at the rate and loses a
+//! token for each request. The promise is kept exactly if this bucket never goes below zero.
 
 use crate::limit::algorithm::{Algorithm, token_bucket};
 

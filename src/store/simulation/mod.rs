@@ -2,9 +2,8 @@
 //! sleeps, and a seed gives the same figures each time. `docs/simulation.md` has the results.
 //!
 //! The parts that decide are those of the program: `known` refuses, and the algorithms decide for the shared
-//! buckets. The simulation's own parts are what lies around them: `server` stands for Redis, `node` calls the
-//! parts of the program, `world` delays and loses messages and lets nodes die, `traffic` makes the requests.
-//! `bound` checks what passes, by its own arithmetic.
+//! buckets. The rest is simulated: `server` stands for Redis, `node` calls the parts of the program, `world` delays and
+//! loses messages and lets nodes die, `traffic` makes the requests. `bound` checks what passes, by its own arithmetic.
 
 mod bound;
 mod node;
@@ -64,7 +63,7 @@ struct Scenario {
     seed: u64,
 }
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     requests: u64,

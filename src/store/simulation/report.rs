@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Tally;
 
-/// The nodes of each row, with what came of it without and with known refusals.
+/// For each row, the number of nodes, and the results without and with known refusals.
 pub(super) type Rows = Vec<(usize, [Tally; 2])>;
 
 /// The lines' colours. They can be told apart on white and on black.

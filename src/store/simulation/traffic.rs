@@ -1,4 +1,4 @@
-//! Who asks when: requests at random moments. A few hot keys are asked for often. Every ten seconds other keys
+//! The requests of a simulation, at random moments. A few hot keys have many requests. Every ten seconds other keys
 //! become the hot ones, and now and then one key surges.
 
 use super::Scenario;
@@ -7,7 +7,7 @@ use super::random::Random;
 /// After this time, in microseconds, other keys become the hot ones.
 const PHASE: u64 = 10_000_000;
 
-/// From one phase to the next, the hot keys move on by so many keys.
+/// In each phase, the hot keys have numbers that are higher by this than in the phase before.
 const SHIFT: u64 = 7_919;
 
 /// The first keys, one of which surges at a time.
@@ -35,7 +35,7 @@ pub(super) struct Traffic {
     surge: Surge,
 }
 
-/// A part of all requests is for one key, until a moment. In a pause the part is 0.
+/// Until a moment, a part of all requests is for one key. In a pause the part is 0.
 struct Surge {
     until: u64,
     rank: usize,

@@ -26,7 +26,7 @@ struct NodeEntry {
     node: Option<SimulatedNode>,
     /// The number of its process. What was meant for an earlier process is thrown away.
     process: u64,
-    /// A process that is stopped goes on then, with all that it had.
+    /// When a stopped process goes on, with all that it had.
     stopped_until: u64,
 }
 
@@ -40,7 +40,7 @@ struct Question {
 }
 
 enum WorldEvent {
-    /// With the time at which the node hears the answer. `None` where it never does.
+    /// The question, and the time at which the node gets the answer. `None` where it gets none.
     AtServer(Question, Option<u64>),
     /// The answer, or `None` once the node waits no longer.
     AtNode(Question, Option<Decision>),
@@ -152,7 +152,7 @@ impl<'s> World<'s> {
         self.figures.earliest = self.figures.earliest.max(wait.saturating_sub(known));
     }
 
-    /// Asks the server. The way of the question, and whether it or its answer is lost, is known at once.
+    /// Asks the server. The delays are chosen at once, and whether the question or its answer is lost.
     fn ask(&mut self, index: usize, key: usize) {
         self.figures.calls += 1;
         let process = self.entries[index].process;
@@ -226,7 +226,7 @@ impl<'s> World<'s> {
     fn serve(&mut self, question: Question, answered: Option<u64>) {
         let decision = self.server.take(question.key, self.now);
         let Some(at) = answered else { return };
-        // The request counts from now on, and not from when its node hears of it.
+        // The request counts from now on, and not from when its node gets the answer.
         if decision.outcome.passes() {
             self.admit(question.key);
         }

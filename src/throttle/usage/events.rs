@@ -16,7 +16,7 @@ pub(super) struct Events {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// The line has begun like [`DATA`], with so many bytes of it, and no other byte has come.
+    /// The line so far is a beginning of [`DATA`], of this length.
     Begins(usize),
     /// After [`DATA`].
     Data,
@@ -26,7 +26,7 @@ enum Line {
 
 const DATA: &[u8] = b"data:";
 
-/// The byte order mark, which a stream may begin with.
+/// A stream may begin with this byte order mark.
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
 impl Events {

@@ -1,7 +1,7 @@
 //! Reads a response's cost: a header's value, or a number in its body. `permit` calls this file.
 //!
-//! A body is read as it passes by. No part of the body is held up, and a reader keeps at most a few kilobytes
-//! of it. `json` and `events` read the two kinds of bodies, and `number` reads the digits.
+//! A body is read as it passes by. No part of it is delayed, and a reader keeps at most a few kilobytes of it. `json`
+//! and `events` read the two kinds of bodies, and `number` reads the digits.
 
 mod events;
 mod json;

@@ -1,4 +1,4 @@
--- The steps of `fixed_window.lua` from `decide` on. This text follows it.
+-- This text follows `fixed_window.lua`: it has the steps from `decide` on.
 
 -- decide
 local untouched, wait = count - used, 0

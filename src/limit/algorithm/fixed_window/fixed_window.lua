@@ -1,11 +1,12 @@
 -- The twin of mod.rs, as a branch of the function `decide` (see algorithm/mod.rs). `figures` are the
 -- count, the kind of windows (0 rolling, 1 on the clock, 2 on the calendar), and the windows' length. On
--- the calendar the starts of the five known windows stand in number of the length.
+-- the calendar the starts of the five known windows come instead of the length.
 --
 -- The formats of the bytes, by length; each figure has its highest byte first:
 --   12  1 (1 byte), start (7 bytes), used (4)
 --   21  4 (1 byte), the same, then beyond (5), each (4)
--- Bytes in no known format are a new window. 2 and 3 had the tokens of all windows in one number.
+-- Bytes in no known format are a new window. The formats 2 and 3 are of former versions: they had the tokens of all
+-- windows in one number.
 
 local count, align, length = figures[1], figures[2], figures[3]
 

@@ -2,12 +2,12 @@
 //! ends.
 //!
 //! More than `count` tokens can be used: by requests held for a later window, and by requests that used
-//! more than they took. The tokens above `count` belong to the next windows, each of which takes `count` of
-//! them. A held request counts in the first window into which it fits whole, after all earlier requests,
-//! and goes when that window begins. Tokens left over in the windows before stay unused.
+//! more than they took. The tokens above `count` belong to the next windows. Each of these takes up to `count`. A held
+//! request counts in the first window that has room for its whole cost, after all earlier requests. It goes when that
+//! window begins. What the windows before have left stays unused.
 //!
-//! A lowered count also leaves a window with more used than it has. These tokens were used in this window and
-//! are forgotten with it. Therefore a state keeps them apart from those of the next windows.
+//! If the count is lowered, more tokens of a window may be used than it now has. They were used in this window, and are
+//! forgotten when it ends. So a state keeps them apart from the tokens of the next windows.
 //!
 //! `windows.rs` knows when windows begin and end. `fixed_window.lua` is the same function for Redis.
 
@@ -50,8 +50,8 @@ impl Params {
 pub struct State {
     /// The start of the window.
     pub start: Timestamp,
-    /// The tokens used in this window: more than the count only where the count was lowered. In a kept state
-    /// this is never zero.
+    /// The tokens used in this window: more than the count only if the count was lowered. Never zero in a state that is
+    /// kept.
     pub used: u64,
     /// The used tokens of the next windows. Where there are some, nothing is left in this window.
     pub beyond: u64,
@@ -75,7 +75,7 @@ impl State {
         Self { beyond: 0, ..self }.plus(beyond, count)
     }
 
-    /// The state with more tokens used: first in this window, as far as it has room, then in the next ones.
+    /// The state with more tokens used. They fill this window first, then the next ones.
     fn plus(self, tokens: u64, count: u64) -> Self {
         let here = count.saturating_sub(self.used).min(tokens);
         let beyond = self.beyond.saturating_add(tokens - here).min(MOST_BEYOND);
@@ -122,7 +122,7 @@ struct WindowPosition {
     before: u64,
 }
 
-/// The first of the next windows into which `cost` fits whole.
+/// The position in the first of the next windows that has room for the whole `cost`.
 fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
     let (full, into) = (beyond / count, beyond % count);
     if into + cost > count {
@@ -165,9 +165,8 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     if state.beyond == 0 || settled.max_wait == MaxWait::NONE {
         return state.used + state.beyond;
     }
-    // Places are reserved in later windows, and `beyond` is the sum over all of them. The sum shows only how
-    // much of the last window is used. If tokens of another window were subtracted from the sum, the last
-    // window would seem to have room.
+    // `beyond` is the sum over all later windows, in which places are reserved. From the sum only the use of the last
+    // window is known. If tokens of another window were subtracted, the last window would seem to have room.
     let before_last = (state.beyond - 1) / count;
     match params.windows.passed(state.start, taken) == before_last + 1 {
         true => state.beyond - before_last * count,
@@ -175,8 +174,8 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     }
 }
 
-/// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: a clock that
-/// is a little late may be in the ended window again, and must find the used tokens.
+/// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: by a clock that is a
+/// little late, the window has not ended, and its used tokens must still count.
 pub(crate) fn fresh_at(params: &Params, state: State) -> Timestamp {
     let count = params.count.get();
     let (start, state) = (params.windows.start_of(state.start), state.under(count));

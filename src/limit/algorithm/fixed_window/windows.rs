@@ -1,5 +1,5 @@
-//! When windows begin and end. A [`Schedule`] has all windows of a calendar unit; [`Windows`] is the small
-//! value with which an algorithm counts.
+//! When windows begin and end. A [`Schedule`] has all windows of a calendar unit. An algorithm counts by [`Windows`],
+//! a small value with the windows around a time.
 
 use std::fmt;
 
@@ -34,9 +34,9 @@ const KNOWN: usize = 5;
 /// The number of the last known window.
 const LAST: i64 = 4;
 
-/// The calendar windows around a time: the window before, the window of that time and the next ones.
-/// Windows further away are taken as long as the outermost known windows. A request that has to wait for
-/// more than three months may therefore get a time that is a few days wrong.
+/// The calendar windows around a time: the window before, the window of that time and the next ones. Windows before the
+/// first known one count as long as the first one, and windows after the last known one as long as the last one. So a
+/// request that has to wait for more than three months may get a time that is a few days wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nearby {
     unit: Unit,
@@ -117,8 +117,8 @@ impl Windows {
         }
     }
 
-    /// The seconds, rounded up, until the window of this time ends. When a rolling window began is not known here:
-    /// its whole length is returned, which is never too short.
+    /// The seconds, rounded up, until the window of this time ends. For a rolling window this is its whole length,
+    /// because its beginning is not known here.
     pub(crate) fn seconds_left(&self, time: Timestamp) -> u64 {
         match self {
             Self::Rolling(_) => self.seconds(),

@@ -20,7 +20,7 @@ pub(crate) const MOST: u64 = 100_000;
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub(crate) const MOST_COST: u64 = 32;
 
-/// The entries beyond its count that every list may keep at least.
+/// Every list may keep at least so many entries beyond its count.
 const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
@@ -39,14 +39,14 @@ impl Params {
         Some(Self { count, interval: Interval::from_micros(rate.interval())? })
     }
 
-    /// The most entries that are kept. Twice the count: permits used beyond the count must still count
-    /// when others are given back. A small count gets more than twice, for held requests.
+    /// The most entries that are kept: twice the count. So permits used beyond the count still count when others are
+    /// given back. A small count gets more than twice, for held requests.
     fn most(&self) -> u64 {
         self.count.get() + self.count.get().max(MOST_BEYOND)
     }
 }
 
-/// The facts about a list that a decision needs. After the decision: the entries to add to the list.
+/// What a decision needs to know of a list. After the decision, also the entries that are to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The time on the clock when the newest entry was made.
@@ -87,7 +87,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 
-/// The most microseconds ahead for which a place is reserved: 71 minutes. The Lua twin has the same bound.
+/// A place is reserved for at most so many microseconds later: 71 minutes. The Lua twin has the same bound.
 pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
 /// The state at `now`, or at its own clock where `now` is a little before it. If the clock has stepped
@@ -136,7 +136,7 @@ impl Log {
         let Entry { at: newest, arrived } = *self.entries.back()?;
         let interval = params.interval.as_micros();
         let base = arrived.max(now);
-        // The request fits once at most `others` entries are left in the interval.
+        // The request fits as soon as at most `others` entries are in the interval.
         let others = index(params.count.get().saturating_sub(cost.get()));
         let last_in_the_way = self.entries.len().checked_sub(others + 1);
         let room_at = last_in_the_way
@@ -176,7 +176,7 @@ impl Log {
             Difference::More(permits) => {
                 self.add(Entry { at: base, arrived: base }, permits.min(MOST_COST));
             }
-            // No request goes before the newest entry, so nobody could use the place of this one.
+            // No request goes before the newest entry. So nobody could use the place of this request.
             Difference::Less(_)
                 if moment > base && newest.is_some_and(|newest| newest > moment) =>
             {
@@ -222,7 +222,7 @@ impl Log {
 
     fn add(&mut self, entry: Entry, permits: u64) {
         if self.entries.capacity() - self.entries.len() < index(permits) {
-            // Growing by doubling would leave about a quarter of the memory of all lists unused.
+            // If lists grew by doubling, about a quarter of their memory would be unused.
             self.entries.reserve_exact(index(permits).max(self.entries.len() / 4 + 1));
         }
         let index = match self.entries.back() {
@@ -254,7 +254,7 @@ impl Log {
     }
 }
 
-/// The room for entries that may always stay unused, whatever the list's length.
+/// A list of any length may have unused room for so many entries.
 const SPARE: usize = 8;
 
 fn earlier(time: Timestamp, micros: u64) -> Timestamp {

@@ -1,4 +1,4 @@
--- The steps of `sliding_window.lua` from `decide` on. This text follows it.
+-- This text follows `sliding_window.lua`: it has the steps from `decide` on.
 
 -- decide
 local ahead = 0

@@ -1,14 +1,14 @@
 //! The sliding window by two counters: about `count` tokens in the interval that ends now. One counter is
 //! for the current window of the clock, the other for the window before. The tokens of the window before
-//! are taken as spread evenly, and only the share inside the interval counts. (Cloudflare described this in
-//! 2017 as the counting behind its rate limits.)
+//! count as spread evenly over it, and only the share inside the interval counts. (Cloudflare described this in
+//! 2017 as the way in which its rate limits count.)
 //!
 //! A third counter is for requests that are held for a moment in the next window. Later requests then go
-//! after them. A request whose moment is further ahead is refused.
+//! after them. A request whose moment would be after the next window is refused.
 //!
-//! All numbers are whole. Time within a window is counted in grains, so coarse that no product reaches
+//! All numbers are whole. Time within a window is counted in grains, which are so long that no product reaches
 //! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
-//! Elapsed time is rounded down, against the client. `sliding_window.lua` is the same function for Redis.
+//! Elapsed time is rounded down, which never favours the client. `sliding_window.lua` is the same function for Redis.
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Interval};
@@ -17,8 +17,8 @@ use crate::limit::time::{STALE, Timestamp};
 /// The most tokens that are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
-/// The most that an ended window counts, as a multiple of the limit's count. It holds more only where requests used
-/// more than they took.
+/// An ended window counts at most so many times the limit's count. It can only have more tokens if requests used more
+/// than they took.
 const MOST_EARLIER: u64 = 128;
 
 /// The figures of one sliding window.
@@ -28,7 +28,7 @@ pub struct Params {
     pub count: Burst,
     /// The interval's length, which is also the length of a window.
     pub interval: Interval,
-    /// The microseconds of the unit in which time is counted.
+    /// The microseconds of a grain, in which time is counted.
     grain: u64,
 }
 
@@ -132,14 +132,14 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     for (ahead, (earlier, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
         let earlier = params.earlier(earlier);
-        // From this unit on, the part of the earlier window that still counts fits into the room.
+        // From this grain on, the earlier window counts so little that the request has room.
         let unit = if earlier <= room { 0 } else { units - room * units / earlier };
         let into = unit * params.grain;
         if into < interval {
             return WindowMoment { ahead, at: state.start.plus_micros(ahead * interval + into) };
         }
     }
-    // Not reached: the last entry of `windows` is empty and has room for every cost up to the count.
+    // Not reached: the last of the `windows` is empty, and has room for every cost up to the count.
     WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
@@ -206,15 +206,15 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
     if ahead > STALE.max(interval) {
-        // In the new window less of `previous` would count. Therefore all of it counts as `current`.
+        // As `previous`, less of these tokens would count after the move. So all of them count as `current`.
         let moved = State { start: opens, ..together(state) };
         return (moved, Some(moved));
     }
     (window_of(params, state, opens.micros_since(state.start) / interval), None)
 }
 
-/// The state under these figures. Where its window does not start with a window of these figures, previous
-/// and current tokens both count as current, in the window that holds the old start.
+/// The state under these figures. If no window of these figures begins at its start, all its tokens count as current,
+/// in the window that contains this start.
 fn rebased(params: &Params, state: State) -> State {
     let start = begin(params.interval.as_micros(), state.start);
     if start != state.start {

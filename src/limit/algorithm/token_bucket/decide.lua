@@ -1,4 +1,4 @@
--- The steps `decide` and `settle` of `token_bucket.lua`, which this text follows.
+-- This text follows `token_bucket.lua`: it has the steps `decide` and `settle`.
 
 -- decide
 local untouched = burst - missing
@@ -47,7 +47,7 @@ if cost < 0 then
   if above > 0 then
     missing, besides = missing - 1, period - above
   end
-  -- to_come. An inexact number here is far above any missing amount.
+  -- to_come. If a number here is so large that it is inexact, it is far above any missing amount.
   local left = receipt > at and receipt - at or 0
   local into_period = left % period
   local units = into_period * tokens

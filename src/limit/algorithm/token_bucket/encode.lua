@@ -1,4 +1,4 @@
--- The end of `token_bucket.lua`: the form in which the state is kept, `fresh_at`, and the bytes.
+-- This text follows `decide.lua`, and ends the branch: the form in which the state is kept, `fresh_at`, and the bytes.
 
 local whole = missing + cost
 if whole <= 0 then
@@ -27,7 +27,7 @@ local fresh_at
 if tokens == 1 and rest == 0 then -- the usual case
   fresh_at = at + whole * period
 else
-  -- time_to_gain. The product or the sum may pass 2^53 and be inexact. The result is then cut to 2^53 - 1.
+  -- time_to_gain. From 2^53 on the product or the sum may be inexact. The result is then 2^53 - 1 in any case.
   local left = whole % tokens
   local units = left * period + rest
   local over = units % tokens
@@ -41,8 +41,8 @@ if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
 
--- Encode. A new bucket gets no spare tokens, since most new buckets are not used again. The key of a used
--- bucket lives at most twice as long as it must. It lives longer by at most an eighth of the refill time.
+-- Encode. A new bucket gets no spare tokens, because most new buckets are not used again. The key of a used bucket
+-- lives at most twice as long as it must, and no more than an eighth of the refill time longer.
 local taken
 local expiry = fresh_at
 if mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then

@@ -19,7 +19,7 @@ use crate::limit::waiting::MaxWait;
 /// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
 
-/// Stands in for the mark of a rate that has none. Unlike a mark, it does not fit into two bytes.
+/// The mark of all rates that have none. It does not fit into two bytes, as marks do.
 const UNMARKED: u64 = 1 << 16;
 
 /// The number of bits below a mark. In these bits the script counts the spare tokens.
@@ -65,9 +65,9 @@ impl Params {
     }
 }
 
-/// A number that no other rate has. By this mark the script knows that a state was written under the same
-/// rate. A rate that gives several tokens at once is [`UNMARKED`]. A rate is [`UNMARKED`] too where its
-/// period has other prime factors than 2, 3 and 5, or too many of them. No part of a day is such a period.
+/// A number that no other rate has. By this mark the script knows that a state was written under the same rate. A rate
+/// that gives several tokens at once is [`UNMARKED`]. So is a rate whose period has other prime factors than 2, 3 and
+/// 5, or too many of them. A period that divides a day always has a mark.
 fn mark(rate: Rate) -> u64 {
     let mut left = rate.period();
     let mut count = |factor| {
@@ -144,15 +144,15 @@ fn take(state: State, tokens: u64) -> State {
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
 }
 
-/// The state after a request's real use is known; `None` where the bucket is then full. Also returns whether nothing was
-/// given back because another request has a later place.
+/// The state after a request's real use is known; `None` where the bucket is then full. Also returns whether nothing
+/// was given back because another request has a later place.
 ///
-/// Tokens that were missing when the request took come back by themselves. What has come back already is not given
-/// back once more. Otherwise a bucket that was full in the meantime would gain tokens that it could never have held.
+/// The tokens that a request took come back by themselves, in time. What has come back already is not given back again.
+/// Otherwise a bucket that was full in the meantime would gain tokens that it could never have held.
 ///
-/// In two cases tokens are given back only if no request came after this one: requests go at `even` spacing, or this
-/// request was still held. The held requests after it keep their moments. If it gave tokens back, new requests would
-/// get the same moments, and more would go at once than the bucket holds.
+/// If requests go at `even` spacing, or this request was still held, tokens are given back only if no request came
+/// after it. The held requests after it keep their moments. If it gave tokens back, new requests would get the same
+/// moments, and more would go at once than the bucket holds.
 pub fn settle(
     params: &Params,
     even: bool,
@@ -244,7 +244,7 @@ fn under(params: &Params, state: State) -> State {
 fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = elapsed / period;
-    // Returns before the multiplication: after these periods the bucket is full, whatever the rest.
+    // After so many periods the bucket is full, whatever the rest. The multiplication below could overflow.
     if periods >= (missing + 1).div_ceil(tokens) {
         return (0, 0);
     }

@@ -4,14 +4,14 @@
 --
 -- This is a branch of the function `decide`; the head of `store/script/shell.lua` describes its arguments.
 -- `figures` are tokens, period, burst, and the rate's mark. The receipt is the time at which the bucket is
--- full again. The code is one piece, because Redis runs the whole script anew for each call: making a
--- function or a table costs as much as much of this arithmetic. Each step has the name of its Rust
--- function. One thing differs. Rust counts whole missing tokens and a missing `rest`. Here the part counts
--- as one more missing token, and `above` is the part of that token which was gained.
+-- full again. The code has few functions and tables, because Redis runs the whole script for each call, and
+-- would make them anew each time. Each step has the name of its Rust function. One thing differs. Rust counts
+-- whole missing tokens and a missing `rest`. Here a token that is missing in part counts as a missing token, and
+-- `above` is its other part, which was gained.
 --
--- A state is written as it was a moment earlier: when its tokens were whole, or less than one microsecond's
--- gain above whole. This says the same, with a small rest, and for most rates with no rest. The formats of
--- the bytes, by length; each figure has its highest byte first:
+-- The state of an earlier time is written: of the last time at which the tokens were whole, or less than the
+-- gain of one microsecond above. Both states mean the same bucket, and the earlier one has only a small rest.
+-- For most rates it has no rest. The formats of the bytes, by length; each figure has its highest byte first:
 --   11  at + 2^52 (7 bytes), missing (4)
 --   12  at (7 bytes), mark + spare (2), missing (3)
 --   12  at + 2^52 (7 bytes), missing (1), rest (1), period (3)
@@ -19,9 +19,9 @@
 -- The first byte tells the format: up to 15 is the format with a mark, 16 to 31 is a short format, 32 is the
 -- long format. Redis keeps strings of up to 12 bytes in its smallest block.
 --
--- Setting an expiry costs as much as the rest of the writing. A key therefore gets a later expiry than it
--- needs: one that suffices for `spare` more missing tokens. While `spare` covers the cost of a request, the
--- expiry stays. The mark tells whether `spare` was counted under the same rate.
+-- To set an expiry costs as much as the rest of the writing. So a key gets a later expiry than it needs: one
+-- that is late enough if `spare` more tokens are missing. As long as `spare` covers the cost of a request, the
+-- expiry is not set again. The mark tells whether `spare` was counted under the same rate.
 
 local tokens, period, burst, mark = figures[1], figures[2], figures[3], figures[4]
 
@@ -81,8 +81,8 @@ else
     moved, at, ahead, spare = true, now, 0, -1
   end
 end
--- gain. The results of `%` and of the divisions are exact below 2^53. After a long time the product of
--- periods and tokens is inexact, but then it is far above any missing amount.
+-- gain. The results of `%` and of the divisions are exact below 2^53. After a long time the product of periods
+-- and tokens is inexact. Then it is far above any missing amount.
 local into_period = elapsed % period
 local units = into_period * tokens - rest
 local above = units % period

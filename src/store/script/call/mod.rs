@@ -1,7 +1,7 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
-//! `queue` fills a [`Call`], and [`crate::redis`] sends it. The other side is `shell.lua`, whose head describes the
-//! bytes. `verb` has what an ask may want, and `pack` writes the single numbers and texts.
+//! `queue` fills a [`Call`], and [`crate::redis`] sends it. `shell.lua` reads the call, and its head describes the
+//! bytes. `verb` has what an ask may want, and `pack` writes single numbers and texts.
 
 mod pack;
 mod verb;
@@ -28,7 +28,7 @@ const NUMBER: usize = 8;
 
 const NEVER: i64 = -1;
 const WRONG_TYPE: i64 = -2;
-/// Where a request is held, the answer has `HELD - remaining` in place of the remaining tokens.
+/// If a request is held, the answer has `HELD - remaining` instead of the remaining tokens.
 const HELD: i64 = -1;
 
 /// The error of a key whose value has another type than the limit's bucket.
@@ -56,10 +56,11 @@ pub(crate) type Reply = PerAsk<AskReply>;
 /// What the script says about one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AskReply {
-    /// The limit's decision. It means nothing for a settlement. `None` where the key holds a value of
-    /// another type: then no ask of the request took anything.
+    /// The limit's decision. For a settlement, `remaining` is 1 where nothing was given back because another request
+    /// has a later place, and 0 otherwise. `None` where the key holds a value of another type: then no ask of the
+    /// request took anything.
     pub(crate) decision: Option<Decision>,
-    /// The receipt, which means something where the ask took. `None` where the request wanted no receipts.
+    /// The receipt. It is valid only if the ask took. `None` where the request wanted no receipts.
     pub(crate) receipt: Option<Receipt>,
 }
 

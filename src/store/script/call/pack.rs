@@ -1,5 +1,5 @@
-//! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script. The head of
-//! `store/script/shell.lua` says which number stands where.
+//! Packs a call's numbers and texts as MessagePack. The script unpacks them. The head of `store/script/shell.lua` says
+//! what each number means.
 
 use super::verb::{Holder, Verb};
 use crate::limit::Mode;
@@ -14,7 +14,7 @@ pub(super) fn pack_index(index: usize, into: &mut Vec<u8>) {
             into.push(0xCD);
             into.extend_from_slice(&index.to_be_bytes());
         }
-        // No call has so many asks. Nil makes the script fail.
+        // No call has so many asks. With a nil instead the script fails.
         Err(_) => into.push(0xC0),
     }
 }

@@ -9,7 +9,7 @@ pub(crate) enum Verb {
     Take,
     /// Learn the decision, and take nothing.
     Look,
-    /// Settle: the request used another number of tokens than it took.
+    /// Settle: the request used more or fewer tokens than it took.
     Settle(Difference, Receipt),
     /// Renew the lease of a slot.
     Hold,

@@ -16,7 +16,7 @@ pub(crate) struct LimiterConfig {
     pub(crate) keep_alive_ms: Option<u64>,
     /// When the limiter's hash expires, in milliseconds from now. `None` is never.
     pub(crate) expires_in_ms: Option<u64>,
-    /// Whether a Redisson before 3.17 uses the limiter, beside which nobody else can use it.
+    /// Whether a Redisson before 3.17 uses the limiter. Then nobody else can use it.
     pub(crate) is_of_older: bool,
 }
 

@@ -31,7 +31,7 @@ use crate::store::bucket::{BucketAsk, LimiterFigures};
 use crate::store::process::ProcessStore;
 use crate::store::warnings::shown;
 
-/// A clock that is ahead of Redis's clock by at most this much is not reported.
+/// If a clock is ahead of Redis's clock by at most this time, this is not reported.
 const AHEAD: Duration = Duration::from_millis(100);
 
 /// The most permits of one entry.
@@ -176,7 +176,7 @@ impl LimiterCalls {
             self.shared.warnings.ends_too_soon(ask.spec);
         }
         let LimiterHash { config, .. } = figures;
-        // Where the file has no keep-alive time, any is right.
+        // If the file has no keep-alive time, that of Redis is right.
         let written = written(ask).map(|written| LimiterConfig {
             keep_alive_ms: written.keep_alive_ms.or(config.keep_alive_ms),
             ..written

@@ -2,9 +2,9 @@
 
 use crate::limit::key::Key;
 
-/// The keys of the limiter of this name, in the order in which scripts take them: its hash, which is the name itself.
-/// Then the permits that are left and the entries of taken permits, for all clients together. Then the same for the
-/// client with this id, where each client counts for itself.
+/// The keys of the limiter of this name, in the order in which scripts take them. First comes the hash, whose key is
+/// the name. Then come the keys for all clients together: the permits that are left, and the entries of taken permits.
+/// Then come the same two for the client with this id, for a limiter that counts for each client.
 pub(crate) fn limiter_keys(name: &[u8], client: &str) -> [Vec<u8>; 5] {
     let [value, permits] = [&b"value"[..], b"permits"].map(|suffix| suffixed(name, suffix));
     let [own_value, own_permits] = [&value, &permits].map(|key| suffixed(key, client.as_bytes()));

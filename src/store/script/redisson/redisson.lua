@@ -14,7 +14,7 @@
 -- Older versions of Redisson keep something else under the same keys. To write beside them would let pass up to
 -- twice the rate, so nothing is written then.
 --
--- KEYS: the hash; value and permits of all clients together; value and permits of this client alone.
+-- KEYS: the hash; `value` and `permits` of all clients together; `value` and `permits` of this client alone.
 -- ARGV[1]: the verb:
 --   take    takes the permits, now or at a later time, if the request may wait until then
 --   look    answers like `take`, but takes nothing
@@ -42,17 +42,17 @@
 
 local UNSET, WRONG_TYPE, OLDER = { 1 }, { 2 }, { 3 }
 local EXACT = 9007199254740992
--- With Long.MAX_VALUE Java says that there is no limit. This is the highest rate that an answer can say.
+-- For Java, Long.MAX_VALUE means that there is no limit. This is the highest rate that an answer can say.
 local MOST_RATE = 999999999999999
--- The most entries that are added up and compared with the value at every call.
+-- Up to this number of entries, every call adds them up and compares the sum with the value.
 local SMALL = 50
 local PAGE = 100
 -- Members of older versions: of 3.13.3 to 3.16.3 a random float and the permits, of 3.16.4 to 3.16.8 a length of
 -- eight bytes, the id and the permits. No newer version writes members of these lengths.
 local OLDER_LENGTHS = { [8] = true, [20] = true }
--- Two keys that are set to expire together differ by fewer milliseconds than this.
+-- The expiries of two keys that are set to expire together differ by at most so many milliseconds.
 local TOGETHER = 1000
--- The newest entries among which those of waiting requests are looked for.
+-- Entries of waiting requests are looked for among so many of the newest entries.
 local NEWEST = 10
 -- The id of a waiting request's entry begins with this text. An entry that a wrong clock has dated into the
 -- future begins otherwise. The other 12 bytes suffice as an id.
@@ -112,8 +112,8 @@ local function is_of_one_who_waits(member, score, now_ms)
   return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
 end
 
--- The last waiting request's moment, before which no request goes, and how far a wrong clock is ahead. Entries in the
--- future show both. Mostly there are none. Of many, only the newest are read.
+-- Returns two figures of the entries in the future. The first is the moment of the last waiting request: no request
+-- goes before it. The second says how far a wrong clock is ahead. Of many such entries only the newest are read.
 local function read_future(permits_key, now_ms)
   local moment, ahead = now_ms, 0
   local newest = call('ZRANGE', permits_key, -NEWEST, -1, 'WITHSCORES')
@@ -128,8 +128,8 @@ local function read_future(permits_key, now_ms)
   return moment, ahead
 end
 
--- Gives permits back, and returns how many. The oldest entries are given back first: the entries that stay count for
--- longer. A waiting request keeps its entry.
+-- Gives permits back, and returns how many. Those of the oldest entries go first, because the entries that stay then
+-- count for longer. A waiting request keeps its entry.
 local function give_back(permits_key, most, now_ms)
   local back = 0
   while back < most do
@@ -150,8 +150,8 @@ local function give_back(permits_key, most, now_ms)
   return back
 end
 
--- The score of the entry after whose interval the missing permits are free; nil where there is none. If
--- `each_has_one`, each entry has one permit.
+-- The missing permits are free when the interval of a certain entry is over. Returns this entry's score; nil where
+-- there is none. `each_has_one` says that each entry has one permit.
 local function score_that_frees(permits_key, missing, each_has_one)
   local from, last = 0, each_has_one and missing - 1 or nil
   while not last do
@@ -172,7 +172,8 @@ local function score_that_frees(permits_key, missing, each_has_one)
   return call('ZRANGE', permits_key, last, last, 'WITHSCORES')[2]
 end
 
--- As Redisson does: with a keep-alive time each use renews the expiry; else value and permits expire with the hash.
+-- Renews the expiry as Redisson does. With a keep-alive time each use renews it. Otherwise value and permits expire
+-- with the hash.
 local function renew_expiry(keep, value_key, permits_key)
   if keep > 0 then
     for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
@@ -187,7 +188,7 @@ local function renew_expiry(keep, value_key, permits_key)
   end
 end
 
--- The limiter's figures, or an error. Where some are lacking, those of the file stand in, and are listed too.
+-- The limiter's figures, or an error. If a figure is missing, that of the file is used. Also returns what was missing.
 local function read_figures()
   local figures, lacking = redis.pcall('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime'), {}
   if not figures.err and ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
@@ -202,15 +203,15 @@ local function read_figures()
   return figures, lacking
 end
 
--- The permits that are left, and how many entries stay. `left` is the value as it was written, and `gone` entries have
--- left the interval: their permits are free again.
+-- Returns the permits that are left, and the number of entries that stay. `left` is the value as it was written. `gone`
+-- entries have left the interval: their permits are free again.
 --
--- Where value and entries disagree, the entries are right. To add up a large set at each call would cost
--- more than the rest of the limiter. Therefore the value of a large set is trusted where it fits entries of
--- one permit each. It is checked at once where it must be too high, and from time to time otherwise.
+-- If value and entries disagree, the entries are right. But to add up a large set at each call would cost more than the
+-- rest of the limiter. So the value of a large set is trusted if it fits entries of one permit each. If it is too high
+-- for that, the entries are added up at once. If it is lower, they are added up from time to time.
 local function count_left(permits_key, left, rate, entries, gone, ended, micros)
   if gone > 0 then
-    -- Where more entries have left than stay, adding up the staying entries below is less work.
+    -- If more entries have left than stay, it is less work to add up those that stay, below.
     if left and gone <= entries - gone then
       left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', text(ended)))
     else
@@ -262,8 +263,8 @@ if type(written) == 'table' or type(entries) == 'table' then
 end
 local known = whole(written)
 
--- The oldest versions have no entries: their value expires by itself, and so ends a window. Newer versions
--- write a value other than the rate only beside entries.
+-- The oldest versions of Redisson have no entries: a window ends when their value expires. In newer versions the value
+-- only differs from the rate if there are entries.
 local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
 if newest[1] then
   is_older = OLDER_LENGTHS[#newest[1]]
@@ -312,7 +313,7 @@ elseif wanted > rate then
 else
   local at = moment
   if left < wanted then
-    -- Where there are as many entries as permits in use, each entry has one permit.
+    -- If there are as many entries as permits in use, each entry has one permit.
     local score = score_that_frees(permits_key, wanted - left, left + entries == rate)
     at = math.max(at, math.ceil(tonumber(score or now_ms) + interval))
   end

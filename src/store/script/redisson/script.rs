@@ -18,7 +18,7 @@ pub(in crate::store::script) static SCRIPT: LazyLock<Script> =
 #[derive(Clone, Copy)]
 pub(in crate::store::script) struct LimiterHash {
     pub(super) config: LimiterConfig,
-    /// How far a clock that made an entry is ahead of Redis's clock. Entries of waiting requests do not
+    /// How far an entry is ahead of Redis's clock: it was made by a wrong clock. Entries of waiting requests do not
     /// count.
     pub(super) ahead: Duration,
     /// The request is not held, because the limiter's keys might expire before its permits are free again.
@@ -31,7 +31,7 @@ pub(super) enum Unusable {
     /// Neither Redis nor `proxy.toml` has figures.
     Unset,
     OtherType,
-    /// A Redisson before 3.17 uses the keys, in a form that newer ones cannot use.
+    /// A Redisson before 3.17 uses the keys. Newer versions cannot read what it writes.
     Older,
 }
 

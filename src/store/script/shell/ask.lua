@@ -1,5 +1,5 @@
--- Asks one bucket: what `decide` says to `ask`. `taken` is what the bucket would be if the request took, or the entry of
--- a list. A settlement is written at once. A piece of `shell.lua`, inside its loop over the asks of a request.
+-- A piece of `shell.lua`, inside its loop over the asks of a request. Asks one bucket. `taken` becomes the bucket's
+-- bytes after the request has taken, or the entry for a list. A settlement is written at once.
 local state, list, moved = states[bucket], lists and lists[ask[1]]
 if list then
   if state or state == nil and kinds[bucket] ~= 'zset' then
@@ -31,7 +31,7 @@ elseif state then
     aged[bucket] = ask
   end
 else
-  -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
+  -- All new buckets give the same answer to the same terms. So the answer is kept beside the terms.
   wait, remaining, taken, expiry = ask[7], ask[8], ask[9], ask[10]
   if not wait or noted then
     wait, remaining, moved, taken, expiry, receipt =

@@ -1,5 +1,6 @@
--- All asks of a request are decided. If it passes, the lists keep its entries; the other buckets have what it took. If
--- not, each bucket is what it was before, and what remains includes the cost. A piece of `shell.lua`.
+-- A piece of `shell.lua`. All asks of a request are decided. If the request passes, its entries are added to the lists;
+-- in the other buckets they are counted already. If not, each bucket is set back to what it was before the request, and
+-- the answer is corrected: what remains then includes the cost.
 if entries then
   for n, entry in pairs(entries) do
     local key, ask = keys[plan[first + 2 * n - 1]], terms[plan[first + 2 * n]]

@@ -1,4 +1,5 @@
--- Writes each bucket of the call that has changed. Expiries are in whole milliseconds, rounded up. A piece of `shell.lua`.
+-- A piece of `shell.lua`. Writes each bucket of the call that has changed. Expiries are in whole milliseconds, rounded
+-- up.
 for bucket = 1, #keys do
   local expiry = written[bucket]
   if expiry then
@@ -15,7 +16,7 @@ for bucket = 1, #keys do
         call('SETRANGE', keys[bucket], '0', state)
         call('PEXPIREAT', keys[bucket], text)
       else
-        -- With GET the answer is the old value in place of OK.
+        -- With GET the command answers with the old value, and not with OK.
         call('SET', keys[bucket], state, 'PXAT', text, 'GET')
       end
     end

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::number;
 use crate::plan::response::JsonPath;
 
-/// A key or a number with so many bytes is too long to be read.
+/// A key or a number of this length or longer is not read.
 const LONGEST: usize = 4_096;
 
 /// Looks for the number at a path, in one document after another. The last number counts.
@@ -23,7 +23,7 @@ pub(super) struct Scanner {
     level: usize,
     /// The number of other open objects and lists, inside the innermost object on the path.
     aside: u64,
-    /// Whether the documents stand in a list.
+    /// Whether the whole body is a list of documents.
     listed: bool,
     /// Whether the present key is the path's.
     on_path: bool,
@@ -184,7 +184,7 @@ impl Scanner {
     /// The meaning of a character between keys and values.
     fn between(&mut self, byte: u8) -> (ScanState, ScanStep) {
         let state = match (self.state, byte) {
-            // A byte order mark, which a text may begin with.
+            // A text may begin with a byte order mark.
             (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => ScanState::Value,
             (ScanState::Value, b'{') if self.leads_on() => {
                 self.level += 1;

@@ -45,8 +45,8 @@ fn finds_the_number_at_the_path() {
         ("in a list of a list's object", r#"[{"usage":[{"total":57}]}]"#, None),
         ("after an empty list", r#"[]{"usage":{"total":57}}"#, Some(57)),
         ("of a list without commas", r#"[{"a":1}{"usage":{"total":57}}]"#, None),
-        ("behind a comma without a list", r#"{"a":1},{"usage":{"total":57}}"#, None),
-        ("behind the end of no list", r#"{"a":1}]{"usage":{"total":57}}"#, None),
+        ("after a comma without a list", r#"{"a":1},{"usage":{"total":57}}"#, None),
+        ("after the end of no list", r#"{"a":1}]{"usage":{"total":57}}"#, None),
         ("in a list of the path", r#"{"usage":[{"total":57}]}"#, None),
         ("in a text", r#"{"a":"{\"usage\":{\"total\":57}}"}"#, None),
         ("an object that is a number", r#"{"usage":57}"#, None),
@@ -139,7 +139,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The number that serde_json finds at the path: of a list, in the last member that has it.
+/// The number that serde_json finds at the path. In a list, the last element that has a number there counts.
 fn oracle(document: &Value, path: &JsonPath) -> Option<u64> {
     if let Some(list) = document.as_array() {
         let objects = list.iter().rev().filter(|member| member.is_object());
