@@ -34,7 +34,7 @@ impl FileStamp {
 /// Notices new content `C` of files with the stamp `S`, by looking at them again and again.
 #[derive(Debug)]
 pub(crate) struct ContentWatch<S, C> {
-    /// One of so many looks reads the files even if their stamp is unchanged.
+    /// After this number of looks, the files are read even if their stamps are unchanged.
     looks_to_read: u32,
     stamp: Option<S>,
     /// How many looks have not read the files since they were last read.

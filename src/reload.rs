@@ -17,7 +17,7 @@ use crate::file::{self, ContentWatch, FileStamp};
 /// is still being written is not used.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
-/// One of so many looks reads the file even if its stamp is unchanged. Every change is then in force
+/// After this number of looks, the file is read even if its stamp is unchanged. Every change is then in force
 /// within a second.
 const LOOKS_TO_READ: u32 = 4;
 

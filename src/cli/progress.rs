@@ -13,7 +13,7 @@ use crate::replay::report::{number, time};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The least time between two updates of the line.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// The clock is asked once in so many lines, because that takes time.
+/// The clock is asked once in this number of lines, because that takes time.
 const LINES: u64 = 1 << 12;
 
 /// A line on the terminal. Each update replaces its text.

@@ -269,25 +269,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_listener_that_waits_obeys_a_new_maximum() {
         let limit = Arc::new(ConnectionLimit::new(1));
-        let waiting = async || {
+        let one_more = || {
             let limit = limit.clone();
-            let waiting = tokio::spawn(async move { limit.take().await });
-            yield_now().await;
-            assert!(!waiting.is_finished(), "the maximum is reached");
-            waiting
+            tokio::spawn(async move { limit.take().await })
         };
         let mut open = vec![limit.take().await];
-        let one_more = waiting().await;
+        let waiting = one_more();
+        yield_now().await;
+        assert!(!waiting.is_finished(), "there is one");
         limit.resize(3);
-        open.push(timeout(ACCEPT_PAUSE, one_more).await.unwrap().unwrap());
+        open.push(timeout(ACCEPT_PAUSE, waiting).await.unwrap().unwrap());
         open.push(limit.take().await);
         limit.resize(2);
-        let one_more = waiting().await;
+        let waiting = one_more();
         open.pop();
         yield_now().await;
-        assert!(!one_more.is_finished(), "there are still two");
+        assert!(!waiting.is_finished(), "there are still two");
         open.pop();
-        assert!(timeout(ACCEPT_PAUSE, one_more).await.is_ok());
+        assert!(timeout(ACCEPT_PAUSE, waiting).await.is_ok());
     }
 
     /// A queue that is never empty must not hide the drain.

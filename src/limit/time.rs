@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Workers and pipelines use slightly old times. So a time that is at most so many microseconds before a bucket's state
+/// Workers and pipelines use slightly old times. So a time that is at most this number of microseconds before a bucket's state
 /// counts as the time of the state. If a time is earlier, the clock has stepped back.
 pub const STALE: u64 = 1_000_000;
 

@@ -25,7 +25,7 @@ impl MaxWait {
         self.0
     }
 
-    /// Whether a request may be held for so many microseconds.
+    /// Whether a request may be held for `micros` microseconds.
     pub(crate) fn allows(self, micros: u64) -> bool {
         micros <= self.0
     }

@@ -30,7 +30,7 @@ pub enum CallError {
     /// The server that the sentinels named is a replica.
     #[error("{0} is no master yet, or no longer")]
     NotMaster(Endpoint),
-    /// So many of the cluster's hash slots have no server.
+    /// The number of the cluster's hash slots that have no server.
     #[error("{0} of the cluster's slots have no server")]
     NoServer(usize),
     /// The server says that its cluster does not work. A server that is cut off from the others says so, too.

@@ -19,7 +19,7 @@ use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
-/// Each time after so many requests, the buckets that are like new are removed.
+/// The number of requests after which the buckets that are like new are removed.
 const SWEEP_EVERY: u64 = 1_024;
 
 /// One file's routes and limits, and the buckets of one replay.

@@ -49,14 +49,14 @@ impl ScreenLine {
         self
     }
 
-    /// The same line with exactly so many columns: it is cut, or has spaces at its end.
+    /// The same line with exactly `width` columns: it is cut, or has spaces at its end.
     pub(super) fn filled(self, width: usize) -> Self {
         let line = self.cut(width);
         let missing = width - line.width();
         line.and(Style::Text, " ".repeat(missing))
     }
 
-    /// The same line with at most so many columns.
+    /// The same line with at most `width` columns.
     pub(super) fn cut(mut self, width: usize) -> Self {
         if self.width() <= width {
             return self;

@@ -9,9 +9,9 @@ use crate::limit::waiting::MaxWait;
 /// The difference between the tokens that a request used and the tokens that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The request used more tokens: so many more. The bucket may go below zero.
+    /// The request used this number of tokens more. The bucket may go below zero.
     More(u64),
-    /// The request used fewer tokens: so many fewer.
+    /// The request used this number of tokens less.
     Less(u64),
 }
 

@@ -52,7 +52,7 @@ const PERIOD: u64 = 10 * MINUTE;
 #[derive(Default)]
 pub(super) struct Demands {
     pub(super) keys: HashMap<Key, Demand>,
-    /// A key is kept if its hash ends with at least so many zero bits.
+    /// A key is kept if its hash ends with at least this number of zero bits.
     pub(super) sampling: u32,
     pub(super) requests: u64,
 }

@@ -351,7 +351,7 @@ impl Shard {
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
 
-/// After a search that found nothing, so many searches are left out: the number of buckets, divided by this.
+/// After a search that found nothing, searches are left out: their number is the number of buckets, divided by this.
 const SPARED_SHARE: usize = 16;
 
 /// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.

@@ -23,7 +23,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::events::{self, OverrideEvent};
 use crate::plan::{Figures, LimitSpec, WantedFigures};
 
-/// Answers of Redis may arrive in another order. The older one is at most so many microseconds older.
+/// How late an answer of Redis may arrive after a newer one, in microseconds.
 const LATE: u64 = 2_000_000;
 
 /// A process ends an override a little early: it counts the time from before its question to Redis. After this time

@@ -23,7 +23,7 @@ use crate::store::process::LEASE;
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of slots. Nobody has so many processes.
+/// The number of slots: more than anybody has processes.
 const MOST: u64 = 1_000_000;
 
 const ADVICE: CallAdvice = CallAdvice {

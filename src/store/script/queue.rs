@@ -21,8 +21,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::call::{Call, OTHER_TYPE, Reply, Request};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
 
-/// A request looks for a call of its hash slot among at most so many calls. A longer search would cost more than a
-/// shared call saves.
+/// A request looks for a call of its hash slot among at most this number of calls. A longer search would cost more
+/// than a shared call saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.

@@ -20,7 +20,7 @@ pub(crate) const MOST: u64 = 100_000;
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub(crate) const MOST_COST: u64 = 32;
 
-/// Every list may keep at least so many entries beyond its count.
+/// The least number of entries that a list may keep beyond its count.
 const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
@@ -87,7 +87,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 
-/// A place is reserved for at most so many microseconds later: 71 minutes. The Lua twin has the same bound.
+/// A place is reserved for at most 71 minutes later. The unit is microseconds. The Lua twin has the same bound.
 pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
 /// The state at `now`, or at its own clock where `now` is a little before it. If the clock has stepped
@@ -254,7 +254,7 @@ impl Log {
     }
 }
 
-/// A list of any length may have unused room for so many entries.
+/// The number of entries for which a list of any length may have unused room.
 const SPARE: usize = 8;
 
 fn earlier(time: Timestamp, micros: u64) -> Timestamp {

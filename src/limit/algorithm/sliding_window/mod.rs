@@ -17,8 +17,8 @@ use crate::limit::time::{STALE, Timestamp};
 /// The most tokens that are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
-/// An ended window counts at most so many times the limit's count. It can only have more tokens if requests used more
-/// than they took.
+/// An ended window counts at most this multiple of the limit's count. It can only have more tokens if requests used
+/// more than they took.
 const MOST_EARLIER: u64 = 128;
 
 /// The figures of one sliding window.

@@ -50,9 +50,9 @@ local PAGE = 100
 -- Members of older versions: of 3.13.3 to 3.16.3 a random float and the permits, of 3.16.4 to 3.16.8 a length of
 -- eight bytes, the id and the permits. No newer version writes members of these lengths.
 local OLDER_LENGTHS = { [8] = true, [20] = true }
--- The expiries of two keys that are set to expire together differ by at most so many milliseconds.
+-- The expiries of two keys that are set to expire together differ by at most this number of milliseconds.
 local TOGETHER = 1000
--- Entries of waiting requests are looked for among so many of the newest entries.
+-- Entries of waiting requests are looked for among this number of the newest entries.
 local NEWEST = 10
 -- The id of a waiting request's entry begins with this text. An entry that a wrong clock has dated into the
 -- future begins otherwise. The other 12 bytes suffice as an id.
