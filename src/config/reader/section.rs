@@ -113,6 +113,11 @@ impl<'c> Section<'c> {
         }
     }
 
+    /// Takes a field without reading it, if this table can have the field and the file has it.
+    pub(crate) fn skip(&mut self, name: &str) {
+        self.take_entry(name);
+    }
+
     /// Takes a field with its name, if this table can have the field and the file has it.
     fn take_entry(&mut self, name: &str) -> Option<FieldEntry<'c>> {
         if !self.fields.iter().any(|field| field.name == name) {

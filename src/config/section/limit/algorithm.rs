@@ -122,7 +122,7 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
                 let title = format!("a limit with `algorithm = \"{algorithm}\"` has no `{field}`");
                 section.refuse_field(field, &title, advice);
             }
-            None if FIGURES.contains(field) => drop(section.take(field)),
+            None if FIGURES.contains(field) => section.skip(field),
             Some(_) | None => {}
         }
     }
