@@ -1,5 +1,7 @@
 //! The manual's commands, examples and tables against the program: README and what users read in `docs`.
 
+mod recipes;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -7,14 +9,11 @@ use std::process::Command;
 use tidegate::config::{self, Colour, Overrides};
 use tidegate::plan::Plan;
 
-use crate::support::PATIENCE;
-use crate::support::client::{Connection, get};
 use crate::support::limits::names;
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::{Tidegate, program};
+use crate::support::tidegate::program;
 use crate::support::tls::Folder;
-use crate::support::upstream::Upstream;
 
 fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -40,9 +39,13 @@ fn manual() -> String {
 
 /// The contents of the manual's code blocks of one language.
 fn blocks(language: &str) -> Vec<String> {
-    let text = manual();
+    blocks_of(&manual(), language)
+}
+
+/// The contents of a text's code blocks of one language.
+fn blocks_of(text: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
-    let mut rest = text.as_str();
+    let mut rest = text;
     while let Some((_, after)) = rest.split_once(&format!("```{language}\n")) {
         let (block, after) = after.split_once("```").expect("a code block ends");
         blocks.push(block.to_owned());
@@ -119,31 +122,6 @@ fn each_recipe_is_in_both_places_with_the_same_figures() {
         assert!(here.is_some(), "the manual has no `{name}`");
         assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in the manual");
     }
-}
-
-#[test]
-fn the_recipe_for_a_ceiling_does_what_it_says() {
-    let recipe = blocks("toml").into_iter().find(|it| it.contains("[limits.ceiling]")).unwrap();
-    let (api, told, go) = Upstream::slow();
-    let text = recipe
-        .replace("[server]\n", "[server]\nlisten = \"LISTEN\"\n")
-        .replace("http://127.0.0.1:3000", &api.url())
-        .replace("limit     = 200", "limit     = 1");
-    let proxy = Tidegate::start(&text);
-    let mut first = Connection::open(proxy.address);
-    first.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
-    told.recv_timeout(PATIENCE).unwrap();
-
-    let refused = get(proxy.address, "/", &[]);
-    assert_eq!((refused.status, refused.text().as_str()), (503, "busy, please try again\n"));
-    assert!(refused.header("retry-after").is_some());
-    assert!(refused.header("ratelimit").is_some_and(|it| !it.contains("ceiling")));
-    // What claims to be a WebSocket is none, unless it has the path of one.
-    assert_eq!(get(proxy.address, "/", &[("upgrade", "websocket")]).status, 503);
-    assert_eq!(get(proxy.address, "/ws/chat", &[]).status, 200);
-
-    go.send(()).unwrap();
-    assert_eq!(first.reply("GET").status, 200);
 }
 
 #[test]
