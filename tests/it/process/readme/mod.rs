@@ -1,5 +1,6 @@
 //! The manual's commands, examples and tables against the program: README and what users read in `docs`.
 
+mod chinese;
 mod recipes;
 
 use std::fs;
@@ -288,8 +289,13 @@ fn every_link_leads_somewhere() {
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
     };
-    let others =
-        ["docs/changing.md", "docs/decisions.md", "docs/performance.md", "docs/simulation.md"];
+    let others = [
+        "README.zh-CN.md",
+        "docs/changing.md",
+        "docs/decisions.md",
+        "docs/performance.md",
+        "docs/simulation.md",
+    ];
     let documents = MANUAL.iter().chain(&others);
     for name in documents {
         let text = fs::read_to_string(path(name)).unwrap();
