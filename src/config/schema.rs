@@ -84,6 +84,10 @@ fn kind_schema(kind: &Kind) -> Json {
         Kind::TextTable => {
             json!({ "type": "object", "additionalProperties": { "type": "string" } })
         }
+        Kind::WholeTable(min, max) => {
+            let number = kind_schema(&Kind::Whole(*min, *max));
+            json!({ "type": "object", "minProperties": 1, "additionalProperties": number })
+        }
         Kind::Table(shape) => shape_schema(shape),
         Kind::Named(shape) => json!({
             "type": "object",

@@ -20,6 +20,7 @@ mod test_case;
 pub(crate) mod testing;
 mod trace;
 mod upstream;
+pub mod weights;
 
 use std::collections::HashSet;
 use std::fmt;

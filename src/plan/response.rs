@@ -1,11 +1,11 @@
 //! The facts that a limit reads from a response: the used tokens, and whether the response counts.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use http::{HeaderName, StatusCode};
 
+use super::weights::WeightedPaths;
 use super::write_list;
 
 /// Where a response says how many tokens its request used.
@@ -13,8 +13,8 @@ use super::write_list;
 pub enum UsedSource {
     /// In this header.
     Header(HeaderName),
-    /// In its body: a number in a JSON document, or in the data of server-sent events.
-    Json(Arc<JsonPath>),
+    /// In its body: in a JSON document, or in the data of server-sent events.
+    Json(Arc<WeightedPaths>),
     /// The number is the size of the body in bytes.
     Bytes,
 }
@@ -33,44 +33,9 @@ impl fmt::Display for UsedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "the response's header {name}"),
-            Self::Json(path) => write!(f, "{path} in the response's JSON"),
+            Self::Json(paths) => write!(f, "{paths} in the response's JSON"),
             Self::Bytes => f.write_str("the size of the response's body"),
         }
-    }
-}
-
-/// A path through nested JSON objects, as in `usage.total_tokens`: one key or more, no key empty. The path
-/// cannot name a key that has a dot or a bracket, begins with a slash, or is a dollar sign. Such a text is
-/// more likely a JSONPath or a JSON Pointer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonPath(Box<[Box<str>]>);
-
-impl JsonPath {
-    /// The keys, from the outermost.
-    pub fn keys(&self) -> &[Box<str>] {
-        &self.0
-    }
-}
-
-/// The error for a text that is no [`JsonPath`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoJsonPath;
-
-impl FromStr for JsonPath {
-    type Err = NoJsonPath;
-
-    fn from_str(text: &str) -> Result<Self, NoJsonPath> {
-        let keys: Box<[Box<str>]> = text.split('.').map(Into::into).collect();
-        let sound = keys.iter().all(|key| {
-            !key.is_empty() && **key != *"$" && !key.starts_with('/') && !key.contains(['[', ']'])
-        });
-        sound.then_some(Self(keys)).ok_or(NoJsonPath)
-    }
-}
-
-impl fmt::Display for JsonPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_list(f, &self.0, ".")
     }
 }
 
@@ -134,24 +99,6 @@ impl fmt::Display for Statuses {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_path_has_a_key_between_its_dots() {
-        for (text, keys) in [
-            ("tokens", Some(vec!["tokens"])),
-            ("usage.total_tokens", Some(vec!["usage", "total_tokens"])),
-            ("a b.ü", Some(vec!["a b", "ü"])),
-            ("", None),
-            (".a", None),
-            ("a.", None),
-            ("a..b", None),
-        ] {
-            let path = text.parse::<JsonPath>().ok();
-            let found = path.as_ref().map(|path| path.keys().iter().map(|k| &**k).collect());
-            assert_eq!(found, keys, "{text}");
-            assert_eq!(path.map(|path| path.to_string()), keys.map(|_| text.to_owned()), "{text}");
-        }
-    }
 
     #[test]
     fn a_status_is_one_that_a_client_can_get() {

@@ -180,7 +180,7 @@ impl Used {
             UsedSource::Header(name) => {
                 usage::in_header(headers, name).map_or(Self::Unsaid, Self::Said)
             }
-            UsedSource::Json(path) => Reader::of(headers, path).map_or(Self::Unsaid, Self::Body),
+            UsedSource::Json(paths) => Reader::of(headers, paths).map_or(Self::Unsaid, Self::Body),
             UsedSource::Bytes => Self::Bytes(0),
         }
     }

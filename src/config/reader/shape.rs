@@ -110,6 +110,8 @@ pub(crate) enum Kind {
     WordOrText(&'static [&'static str]),
     /// A table of any names, each with a text.
     TextTable,
+    /// A table of any names, each with a whole number from the first bound to the second, both included.
+    WholeTable(u64, u64),
     Table(&'static Shape),
     /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),

@@ -1,4 +1,4 @@
-//! Reads a response's cost: a header's value, or a number in its body. `permit` calls this file.
+//! Reads a response's cost: a header's value, or numbers in its body. `permit` calls this file.
 //!
 //! A body is read as it passes by. No part of it is delayed, and a reader keeps at most a few kilobytes of it. `json`
 //! and `events` read the two kinds of bodies, and `number` reads the digits.
@@ -14,14 +14,14 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 
 use self::events::Events;
 use self::json::Scanner;
-use crate::plan::response::JsonPath;
+use crate::plan::weights::WeightedPaths;
 
 /// The number in a header. `None` where the header is missing, comes twice, or is no number from 0 on.
 pub fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     number::tokens(only(headers, name)?)
 }
 
-/// Reads a number out of a body that passes by.
+/// Reads numbers out of a body that passes by.
 #[derive(Debug)]
 pub struct Reader(Body);
 
@@ -33,7 +33,7 @@ enum Body {
 
 impl Reader {
     /// A reader for a body with these headers. `None` where the body is encoded or of another media type.
-    pub fn of(headers: &HeaderMap, path: &Arc<JsonPath>) -> Option<Self> {
+    pub fn of(headers: &HeaderMap, paths: &Arc<WeightedPaths>) -> Option<Self> {
         let coded = headers
             .get_all(CONTENT_ENCODING)
             .iter()
@@ -43,7 +43,7 @@ impl Reader {
         }
         let kind = only(headers, &CONTENT_TYPE)?;
         let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        let scanner = || Scanner::new(Arc::clone(path));
+        let scanner = || Scanner::new(Arc::clone(paths));
         if kind.eq_ignore_ascii_case(b"text/event-stream") {
             Some(Self(Body::Events(Events::new(scanner()))))
         } else if is_json(kind) {
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// The last number so far.
+    /// The sum of the last numbers so far. `None` where there are none.
     pub fn found(&self) -> Option<u64> {
         match &self.0 {
             Body::Documents(scanner) => scanner.found(),

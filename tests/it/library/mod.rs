@@ -18,4 +18,5 @@ mod redis_store;
 mod redisson;
 mod replay;
 mod twin;
+mod usage;
 mod wall;

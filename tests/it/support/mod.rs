@@ -13,6 +13,7 @@ pub(crate) mod http2;
 pub(crate) mod java;
 pub(crate) mod limits;
 pub(crate) mod metrics;
+pub(crate) mod model_apis;
 pub(crate) mod peer_server;
 pub(crate) mod port;
 pub(crate) mod proxy;

@@ -5,11 +5,12 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields, spellings,
-    words,
+    FieldEntry, Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
+    spellings, words,
 };
 use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
+use crate::plan::response::{UnknownUse, UsedSource};
+use crate::plan::weights::WeightedPaths;
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
@@ -24,8 +25,8 @@ static OF_COST: Settings<()> = &[
         "beside `header`: what a request without it takes"),
     field("response_header", Kind::HEADER, Words("none"),
         "the response's header that says what was used"),
-    field("response_json", Kind::Text, Words("none"),
-        "keys with dots between them, to the number in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it"),
+    field("response_json", Kind::Either(&[Kind::Text, Kind::WholeTable(1, MAX_TOKENS)]), Words("none"),
+        "a path, or paths with weights, to numbers in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it: `\"usage.total_tokens\"`, or `{ \"usage.input_tokens | message.usage.input_tokens\" = 1, \"usage.output_tokens\" = 5 }`; of alternatives the first that the response has counts, and a missing one counts as nothing where there is another"),
     field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
     field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
@@ -114,13 +115,15 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
     Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })
 }
 
+const PATH: &str = "expected the keys of nested objects with dots between them, as in \
+                    \"usage.total_tokens\"; lists are not looked into";
+
 fn used_source(item: &Item<'_>) -> Option<UsedSource> {
-    const PATH: &str = "expected the keys of nested objects with dots between them, as in \
-                        \"usage.total_tokens\"; lists are not looked into";
     match item.field {
         "response_header" => header_name(item).map(UsedSource::Header),
+        "response_json" if item.is_table() => weights(item).map(|it| UsedSource::Json(it.into())),
         "response_json" => {
-            let read = |text: &str| text.parse::<JsonPath>().map_err(|_| Wrong::Expected);
+            let read = |text: &str| text.parse::<WeightedPaths>().map_err(|_| Wrong::Expected);
             item.parse(PATH, read).map(|path| UsedSource::Json(path.into()))
         }
         _ if item.flag()? => Some(UsedSource::Bytes),
@@ -129,6 +132,38 @@ fn used_source(item: &Item<'_>) -> Option<UsedSource> {
             None
         }
     }
+}
+
+/// The paths of `response_json` with their weights.
+fn weights(item: &Item<'_>) -> Option<WeightedPaths> {
+    const EXAMPLE: &str = "`\"usage.total_tokens\" = 1`";
+    let (entries, mut paths) = (item.entries()?, WeightedPaths::default());
+    if entries.is_empty() {
+        item.fault(
+            "`response_json` is empty",
+            format!("expected one path at least, as in {EXAMPLE}"),
+        );
+        return None;
+    }
+    let mut is_sound = true;
+    for FieldEntry { name, name_span, item } in &entries {
+        let weight = match item.is_table() {
+            true => {
+                item.reject(format!(
+                    "expected the whole path in quotes, and its weight, as in {EXAMPLE}"
+                ));
+                None
+            }
+            false => item.whole(1..=MAX_TOKENS),
+        };
+        let added = paths.add(name, weight.unwrap_or(1));
+        if added.is_err() {
+            let title = format!("\"{}\" is no path in a response", name.escape_debug());
+            item.cx.error(name_span, title, PATH);
+        }
+        is_sound &= added.is_ok() && weight.is_some();
+    }
+    is_sound.then_some(paths)
 }
 
 /// The bursts that bound `cost`. A burst of `None` means no bound.

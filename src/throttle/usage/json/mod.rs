@@ -1,36 +1,39 @@
-//! Finds one number in JSON that passes by in pieces.
+//! Finds numbers in JSON that passes by in pieces.
 //!
-//! The scanner keeps how many objects on the path are open, how deep it is in other values, and the text of
-//! the present key or number. Therefore its memory is bounded for any body, and the cuts between pieces make
-//! no difference.
+//! The scanner keeps which object on the paths is open, how deep it is in other values, the text of the present key or
+//! number, and the last number of each path. Therefore its memory is bounded for any body, and the cuts between pieces
+//! make no difference.
 //!
 //! If the whole body is a list, its elements are read like documents that follow each other: some APIs send the
 //! pieces of an answer as one list.
 
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::number;
-use crate::plan::response::JsonPath;
+use crate::plan::weights::WeightedPaths;
 
 /// A key or a number of this length or longer is not read.
 const LONGEST: usize = 4_096;
 
-/// Looks for the number at a path, in one document after another. The last number counts.
+/// Looks for the numbers at some paths, in one document after another. The last number of each path counts.
 #[derive(Debug)]
 pub(super) struct Scanner {
-    path: Arc<JsonPath>,
-    /// The number of open objects on the path.
-    level: usize,
-    /// The number of other open objects and lists, inside the innermost object on the path.
+    paths: Arc<WeightedPaths>,
+    /// The key of the innermost open object on the paths. `None` between documents.
+    open: Option<usize>,
+    /// The number of other open objects and lists, inside that object.
     aside: u64,
     /// Whether the whole body is a list of documents.
     listed: bool,
-    /// Whether the present key is the path's.
-    on_path: bool,
+    /// The present key, where a path has it.
+    key: Option<usize>,
     state: ScanState,
     /// The bytes of the key or the number that is being read, at most [`LONGEST`]. A key has its quotes.
     text: Vec<u8>,
-    found: Option<u64>,
+    /// The last number of each path. Most limits have one or two.
+    found: SmallVec<[Option<u64>; 2]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,15 +50,15 @@ enum ScanState {
     Colon,
     /// A value has ended.
     After,
-    /// Within a text that is no key on the path.
+    /// Within a text that is no key of an object on the paths.
     Text,
     /// After a backslash in such a text.
     Escape,
-    /// Within a number on the path.
+    /// Within a number at a path's end.
     Number,
     /// Within any other value that is no text.
     Word,
-    /// Within an object or a list that does not lie on the path.
+    /// Within an object or a list that does not lie on the paths.
     Aside,
     /// This is no JSON.
     Lost,
@@ -70,28 +73,28 @@ enum ScanStep {
 }
 
 impl Scanner {
-    pub(super) fn new(path: Arc<JsonPath>) -> Self {
+    pub(super) fn new(paths: Arc<WeightedPaths>) -> Self {
         Self {
-            path,
-            level: 0,
+            open: None,
             aside: 0,
             listed: false,
-            on_path: false,
+            key: None,
             state: ScanState::Value,
             text: Vec::new(),
-            found: None,
+            found: smallvec![None; paths.count()],
+            paths,
         }
     }
 
-    /// The last number at the path so far.
+    /// The sum of the last numbers so far.
     pub(super) fn found(&self) -> Option<u64> {
-        self.found
+        self.paths.sum(&self.found)
     }
 
     /// Another document begins, even if the present one is incomplete or broken.
     pub(super) fn begin(&mut self) {
-        (self.level, self.aside, self.listed) = (0, 0, false);
-        (self.on_path, self.state) = (false, ScanState::Value);
+        (self.open, self.aside, self.listed) = (None, 0, false);
+        (self.key, self.state) = (None, ScanState::Value);
     }
 
     /// Reads the next piece of the text.
@@ -131,7 +134,7 @@ impl Scanner {
                 match byte {
                     b'\\' => (ScanState::KeyEscape, ScanStep::Taken),
                     b'"' => {
-                        self.on_path = self.is_at_wanted_key();
+                        self.key = self.wanted_key();
                         (ScanState::Colon, ScanStep::Taken)
                     }
                     _ => return ScanStep::Taken,
@@ -143,8 +146,12 @@ impl Scanner {
             }
             ScanState::Number => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    let number = self.kept().and_then(number::tokens);
-                    self.found = number.or(self.found);
+                    if let (Some(number), Some(path)) =
+                        (self.kept().and_then(number::tokens), self.path_here())
+                        && let Some(found) = self.found.get_mut(path)
+                    {
+                        *found = Some(number);
+                    }
                     (ScanState::After, ScanStep::Again)
                 }
                 _ => {
@@ -185,31 +192,33 @@ impl Scanner {
     fn between(&mut self, byte: u8) -> (ScanState, ScanStep) {
         let state = match (self.state, byte) {
             // A text may begin with a byte order mark.
-            (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => ScanState::Value,
-            (ScanState::Value, b'{') if self.leads_on() => {
-                self.level += 1;
+            (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.open.is_none() => {
+                ScanState::Value
+            }
+            (ScanState::Value, b'{') if self.object_here().is_some() => {
+                self.open = self.object_here();
                 ScanState::Key
             }
-            (ScanState::Value, b'[') if self.level == 0 && !self.listed => {
+            (ScanState::Value, b'[') if self.open.is_none() && !self.listed => {
                 self.listed = true;
                 ScanState::Value
             }
-            (ScanState::Value | ScanState::After, b']') if self.level == 0 && self.listed => {
+            (ScanState::Value | ScanState::After, b']') if self.open.is_none() && self.listed => {
                 self.listed = false;
                 ScanState::After
             }
-            (ScanState::After, b',') if self.level == 0 && self.listed => ScanState::Value,
+            (ScanState::After, b',') if self.open.is_none() && self.listed => ScanState::Value,
             (ScanState::Value, b'{' | b'[') => {
                 self.aside = 1;
                 ScanState::Aside
             }
             (ScanState::Value, b'"') => ScanState::Text,
-            (ScanState::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
+            (ScanState::Value, b'-' | b'0'..=b'9') if self.path_here().is_some() => {
                 self.text.clear();
                 return (ScanState::Number, ScanStep::Again);
             }
             (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z')
-                if self.level > 0 || self.listed =>
+                if self.open.is_some() || self.listed =>
             {
                 ScanState::Word
             }
@@ -218,14 +227,14 @@ impl Scanner {
                 self.text.push(byte);
                 ScanState::InKey
             }
-            (ScanState::Key | ScanState::After, b'}') if self.level > 0 => {
-                self.level -= 1;
+            (ScanState::Key | ScanState::After, b'}') if self.open.is_some() => {
+                self.open = self.open.and_then(|key| self.paths.parent(key));
                 ScanState::After
             }
             (ScanState::Colon, b':') => ScanState::Value,
-            (ScanState::After, b',') if self.level > 0 => ScanState::Key,
+            (ScanState::After, b',') if self.open.is_some() => ScanState::Key,
             // Documents may follow each other.
-            (ScanState::After, _) if self.level == 0 && !self.listed => {
+            (ScanState::After, _) if self.open.is_none() && !self.listed => {
                 return (ScanState::Value, ScanStep::Again);
             }
             _ => ScanState::Lost,
@@ -238,24 +247,27 @@ impl Scanner {
         (self.text.len() < LONGEST).then_some(&self.text)
     }
 
-    /// Whether the present key, which has just ended, is the one that the path has at this level.
-    fn is_at_wanted_key(&self) -> bool {
-        let wanted = self.level.checked_sub(1).and_then(|index| self.path.keys().get(index));
-        let (Some(wanted), Some(quoted)) = (wanted, self.kept()) else { return false };
+    /// The key of the paths that the present key is, which has just ended.
+    fn wanted_key(&self) -> Option<usize> {
+        let (open, quoted) = (self.open?, self.kept()?);
         if quoted.contains(&b'\\') {
-            return serde_json::from_slice::<String>(quoted).is_ok_and(|key| *key == **wanted);
+            let name = serde_json::from_slice::<String>(quoted).ok()?;
+            return self.paths.child(open, name.as_bytes());
         }
-        quoted.get(1..quoted.len() - 1) == Some(wanted.as_bytes())
+        self.paths.child(open, quoted.get(1..quoted.len() - 1)?)
     }
 
-    /// Whether an object here lies on the path.
-    fn leads_on(&self) -> bool {
-        self.level == 0 || self.on_path && self.level < self.path.keys().len()
+    /// The key of an object that begins here, where it lies on a path.
+    fn object_here(&self) -> Option<usize> {
+        match self.open {
+            None => Some(WeightedPaths::DOCUMENT),
+            Some(_) => self.key.filter(|key| self.paths.leads_on(*key)),
+        }
     }
 
-    /// Whether a number here is the one at the path's end.
-    fn is_at_end(&self) -> bool {
-        self.on_path && self.level == self.path.keys().len()
+    /// The path at whose end a number here stands.
+    fn path_here(&self) -> Option<usize> {
+        self.open.and(self.key).and_then(|key| self.paths.end(key))
     }
 
     /// The state after a text, an object or a list.

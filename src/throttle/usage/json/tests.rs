@@ -4,7 +4,11 @@ use serde_json::{Map, Value};
 use super::*;
 
 fn scan(path: &str, pieces: &[&[u8]]) -> Option<u64> {
-    let mut scanner = Scanner::new(Arc::new(path.parse().unwrap()));
+    scan_all(Arc::new(path.parse().unwrap()), pieces)
+}
+
+fn scan_all(paths: Arc<WeightedPaths>, pieces: &[&[u8]]) -> Option<u64> {
+    let mut scanner = Scanner::new(paths);
     pieces.iter().for_each(|piece| scanner.read(piece));
     scanner.found()
 }
@@ -84,6 +88,44 @@ fn finds_the_number_at_the_path() {
 }
 
 #[test]
+fn adds_several_numbers() {
+    let mut paths = WeightedPaths::default();
+    for (text, weight) in [("use.in | more.use.in", 1), ("use.out", 5), ("use", 100)] {
+        paths.add(text, weight).unwrap();
+    }
+    let paths = Arc::new(paths);
+    for (name, text, found) in [
+        ("both", r#"{"use":{"in":7,"out":3}}"#, Some(7 + 15)),
+        ("in any order", r#"{"use":{"out":3,"x":{"in":9},"in":7}}"#, Some(7 + 15)),
+        ("one", r#"{"use":{"out":3}}"#, Some(15)),
+        ("the other", r#"{"use":{"in":7,"out":null}}"#, Some(7)),
+        ("none", r#"{"use":{}}"#, None),
+        ("the alternative", r#"{"more":{"use":{"in":7,"out":3}}}"#, Some(7)),
+        ("the first alternative", r#"{"use":{"in":7},"more":{"use":{"in":8}}}"#, Some(7)),
+        (
+            "the first, though it comes later",
+            r#"{"more":{"use":{"in":8}},"use":{"in":7}}"#,
+            Some(7),
+        ),
+        (
+            "each from the last that has it",
+            r#"{"use":{"in":7,"out":1}}{"use":{"out":3}}"#,
+            Some(22),
+        ),
+        ("of a list", r#"[{"use":{"in":7,"out":1}},{},{"use":{"out":3}}]"#, Some(22)),
+        ("a number and an object at one path", r#"{"use":2}{"use":{"in":7}}"#, Some(207)),
+        ("zero", r#"{"use":{"in":0}}"#, Some(0)),
+        ("deeper than any path", r#"{"use":{"in":{"in":7}}}"#, None),
+        ("in another object", r#"{"x":{"use":{"in":7}}}"#, None),
+        ("too large", r#"{"use":{"in":1,"out":18446744073709551615}}"#, Some(u64::MAX)),
+    ] {
+        assert_eq!(scan_all(Arc::clone(&paths), &[text.as_bytes()]), found, "{name}");
+        let single: Vec<_> = text.as_bytes().chunks(1).collect();
+        assert_eq!(scan_all(Arc::clone(&paths), &single), found, "{name}, byte by byte");
+    }
+}
+
+#[test]
 fn what_is_too_long_is_not_read() {
     let long = |length: usize| "7".repeat(length);
     for (name, text, found) in [
@@ -140,16 +182,25 @@ fn document() -> impl Strategy<Value = Value> {
 }
 
 /// The number that serde_json finds at the path. In a list, the last element that has a number there counts.
-fn oracle(document: &Value, path: &JsonPath) -> Option<u64> {
+fn oracle(document: &Value, path: &str) -> Option<u64> {
     if let Some(list) = document.as_array() {
         let objects = list.iter().rev().filter(|member| member.is_object());
         return objects.filter_map(|member| oracle(member, path)).next();
     }
-    let number = path.keys().iter().try_fold(document, |at, key| at.as_object()?.get(&**key))?;
+    let number = path.split('.').try_fold(document, |at, key| at.as_object()?.get(key))?;
     number.as_u64().or_else(|| {
         let text = number.as_f64().filter(|_| number.is_f64())?.ceil().to_string();
         text.parse().ok()
     })
+}
+
+/// What serde_json finds at these paths, with their alternatives and weights.
+fn sum(document: &Value, terms: &[(Vec<&str>, u64)]) -> Option<u64> {
+    let found = terms.iter().filter_map(|(alternatives, weight)| {
+        let number = alternatives.iter().find_map(|path| oracle(document, path))?;
+        Some(number.saturating_mul(*weight))
+    });
+    found.reduce(u64::saturating_add)
 }
 
 fn cut(text: &[u8], cuts: &[prop::sample::Index]) -> Vec<Vec<u8>> {
@@ -174,8 +225,34 @@ proptest! {
         };
         let pieces = cut(&text, &cuts);
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let expected = oracle(&document, &path.parse().unwrap());
+        let expected = oracle(&document, path);
         prop_assert_eq!(scan(path, &pieces), expected, "{}", String::from_utf8_lossy(&text));
+    }
+
+    #[test]
+    fn adds_what_a_parser_finds_at_all_paths(
+        document in document(),
+        terms in prop::collection::vec(
+            (
+                prop::collection::vec(
+                    prop::sample::select(vec!["a", "b", "a.b", "a.a", "b.a", "b.a.b", "a.a.a", "ab"]),
+                    1..4,
+                ),
+                prop_oneof![4 => 1..10_u64, 1 => Just(u64::MAX)],
+            ),
+            1..5,
+        ),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let mut paths = WeightedPaths::default();
+        for (alternatives, weight) in &terms {
+            paths.add(&alternatives.join(" | "), *weight).unwrap();
+        }
+        let text = serde_json::to_vec(&document).unwrap();
+        let pieces = cut(&text, &cuts);
+        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let (found, expected) = (scan_all(paths.into(), &pieces), sum(&document, &terms));
+        prop_assert_eq!(found, expected, "{}", String::from_utf8_lossy(&text));
     }
 
     #[test]

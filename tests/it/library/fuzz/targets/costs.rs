@@ -1,5 +1,6 @@
-//! What a request costs. The first line of the input is a JSON path, the second a content type. The rest is
-//! the body of a response. The body is also read as the value of a header, of a request and of a response.
+//! What a request costs. The first line of the input has JSON paths, with bars between alternatives and tabs between
+//! the parts of a sum. The second line is a content type. The rest is the body of a response. The body is also read as
+//! the value of a header, of a request and of a response.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use tidegate::limit::rate::Cost;
 use tidegate::plan::CostSpec;
-use tidegate::plan::response::JsonPath;
+use tidegate::plan::weights::WeightedPaths;
 use tidegate::throttle::usage::{Reader, in_header};
 use tidegate::throttle::{cost, largest_cost};
 
@@ -15,19 +16,22 @@ use super::Choices;
 
 pub(super) fn check(input: &[u8]) {
     let mut lines = input.splitn(3, |byte| *byte == b'\n');
-    let (Some(path), Some(kind), Some(body)) = (lines.next(), lines.next(), lines.next()) else {
+    let (Some(sum), Some(kind), Some(body)) = (lines.next(), lines.next(), lines.next()) else {
         return;
     };
     said_in_header(body);
-    let Some(path) = std::str::from_utf8(path).ok().and_then(|text| text.parse().ok()) else {
+    let Ok(sum) = std::str::from_utf8(sum) else { return };
+    let mut paths = WeightedPaths::default();
+    // Each part of the sum has another weight.
+    if sum.split('\t').zip(1..).any(|(text, weight)| paths.add(text, weight).is_err()) {
         return;
-    };
+    }
     let Ok(kind) = HeaderValue::from_bytes(kind) else { return };
-    let path: Arc<JsonPath> = Arc::new(path);
+    let paths = Arc::new(paths);
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, kind.clone());
     let scan = |pieces: &[&[u8]]| {
-        let mut reader = Reader::of(&headers, &path)?;
+        let mut reader = Reader::of(&headers, &paths)?;
         pieces.iter().for_each(|piece| reader.read(piece));
         Some(reader.found())
     };
@@ -46,16 +50,22 @@ pub(super) fn check(input: &[u8]) {
         _ => Some(vec![body.to_vec()]),
     };
     let Some(documents) = documents else { return };
-    let mut expected = None;
+    let documents: Vec<_> =
+        documents.iter().filter(|document| !document.trim_ascii().is_empty()).collect();
     // What is no JSON, or is long, may be read in any way.
-    for document in documents.iter().filter(|document| !document.trim_ascii().is_empty()) {
-        let is_json = serde_json::from_slice::<serde_json::Value>(document).is_ok();
-        if !is_json || document.len() > 4_000 {
-            return;
-        }
-        expected = JsonText { rest: document }.document(path.keys()).or(expected);
+    let is_json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).is_ok();
+    if documents.iter().any(|document| document.len() > 4_000 || !is_json(document)) {
+        return;
     }
-    assert_eq!(found, expected);
+    let last = |path: &str| {
+        let keys: Vec<Box<str>> = path.trim().split('.').map(Into::into).collect();
+        documents.iter().rev().find_map(|document| JsonText { rest: document }.document(&keys))
+    };
+    let parts = sum
+        .split('\t')
+        .zip(1_u64..)
+        .filter_map(|(text, weight)| Some(text.split('|').find_map(last)?.saturating_mul(weight)));
+    assert_eq!(found, parts.reduce(u64::saturating_add));
 }
 
 /// The number in a header, as responses say it and as requests do.

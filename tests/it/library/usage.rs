@@ -1,0 +1,53 @@
+//! What the answers of language models cost, however they are cut on their way.
+
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use proptest::prelude::*;
+use tidegate::plan::weights::WeightedPaths;
+use tidegate::throttle::usage::Reader;
+
+use crate::support::model_apis::{ANSWERS, ModelAnswer};
+
+/// What is found in these pieces of an answer.
+fn found<'p>(answer: &ModelAnswer, pieces: impl IntoIterator<Item = &'p [u8]>) -> Option<u64> {
+    let mut paths = WeightedPaths::default();
+    for (path, weight) in answer.paths {
+        paths.add(path, *weight).unwrap();
+    }
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(answer.kind))]);
+    let mut reader = Reader::of(&headers, &Arc::new(paths)).expect("a body that is read");
+    pieces.into_iter().for_each(|piece| reader.read(piece));
+    reader.found()
+}
+
+#[test]
+fn an_answer_costs_what_it_says_wherever_it_is_cut() {
+    for answer in &ANSWERS {
+        let text = answer.body.as_bytes();
+        for cut in 0..=text.len() {
+            let (begin, end) = text.split_at(cut);
+            assert_eq!(found(answer, [begin, end]), answer.due, "{}, cut at {cut}", answer.name);
+        }
+        assert_eq!(found(answer, text.chunks(1)), answer.due, "{}, byte by byte", answer.name);
+        let first = answer.first_part().as_bytes();
+        assert_eq!(found(answer, [first]), answer.found, "{}, its first part", answer.name);
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_answer_costs_the_same_in_any_pieces(
+        answer in 0..ANSWERS.len(),
+        mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let answer = &ANSWERS[answer];
+        let text = answer.body.as_bytes();
+        let mut places: Vec<_> = cuts.drain(..).map(|cut| cut.index(text.len() + 1)).collect();
+        places.extend([0, text.len()]);
+        places.sort_unstable();
+        let pieces = places.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        prop_assert_eq!(found(answer, pieces), answer.due);
+    }
+}
