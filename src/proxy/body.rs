@@ -93,10 +93,13 @@ struct UpstreamAnswer {
 const UNREAD: Duration = Duration::from_secs(1);
 
 impl UpstreamAnswer {
-    /// The body has ended. The connection can take another request.
-    fn release(&mut self) {
+    /// The body has come to its end. The connection can take another request.
+    fn complete(&mut self, record: Option<&mut RequestRecord>) {
         if let Some(lease) = self.lease.take() {
             lease.release();
+        }
+        if let Some(record) = record {
+            record.findings.permit.completed();
         }
     }
 
@@ -143,11 +146,13 @@ impl ResponseBody {
 
     /// Reads the body to its end, for nobody. `permit` is what the request holds until then.
     pub(super) async fn read_out(mut self: Box<Self>, mut permit: Permit) {
-        while let Some(Ok(frame)) = poll_fn(|cx| self.poll_source(cx)).await {
+        while let Some(frame) = poll_fn(|cx| self.poll_source(cx)).await {
+            let Ok(frame) = frame else { return };
             if let Some(piece) = frame.data_ref() {
                 permit.read(piece);
             }
         }
+        permit.completed();
     }
 
     /// From now on, notes in `uptake` since when the client has to take a piece.
@@ -156,7 +161,10 @@ impl ResponseBody {
     }
 
     /// Sets the record that ends with the body.
-    pub(super) fn record(&mut self, record: RequestRecord) {
+    pub(super) fn record(&mut self, mut record: RequestRecord) {
+        if let BodySource::Whole(_) = self.source {
+            record.findings.permit.completed();
+        }
         self.record = Some(record);
     }
 
@@ -222,14 +230,14 @@ impl ResponseBody {
                 }
                 // After trailers, or a piece that is known to be the last, hyper does not poll again.
                 if frame.is_trailers() || streamed.incoming.is_end_stream() {
-                    streamed.release();
+                    streamed.complete(this.record.as_mut());
                 } else {
                     streamed.given = Some(Instant::now());
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
             None => {
-                streamed.release();
+                streamed.complete(this.record.as_mut());
                 return Poll::Ready(None);
             }
         };

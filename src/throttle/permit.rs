@@ -28,6 +28,8 @@ struct HeldGrant {
     grant: Option<Box<Grant>>,
     status: Option<StatusCode>,
     used: Used,
+    /// Whether the response has come to its end. Before, more may be used than it has said.
+    is_whole: bool,
 }
 
 /// What is known of the tokens that a response used.
@@ -48,7 +50,10 @@ impl Permit {
     /// response.
     pub(crate) fn take_for_tunnel(&mut self) -> Self {
         let stays = |held: &mut HeldGrant| held.is_slot() || matches!(held.used, Used::Bytes(_));
-        Self(self.0.extract_if(.., stays).collect())
+        let mut tunnel = Self(self.0.extract_if(.., stays).collect());
+        // Nothing says whether a tunnel ended too early.
+        tunnel.completed();
+        tunnel
     }
 
     /// Notes an answer of the upstream or a fixed answer: its status, and its headers before they are changed for
@@ -68,6 +73,12 @@ impl Permit {
             let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
             (held.status, held.used) = (Some(status), Used::Said(taken));
         }
+        self.completed();
+    }
+
+    /// The response has come to its end.
+    pub(crate) fn completed(&mut self) {
+        self.0.iter_mut().for_each(|held| held.is_whole = true);
     }
 
     /// Notes a whole answer at once: its status, and the bytes of its body where they are known.
@@ -77,6 +88,7 @@ impl Permit {
             let counts_bytes = held.grant.as_ref().is_some_and(|grant| grant.counts_bytes());
             held.used = bytes.filter(|_| counts_bytes).map_or(Used::Unsaid, Used::Bytes);
         }
+        self.completed();
     }
 
     /// Ends what the request holds at the time `now`, instead of when the permit is dropped.
@@ -104,7 +116,12 @@ impl Permit {
 
 impl FromIterator<Box<Grant>> for Permit {
     fn from_iter<I: IntoIterator<Item = Box<Grant>>>(grants: I) -> Self {
-        let held = |grant| HeldGrant { grant: Some(grant), status: None, used: Used::Unsaid };
+        let held = |grant| HeldGrant {
+            grant: Some(grant),
+            status: None,
+            used: Used::Unsaid,
+            is_whole: false,
+        };
         Self(grants.into_iter().map(held).collect())
     }
 }
@@ -132,18 +149,18 @@ impl HeldGrant {
         let (spec, taken) = (grant.spec(), grant.ask().cost.get());
         // Without an answer there is no status. Then the request counts.
         let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
-        let said = match &self.used {
-            Used::Said(used) | Used::Bytes(used) => Some(*used),
-            Used::Body(reader) => reader.found(),
-            Used::Unsaid => None,
+        let (said, is_whole) = match &self.used {
+            Used::Said(used) | Used::Bytes(used) => (Some(*used), self.is_whole),
+            Used::Body(reader) => (reader.found(), self.is_whole || reader.is_done()),
+            Used::Unsaid => (None, self.is_whole),
         };
-        let used = match said {
+        let used = match (said, &spec.cost) {
             _ if self.status.is_some_and(|status| !counts(status)) => 0,
-            Some(used) => used.min(most(grant)),
-            None => match &spec.cost {
-                CostSpec::Response { unknown: UnknownUse::Max, .. } => most(grant),
-                _ => taken,
-            },
+            (Some(used), _) if is_whole => used.min(most(grant)),
+            (_, CostSpec::Response { unknown: UnknownUse::Max, .. }) => most(grant),
+            // Of a response that is cut, this is perhaps only the beginning.
+            (Some(used), _) => used.min(most(grant)).max(taken),
+            (None, _) => taken,
         };
         match used.checked_sub(taken) {
             Some(0) => None,
@@ -188,6 +205,7 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
     use http::{HeaderName, HeaderValue};
 
     use super::*;
@@ -217,6 +235,10 @@ mod tests {
         let held = held("cost = { response_bytes = true, estimate = 4, max = 20 }");
         let mut permit = Permit(vec![held]);
         permit.answered(StatusCode::OK, &HeaderMap::new());
+        let grant = permit.0[0].grant.take().unwrap();
+        assert_eq!(permit.0[0].difference(&grant), None, "it may still come");
+        permit.0[0].grant = Some(grant);
+        permit.completed();
         for (piece, difference) in [
             (&b""[..], Some(Difference::Less(4))),
             (b"four", None),
@@ -271,7 +293,50 @@ mod tests {
             }
             held.used = Used::of(&grant.spec().cost, &headers);
             held.status = status.map(|status| StatusCode::from_u16(status).unwrap());
+            held.is_whole = status.is_some();
             assert_eq!(held.difference(&grant), difference, "{name}");
+        }
+    }
+
+    /// A regression: a client that hung up after the first event of a stream paid what that event said.
+    #[test]
+    fn a_response_that_is_cut_costs_no_less_than_the_estimate() {
+        use Difference::{Less, More};
+        const ESTIMATE: &str = "";
+        const MOST: &str = ", unknown = \"max\"";
+        const PART: &str = "data: {\"used\":3}\n\n";
+        const MORE: &str = "data: {\"used\":9}\n\n";
+        const DONE: &str = "data: {\"used\":3}\n\ndata: [DONE]\n\n";
+        for (source, unknown, text, whole, cut) in [
+            ("response_json = \"used\"", ESTIMATE, PART, Some(Less(1)), None),
+            ("response_json = \"used\"", ESTIMATE, MORE, Some(More(5)), Some(More(5))),
+            ("response_json = \"used\"", ESTIMATE, "", None, None),
+            ("response_json = \"used\"", ESTIMATE, DONE, Some(Less(1)), Some(Less(1))),
+            ("response_json = \"used\"", MOST, PART, Some(Less(1)), Some(More(16))),
+            ("response_json = \"used\"", MOST, "", Some(More(16)), Some(More(16))),
+            ("response_json = \"used\"", MOST, DONE, Some(Less(1)), Some(Less(1))),
+            ("response_bytes = true", ESTIMATE, "abc", Some(Less(1)), None),
+            ("response_bytes = true", ESTIMATE, PART, Some(More(14)), Some(More(14))),
+            ("response_bytes = true", MOST, "abc", Some(Less(1)), Some(More(16))),
+            ("response_header = \"x-used\"", ESTIMATE, "", Some(Less(3)), None),
+            ("response_header = \"x-used\"", MOST, "", Some(Less(3)), Some(More(16))),
+        ] {
+            for (is_whole, difference) in [(false, cut), (true, whole)] {
+                let lines = format!("cost = {{ {source}, estimate = 4, max = 20{unknown} }}");
+                let mut permit = Permit(vec![held(&lines)]);
+                let mut headers = HeaderMap::new();
+                headers.insert("x-used", HeaderValue::from_static("1"));
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                permit.answered(StatusCode::OK, &headers);
+                permit.read(text.as_bytes());
+                if is_whole {
+                    permit.completed();
+                }
+                let grant = permit.0[0].grant.take().unwrap();
+                let found = permit.0[0].difference(&grant);
+                assert_eq!(found, difference, "{lines} {text:?} whole: {is_whole}");
+                drop(grant);
+            }
         }
     }
 }

@@ -1,17 +1,20 @@
-//! Finds one number in server-sent events that pass by in pieces.
+//! Finds numbers in server-sent events that pass by in pieces.
 //!
-//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data, such as the
-//! `[DONE]` at the end of an LLM API's answer, contains no number.
+//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data contains no number. After the
+//! data `[DONE]` nothing follows: with it many LLM APIs end an answer, and their clients then hang up at once.
 
 use super::json::Scanner;
 
-/// Looks for the number in each event. The last number counts.
+/// Looks for the numbers in each event. The last number of each path counts.
 #[derive(Debug)]
 pub(super) struct Events {
     data: Scanner,
     line: Line,
     /// The last byte was a carriage return. A line feed after it does not end another line.
     returned: bool,
+    /// How many bytes of [`DONE`] the line's data has. `None` where the data is something else.
+    like_done: Option<usize>,
+    is_done: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +29,26 @@ enum Line {
 
 const DATA: &[u8] = b"data:";
 
+/// The data that ends an answer.
+const DONE: &[u8] = b"[DONE]";
+
 /// A stream may begin with this byte order mark.
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
 impl Events {
     /// `data` reads each event's data.
     pub(super) fn new(data: Scanner) -> Self {
-        Self { data, line: Line::Begins(0), returned: false }
+        Self { data, line: Line::Begins(0), returned: false, like_done: Some(0), is_done: false }
     }
 
-    /// The last number so far.
+    /// The sum of the last numbers so far.
     pub(super) fn found(&self) -> Option<u64> {
         self.data.found()
+    }
+
+    /// Whether the answer has said that nothing follows.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
     }
 
     /// Reads the next piece of the stream.
@@ -63,6 +74,7 @@ impl Events {
                     let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
                     let (line, next) = rest.split_at(ends.unwrap_or(rest.len()));
                     if self.line == Line::Data {
+                        self.compare(line);
                         self.data.read(line);
                     }
                     rest = next;
@@ -73,7 +85,22 @@ impl Events {
         }
     }
 
+    /// Compares the next piece of a line's data with [`DONE`].
+    fn compare(&mut self, piece: &[u8]) {
+        for byte in piece {
+            let Some(same) = self.like_done else { return };
+            let is_blank = same == 0 && *byte == b' ';
+            self.like_done = match DONE.get(same) {
+                _ if is_blank => Some(0),
+                Some(next) if next == byte => Some(same + 1),
+                _ => None,
+            };
+        }
+    }
+
     fn end_line(&mut self) {
+        let like_done = self.like_done.replace(0);
+        self.is_done |= self.line == Line::Data && like_done == Some(DONE.len());
         match self.line {
             // An empty line ends the event.
             Line::Begins(0) => self.data.begin(),
@@ -129,6 +156,33 @@ mod tests {
         ] {
             assert_eq!(scan([text.as_bytes()]), found, "{name}");
             assert_eq!(scan(text.as_bytes().chunks(1)), found, "{name}, byte by byte");
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_with_done() {
+        for (text, is_done) in [
+            (ANSWER, true),
+            ("data:[DONE]\n", true),
+            ("data:   [DONE]\r\n\r\n", true),
+            ("event: done\ndata: [DONE]\n\ndata: {}\n\n", true),
+            ("data: [DONE]", false),
+            ("data: [DON", false),
+            ("data: [DON\ndata: E]\n\n", false),
+            ("data: [done]\n\n", false),
+            ("data: [DONE]]\n\n", false),
+            ("data: \"[DONE]\"\n\n", false),
+            ("data: {\"text\":\"[DONE]\"}\n\n", false),
+            ("data: x [DONE]\n\n", false),
+            (": [DONE]\n\n", false),
+            ("event: [DONE]\n\n", false),
+            ("", false),
+        ] {
+            for size in [1, 2, 3, 1_000] {
+                let mut events = Events::new(Scanner::new(Arc::new("n".parse().unwrap())));
+                text.as_bytes().chunks(size).for_each(|piece| events.read(piece));
+                assert_eq!(events.is_done(), is_done, "{text:?} in pieces of {size}");
+            }
         }
     }
 

@@ -68,6 +68,14 @@ impl Reader {
             Body::Events(events) => events.found(),
         }
     }
+
+    /// Whether the body has said itself that nothing more follows.
+    pub fn is_done(&self) -> bool {
+        match &self.0 {
+            Body::Documents(_) => false,
+            Body::Events(events) => events.is_done(),
+        }
+    }
 }
 
 /// A header's value. `None` where the header is missing or comes more than once.

@@ -36,6 +36,16 @@ fn an_answer_costs_what_it_says_wherever_it_is_cut() {
     }
 }
 
+#[test]
+fn only_some_answers_say_that_they_are_done() {
+    for answer in &ANSWERS {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(answer.kind))]);
+        let mut reader = Reader::of(&headers, &Arc::new("usage".parse().unwrap())).unwrap();
+        reader.read(answer.body.as_bytes());
+        assert_eq!(reader.is_done(), answer.body.contains("[DONE]"), "{}", answer.name);
+    }
+}
+
 proptest! {
     #[test]
     fn an_answer_costs_the_same_in_any_pieces(

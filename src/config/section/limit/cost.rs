@@ -32,7 +32,7 @@ static OF_COST: Settings<()> = &[
     field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
         "what is taken before the response"),
     field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
-        "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
+        "beside a field of the response: what is taken in the end where the response does not say, or does not come to its end, as where the client leaves before; a response that is cut takes what it has said so far where this is more than the estimate, or with `\"max\"` always `max`"),
     field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
