@@ -6,6 +6,7 @@ use http::HeaderName;
 
 use super::AnswerSpec;
 use super::counting::CountingKind;
+use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::name::Name;
@@ -129,7 +130,7 @@ pub enum CostSpec {
         /// Where the number stands in the response.
         source: Box<UsedSource>,
         /// The tokens that the request takes before its response is known.
-        estimate: Cost,
+        estimate: Estimate,
         /// The most tokens that one request can use; `None` is 100 times the burst.
         max: Option<u64>,
         /// The use that counts where the response names none.
@@ -141,9 +142,19 @@ impl CostSpec {
     /// What a request takes that does not say its cost itself.
     pub(crate) fn default_cost(&self) -> Cost {
         match self {
-            Self::Fixed(cost)
-            | Self::Header { default: cost, .. }
-            | Self::Response { estimate: cost, .. } => *cost,
+            Self::Fixed(cost) | Self::Header { default: cost, .. } => *cost,
+            Self::Response { estimate, .. } => estimate.at_least,
+        }
+    }
+
+    /// `cost`, as a bucket takes it that never gives more than `most` at once. What the length of a request's body
+    /// makes is only an estimate: a long request waits for a full bucket, and is not refused for ever.
+    pub(crate) fn within(&self, most: Cost, cost: Cost) -> Cost {
+        match self {
+            Self::Response { estimate: Estimate { at_least, per_byte: Some(_) }, .. } => {
+                cost.min(most).max(*at_least)
+            }
+            _ => cost,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod calendar;
 mod counting;
+mod estimate;
 mod figures;
 pub(crate) mod filter;
 mod limit;
@@ -36,6 +37,8 @@ pub(crate) use self::calendar::Zone;
 pub(crate) use self::counting::{
     CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart, window_rate,
 };
+pub use self::estimate::Estimate;
+pub(crate) use self::estimate::TokensPerByte;
 pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::limit::{CostSpec, LimitSpec, OnStoreError, OverrideSpec};

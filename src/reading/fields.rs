@@ -149,11 +149,6 @@ pub(super) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
             .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
-/// The length of a request's body, where the head has it.
-pub(super) fn whole_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
 /// Removes the fields that `connection` names, but for those that are kept.
 pub(crate) fn remove_named(
     headers: &mut HeaderMap,

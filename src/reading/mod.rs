@@ -11,14 +11,15 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Method, Uri, Version};
 
+use self::fields::has_malformed_length;
 pub(crate) use self::fields::{
     GRPC_TIMEOUT, HOP_BY_HOP, KEPT, Seen, has_unknown_coding, is_claim, is_hop_by_hop, listed,
     remove_named,
 };
-use self::fields::{has_malformed_length, whole_length};
 pub(crate) use self::strip::is_end_to_end;
 use self::strip::strip_unforwarded;
 use crate::plan::{Plan, RouteSpec};
+use crate::request::body_length;
 use crate::request::client::{Client, PeerAddress};
 use crate::request::host::{Host, HostError};
 use crate::request::key::View;
@@ -161,7 +162,7 @@ pub(crate) fn read<'p, 't>(
     let route = found.as_ref().map_or(&plan.no_route, |route| &plan.routes[*route]);
     if let Ok(index) = found
         && let Some(most) = most_bytes(plan, route)
-        && whole_length(headers).is_some_and(|length| length > most)
+        && body_length(headers).is_some_and(|length| length > most)
     {
         let why = BadHead::TooLarge { client: client.address, route: index };
         return Err(Unreadable { host: Some(host), why });

@@ -225,11 +225,14 @@ mod tests {
         [limits.day]\nkey = []\nalgorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2/d\"\n\
         [limits.tokens]\nkey = [\"cert\"]\nrate = \"10/h\"\n\
         cost = { response_header = \"x-used\", estimate = 4 }\n\
+        [limits.length]\nkey = []\nrate = \"10/h\"\n\
+        cost = { response_json = \"used\", estimate = { content_length = \"0.25\", at_least = 2 } }\n\
         [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n\
         [limits.host]\nkey = [\"header:host\", \"header:x-user\"]\nrate = \"1/h\"\n";
 
     fn routes() -> String {
-        let names = ["login", "failures", "even", "slots", "day", "tokens", "shadow", "host"];
+        let names =
+            ["login", "failures", "even", "slots", "day", "tokens", "length", "shadow", "host"];
         let routes = names.map(|name| {
             format!("[[routes]]\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"{name}\"]\n")
         });
@@ -295,6 +298,13 @@ mod tests {
             (
                 "without an answer the estimate counts, and without a certificate all share a bucket",
                 "[[tests]]\nsend = \"GET /tokens\"\ntimes = 4\nexpect = { allowed = 2, rejected = 2 }\n",
+            ),
+            (
+                "an estimate follows the length that a test's headers say",
+                "[[tests]]\nsend = \"POST /length\"\nheaders = { content-length = \"20\" }\ntimes = 4\n\
+                 expect = { allowed = 2, rejected = 2 }\n\
+                 [[tests]]\nsend = \"POST /length\"\nfresh = true\ntimes = 6\n\
+                 expect = { allowed = 5, rejected = 1 }\n",
             ),
             (
                 "a limit in shadow rejects nothing",

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use http::HeaderName;
-use http::header::COOKIE;
+use http::header::{CONTENT_LENGTH, COOKIE};
 use serde::{Serialize, Serializer};
 
 use super::log::{LogRecord, Logged};
@@ -72,10 +72,13 @@ impl Fact {
         match &spec.cost {
             CostSpec::Fixed(_) => {}
             CostSpec::Header { name, .. } => facts.push(Self::Header((**name).clone())),
-            CostSpec::Response { source, .. } => facts.push(match **source {
-                UsedSource::Header(_) | UsedSource::Json(_) => Self::Use,
-                UsedSource::Bytes => Self::Bytes,
-            }),
+            CostSpec::Response { source, estimate, .. } => {
+                facts.push(match **source {
+                    UsedSource::Header(_) | UsedSource::Json(_) => Self::Use,
+                    UsedSource::Bytes => Self::Bytes,
+                });
+                facts.extend(estimate.per_byte.map(|_| Self::Header(CONTENT_LENGTH)));
+            }
         }
         match &spec.figures {
             Figures::Limited(Algorithm::Concurrency(_)) => facts.push(Self::Duration),

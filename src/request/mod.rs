@@ -14,3 +14,11 @@ pub mod path;
 pub mod route;
 pub(crate) mod trace;
 mod value;
+
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+
+/// The length of a request's body in bytes, where the head has it.
+pub(crate) fn body_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

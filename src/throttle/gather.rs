@@ -15,6 +15,7 @@ use crate::limit::key::Key;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec};
+use crate::request::body_length;
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
@@ -151,6 +152,7 @@ fn apply<'p>(
         Some(RequestLimit { claim, waiting: None, key_name: None })
     });
     if let Some(algorithm) = algorithm {
+        let cost = spec.cost.within(largest_cost(Some(algorithm)), cost);
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
         limits.push(RequestLimit {
             claim: Claim::new(store, spec, key, ask),
@@ -178,11 +180,13 @@ fn candidate_ask(
         (Some(_), _) => Mode::Candidate,
     };
     let algorithm = candidate.figures.at(now)?;
+    let cost = candidate.cost.within(largest_cost(Some(algorithm)), cost);
     Some(Ask { algorithm, cost, max_wait: candidate.wait, mode })
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`,
-/// `most` bounds what a header says: see [`largest_cost`].
+/// `most` bounds what a header says: see [`largest_cost`]. An estimate may still be more than the bucket can hold: see
+/// [`CostSpec::within`].
 ///
 /// # Errors
 /// Where the cost's header is not one whole number from 1 to the bound, or has an ambiguous alias.
@@ -192,7 +196,11 @@ pub fn cost<'p>(
     headers: &HeaderMap,
 ) -> Result<Cost, Refused<'p>> {
     match spec {
-        CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
+        CostSpec::Fixed(cost) => Ok(*cost),
+        CostSpec::Response { estimate, max, .. } => {
+            let cost = estimate.of(|| body_length(headers));
+            Ok(max.and_then(Cost::new).map_or(cost, |max| cost.min(max)))
+        }
         CostSpec::Header { name, default, max } => {
             let max = max.unwrap_or_else(most);
             let refused = || Refused::Cost { header: (**name).clone(), max };

@@ -39,10 +39,11 @@ pub(super) fn describe_limit(
         }
         Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
-    let Applied { figures, is_override, candidate, cost, .. } = applied;
+    let Applied { figures, algorithm, is_override, candidate, cost, .. } = applied;
     text.limit_fact("applies", true);
     text.limit_fact("override", is_override);
     describe_figures(figures, now, text);
+    let cost = cost.map(|cost| spec.cost.within(throttle::largest_cost(algorithm), cost));
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
     text.limit_fact("key", shown(key.shown()));
@@ -56,10 +57,11 @@ pub(super) fn describe_limit(
     if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
         if cost.get() > algorithm.capacity() {
             text.more(format_args!("costs {cost}, which never passes"));
-        } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+        } else if let CostSpec::Response { source, estimate, max, .. } = &spec.cost {
             let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
+            let how = estimate.per_byte.map_or(String::new(), |_| format!(" ({estimate})"));
             text.more(format_args!(
-                "takes {cost} before, and in the end what {source} says, up to {most}"
+                "takes {cost} before{how}, and in the end what {source} says, up to {most}"
             ));
         } else if cost.get() > 1 {
             text.more(format_args!("costs {cost}"));

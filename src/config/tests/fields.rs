@@ -51,6 +51,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             vec![inline("response_header = \"x-used\""), inline("estimate = 1")]
         }
         "cost" => vec![inline("header = \"x-cost\"")],
+        "estimate" => vec![inline("content_length = \"0.3\""), inline("at_least = 2")],
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "health" => vec![inline("path = \"/a\"")],
@@ -116,6 +117,10 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "[[routes]]" => route = lines,
         "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
         "cost" => limit.push_str(&format!("\ncost = {table}")),
+        "estimate" => {
+            let cost = format!("{{ response_bytes = true, estimate = {table} }}");
+            limit.push_str(&format!("\ncost = {cost}"));
+        }
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
@@ -250,7 +255,8 @@ fn every_field_of_the_list_is_read() {
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
                 (_, "content_type", _) => "\"application/json\"",
-                (_, "cost", _) => "1",
+                (_, "cost" | "estimate", _) => "1",
+                (_, "content_length", _) => "\"0.25\"",
                 (_, "health", _) => "{ path = \"/a\" }",
                 (_, "timezone", _) => "\"Europe/Berlin\"",
                 (_, "reject", _) => "{ status = 503 }",

@@ -116,11 +116,11 @@ pub(super) fn named(name: &str) -> Option<LogField> {
     Some(field)
 }
 
-/// The name of a header: of nginx's `http_user_agent`, and of Traefik's `request_User-Agent`. Nginx's own names,
-/// such as `request_length`, have a small letter there.
+/// The name of a header: of nginx's `http_user_agent` and `content_length`, and of Traefik's `request_User-Agent`.
+/// Nginx's own names, such as `request_length`, have a small letter there.
 fn header(name: &str) -> Option<&str> {
     match name {
-        "user_agent" | "user-agent" | "referer" => Some(name),
+        "user_agent" | "user-agent" | "referer" | "content_length" => Some(name),
         _ => name.strip_prefix("http_").or_else(|| {
             let header = name.strip_prefix("request_")?;
             header.starts_with(|c: char| c.is_ascii_uppercase()).then_some(header)

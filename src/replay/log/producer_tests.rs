@@ -107,9 +107,9 @@ fn caddy() {
 fn nginx_json() {
     check(&[
         (
-            r#"{"remote_addr":"203.0.113.7","time_iso8601":"2015-05-17T12:05:03+02:00","msec":"1431857103.250","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"17","request_time":"0.005","http_user_agent":"curl/8 \"x\"","http_x_api_key":"","http_x_forwarded_for":"192.0.2.1, 10.0.0.1","host":"example.com","request_length":"77"}"#,
+            r#"{"remote_addr":"203.0.113.7","time_iso8601":"2015-05-17T12:05:03+02:00","msec":"1431857103.250","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"17","request_time":"0.005","content_length":"42","http_user_agent":"curl/8 \"x\"","http_x_api_key":"","http_x_forwarded_for":"192.0.2.1, 10.0.0.1","host":"example.com","request_length":"77"}"#,
             "2015-05-17T10:05:03.25Z 203.0.113.7 GET /a query=b=c host=example.com 200 17B 5ms \
-             user_agent=curl/8 \"x\" x_api_key=none x-forwarded-for=192.0.2.1, 10.0.0.1",
+             content_length=42 user_agent=curl/8 \"x\" x_api_key=none x-forwarded-for=192.0.2.1, 10.0.0.1",
         ),
         // The path as nginx has normalized it, numbers without quotes.
         (

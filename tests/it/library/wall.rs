@@ -16,7 +16,7 @@ use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::response::{UnknownUse, UsedSource};
-use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use tidegate::plan::{CostSpec, Estimate, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, BucketKey, ProcessStore, Store};
 use tidegate::worker::{self, Orders, Published};
 use tokio::runtime::LocalOptions;
@@ -281,7 +281,7 @@ async fn what_is_given_back_late_goes_to_no_later_window() {
         let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
         scene.spec.cost = CostSpec::Response {
             source,
-            estimate: Cost::ONE,
+            estimate: Estimate { at_least: Cost::ONE, per_byte: None },
             max: None,
             unknown: UnknownUse::Estimate,
         };

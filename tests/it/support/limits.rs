@@ -8,7 +8,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::plan::response::{UnknownUse, UsedSource};
-use tidegate::plan::{CostSpec, Figures, LimitSpec};
+use tidegate::plan::{CostSpec, Estimate, Figures, LimitSpec};
 use tidegate::request::key::{ClientPrefixes, KeySource, KeySpec, Missing};
 use tidegate::store::{BucketAsk, BucketKey};
 
@@ -32,7 +32,7 @@ pub(crate) fn settled(name: &str) -> LimitSpec {
     let source = Box::new(UsedSource::Header(HeaderName::from_static("x-used")));
     let cost = CostSpec::Response {
         source,
-        estimate: Cost::ONE,
+        estimate: Estimate { at_least: Cost::ONE, per_byte: None },
         max: None,
         unknown: UnknownUse::Estimate,
     };
@@ -56,7 +56,8 @@ pub(crate) fn no_key() -> BucketKey {
 /// The names of the limits in a file's text.
 pub(crate) fn names(text: &str) -> Vec<&str> {
     let headings = text.lines().filter_map(|line| line.strip_prefix("[limits.")?.split_once(']'));
-    headings.map(|(name, _)| name).collect()
+    // A table of a limit is no limit.
+    headings.map(|(name, _)| name).filter(|name| !name.contains('.')).collect()
 }
 
 /// The ask of a limit whose bucket holds so many tokens and gains one an hour.

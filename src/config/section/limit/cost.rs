@@ -5,13 +5,13 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{
-    FieldEntry, Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
-    spellings, words,
+    FieldEntry, Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field,
+    fields, spellings, words,
 };
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::plan::response::{UnknownUse, UsedSource};
 use crate::plan::weights::WeightedPaths;
-use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
+use crate::plan::{Action, CostSpec, Estimate, LimitSpec, RouteSpec, TokensPerByte};
 
 /// A limit's `cost`, written as a table.
 pub(crate) static COST: Shape =
@@ -29,12 +29,23 @@ static OF_COST: Settings<()> = &[
         "a path, or paths with weights, to numbers in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it: `\"usage.total_tokens\"`, or `{ \"usage.input_tokens | message.usage.input_tokens\" = 1, \"usage.output_tokens\" = 5 }`; of alternatives the first that the response has counts, and a missing one counts as nothing where there is another"),
     field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
-    field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
-        "what is taken before the response"),
+    field("estimate", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&ESTIMATE)]), Words("required beside a field of the response"),
+        "what is taken before the response: a number, or by the length of the request's body"),
     field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, or does not come to its end, as where the client leaves before; a response that is cut takes what it has said so far where this is more than the estimate, or with `\"max\"` always `max`"),
     field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
+];
+
+/// An `estimate`, written as a table.
+pub(crate) static ESTIMATE: Shape = Shape::new("estimate", || fields(OF_ESTIMATE));
+
+#[rustfmt::skip]
+static OF_ESTIMATE: Settings<()> = &[
+    field("content_length", Kind::Form(r"[0-9]+(\.[0-9]{1,6})?"), Required,
+        "tokens for each byte of the request's body, rounded up, as in `\"0.3\"`; no more than the bucket holds"),
+    field("at_least", Kind::Whole(1, MAX_TOKENS), Required,
+        "the least that is taken, and what is taken where no length is announced"),
 ];
 
 /// The fields that say where the cost stands. A table has one of them.
@@ -108,11 +119,26 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         let name = Box::new(header_name(&source?)?);
         return Some(CostSpec::Header { name, default: default?, max: max?.and_then(Cost::new) });
     }
-    let estimate = section.require("estimate", "100").as_ref().and_then(read);
+    let estimate = section.require("estimate", "100").and_then(|item| estimate(&item, read));
     let unknown = section.plain::<UnknownUse>("unknown");
     section.finish();
     let source = Box::new(used_source(&source?)?);
     Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })
+}
+
+/// `estimate`. `read` reads a number of tokens.
+fn estimate(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<Cost>) -> Option<Estimate> {
+    const RATE: &str = "expected a number above zero in quotes, as in \"0.3\": the tokens for each \
+                        byte of the request's body, with up to six digits after the point";
+    if !item.is_table() {
+        return read(item).map(|at_least| Estimate { at_least, per_byte: None });
+    }
+    let mut section = item.section(&ESTIMATE, "estimate")?;
+    let rate = section.require("content_length", "\"0.3\"");
+    let at_least = section.require("at_least", "100").as_ref().and_then(read);
+    section.finish();
+    let rate = rate?.parse(RATE, |text| text.parse::<TokensPerByte>().map_err(|_| Wrong::Expected));
+    Some(Estimate { at_least: at_least?, per_byte: Some(rate?) })
 }
 
 const PATH: &str = "expected the keys of nested objects with dots between them, as in \

@@ -144,6 +144,35 @@ fn two_files_stand_side_by_side() {
 }
 
 #[test]
+fn an_estimate_by_length_needs_the_length_in_the_log() {
+    let cost =
+        "cost = { response_bytes = true, estimate = { content_length = \"1\", at_least = 10 } }";
+    let folder = folder(Some(&limited(&format!("rate = \"100/h\"\n{cost}"))));
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    let (_, said, _) = told(folder.path(), &["replay", "access.log"]);
+    let left_out =
+        "left out: limit client, for 5 requests. The log does not tell the header content-length.";
+    assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
+    let rejected = |arguments: &[&str]| {
+        let report = json(folder.path(), &[&["replay"], arguments].concat());
+        assert_eq!(report["result"]["left_out"], Value::Array(Vec::new()));
+        report["result"]["rejected"].as_u64().unwrap()
+    };
+    // Each takes 10 before, and 10 in the end.
+    assert_eq!(rejected(&["access.log", "--assume", "header:content-length=none"]), 0);
+    // Each takes 100 before, and after the first only 90 are left.
+    let line = |second: u32| {
+        format!(
+            "{{\"remote_addr\":\"192.0.2.1\",\"time_iso8601\":\"2026-10-10T13:00:0{second}+02:00\",\
+             \"request\":\"POST /a HTTP/1.1\",\"status\":\"200\",\"body_bytes_sent\":\"10\",\
+             \"content_length\":\"100\"}}\n"
+        )
+    };
+    write(folder.path(), "nginx.log", &(0..5).map(line).collect::<String>());
+    assert_eq!(rejected(&["nginx.log"]), 4);
+}
+
+#[test]
 fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let by_key = ONE.replace(
         "key = [\"ip\"]\nrate = \"100/s\"",

@@ -26,6 +26,7 @@ macro_rules! every_store {
 }
 
 mod counting;
+mod estimate;
 mod model_apis;
 mod said;
 mod settling;
