@@ -151,6 +151,13 @@ mod tests {
             (format!("{LIMIT}/rate"), &["1/s", "9/10m", "unlimited"], &["1", "1/sec", "1 / s"]),
             (format!("{LIMIT}/wait"), &["5s", "0s", "250ms"], &["5", "5 s", "1.5s"]),
             (format!("{ROUTE}/rewrite"), &["/v1/{*rest}"], &["v1"]),
+            (
+                format!(
+                    "{LIMIT}/cost/anyOf/1/properties/estimate/anyOf/1/properties/content_length"
+                ),
+                &["0.3", "1", "10.25"],
+                &[".5", "1.", "1e3", "-1", "0,3", "0.0000001", ""],
+            ),
             ("/properties/store/properties/url".into(), &["memory:", "redis://a"], &["a:6379"]),
             (
                 "/properties/server/properties/listen/anyOf/0".into(),
