@@ -48,7 +48,7 @@ const COHERE: &[(&str, u64)] = &[
 ];
 const OLLAMA: &[(&str, u64)] = &[("prompt_eval_count", 1), ("eval_count", 3)];
 
-pub(crate) const ANSWERS: [ModelAnswer; 16] = [
+pub(crate) const ANSWERS: [ModelAnswer; 17] = [
     ModelAnswer {
         name: "openai-chat",
         kind: JSON,
@@ -327,6 +327,15 @@ data: {"type":"message-end","delta":{"finish_reason":"COMPLETE","usage":{"billed
         due: Some(5 + 4 * 418),
         second: "event: content-delta",
         found: None,
+    },
+    ModelAnswer {
+        name: "mistral",
+        kind: JSON,
+        body: r#"{"id":"b1ef","created":1790000000,"model":"mistral-small-latest","usage":{"prompt_tokens":16,"total_tokens":50,"completion_tokens":34},"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","tool_calls":null,"content":"Hello"}}]}"#,
+        paths: OPENAI_CHAT,
+        due: Some(16 + 5 * 34),
+        second: "\"object\"",
+        found: Some(16 + 5 * 34),
     },
     ModelAnswer {
         name: "mistral-stream",
