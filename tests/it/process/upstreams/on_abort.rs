@@ -31,9 +31,10 @@ impl Stubborn {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             while let Some(got) = read_head(&mut reader) {
                 let body = format!("{}{{\"used\": 7}}", " ".repeat(REST));
+                let breaks_off = got.path() == "/broken";
                 let head = format!(
                     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                    body.len()
+                    body.len() + usize::from(breaks_off)
                 );
                 if got.path() == "/" {
                     let _ = stream.write_all(&ok("at once"));
@@ -46,6 +47,9 @@ impl Stubborn {
                 let _ = gone.lock().unwrap().recv();
                 let rest = if got.path() == "/half" { body[1..].to_owned() } else { head + &body };
                 let _ = tell.send(stream.write_all(rest.as_bytes()).is_ok());
+                if breaks_off {
+                    return;
+                }
             }
         });
         Self { api, told, go }
@@ -114,6 +118,35 @@ fn its_place_among_max_requests_stays_taken() {
     assert_eq!(get(proxy.address, "/", &[]).status, 503);
     stubborn.go.send(()).unwrap();
     wait_until("the place is free", || get(proxy.address, "/", &[]).status == 200);
+}
+
+#[test]
+fn an_answer_that_breaks_off_costs_the_estimate() {
+    let stubborn = Stubborn::start();
+    let proxy = Proxy::of_one_worker(&stubborn.api)
+        .admin()
+        .section("[log]\naccess = true")
+        .limit(
+            "held",
+            "algorithm = \"fixed-window\"\nrate = \"100/d\"\nkey = []\n\
+                        cost = { response_json = \"used\", estimate = 50 }",
+        )
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 1\nkey = []")
+        .upstream("on_abort = \"finish\"")
+        .start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
+    stubborn.hears();
+    drop(client);
+    wait_until("the client has left", || proxy.log.count("request") == 1);
+    stubborn.go.send(()).unwrap();
+    assert!(stubborn.hears());
+    // The slot is free as soon as the tokens are settled.
+    wait_until("the answer has ended", || {
+        let slots = get(proxy.admin(), "/api/limits/slots/keys/", &[("host", "localhost")]);
+        slots.json()["remaining"].as_u64() == Some(1)
+    });
+    assert_eq!(remaining(&proxy), Some(50), "not the 7 of its text");
 }
 
 #[test]
