@@ -149,10 +149,10 @@ impl CostSpec {
 
     /// `cost`, as a bucket takes it that never gives more than `most` at once. What the length of a request's body
     /// makes is only an estimate: a long request waits for a full bucket, and is not refused for ever.
-    pub(crate) fn within(&self, most: Cost, cost: Cost) -> Cost {
+    pub(crate) fn within(&self, most: impl FnOnce() -> Cost, cost: Cost) -> Cost {
         match self {
             Self::Response { estimate: Estimate { at_least, per_byte: Some(_) }, .. } => {
-                cost.min(most).max(*at_least)
+                cost.min(most()).max(*at_least)
             }
             _ => cost,
         }

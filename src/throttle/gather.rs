@@ -152,7 +152,7 @@ fn apply<'p>(
         Some(RequestLimit { claim, waiting: None, key_name: None })
     });
     if let Some(algorithm) = algorithm {
-        let cost = spec.cost.within(largest_cost(Some(algorithm)), cost);
+        let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
         limits.push(RequestLimit {
             claim: Claim::new(store, spec, key, ask),
@@ -180,7 +180,7 @@ fn candidate_ask(
         (Some(_), _) => Mode::Candidate,
     };
     let algorithm = candidate.figures.at(now)?;
-    let cost = candidate.cost.within(largest_cost(Some(algorithm)), cost);
+    let cost = candidate.cost.within(|| largest_cost(Some(algorithm)), cost);
     Some(Ask { algorithm, cost, max_wait: candidate.wait, mode })
 }
 

@@ -43,7 +43,7 @@ pub(super) fn describe_limit(
     text.limit_fact("applies", true);
     text.limit_fact("override", is_override);
     describe_figures(figures, now, text);
-    let cost = cost.map(|cost| spec.cost.within(throttle::largest_cost(algorithm), cost));
+    let cost = cost.map(|cost| spec.cost.within(|| throttle::largest_cost(algorithm), cost));
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
     text.limit_fact("key", shown(key.shown()));
