@@ -231,6 +231,7 @@ mod tests {
 
     use super::*;
     use crate::admin::testing;
+    use crate::limit::Mode;
     use crate::limit::decision::Outcome;
     use crate::limit::name::Name;
     use crate::limit::time::Timestamp;
@@ -342,7 +343,7 @@ limits = ["per-client", "off", "slots"]
                 name: None,
                 figures: Algorithm::Closed,
                 outcome: Outcome::Reject { retry_after: None },
-                is_shadow: false,
+                mode: Mode::Enforce,
             };
             process.throttled.record(&event, Timestamp::MIN);
             process.throttled.tick(Timestamp::MIN.plus_micros(60_000_000));

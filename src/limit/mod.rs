@@ -14,13 +14,15 @@ pub mod rate;
 pub mod time;
 pub mod waiting;
 
-/// Whether a limit's refusal counts. A limit enforces or is in shadow. Only a candidate can have the third mode.
+/// Whether a limit's refusal counts. Only a candidate can have the last mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A refusal stops the request.
     Enforce,
     /// A refusal is counted and logged, and never stops a request.
     Shadow,
+    /// Like [`Mode::Shadow`], and the API is told which limits would refuse.
+    Mark,
     /// Like [`Mode::Shadow`], for a candidate that stands in for the limit asked right before it. The
     /// candidate takes its tokens even where that limit is the only one that refuses.
     Candidate,
@@ -32,6 +34,7 @@ impl Mode {
         match self {
             Self::Enforce => "enforce",
             Self::Shadow => "shadow",
+            Self::Mark => "mark",
             Self::Candidate => "candidate",
         }
     }

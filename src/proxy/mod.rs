@@ -49,7 +49,7 @@ use crate::clock::Clock;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
-use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TargetParts};
+use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::key::View;
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Throttle};
@@ -307,7 +307,8 @@ impl Proxy {
         let traced = findings.span().map(|span| &mut span.limits);
         let admitted = self.throttle.admit(plan, route, &view, now, quotas, traced).await;
         findings.decision = DecisionKind::default();
-        Admission { permit: findings.permit, decision: findings.decision } = admitted?;
+        let over;
+        Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)
@@ -330,6 +331,9 @@ impl Proxy {
                 let upstream = active.upstream(*upstream);
                 let (details, permit) = (findings.details.as_deref_mut(), &mut findings.permit);
                 let address = &address;
+                if let Some(over) = over {
+                    exchange.head.headers.insert(&TIDEGATE_OVER, over);
+                }
                 let way = Way { plan, upstream, route, address, affinity, details, permit };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;

@@ -8,8 +8,13 @@ use http::header::{
 use memchr::memchr2_iter;
 use smallvec::SmallVec;
 
+use crate::request::name::are_alike;
+
 /// The time-out that a gRPC client sets for its call.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// The field that tells the API which marking limits would refuse the request. Only tidegate writes it.
+pub(crate) static TIDEGATE_OVER: HeaderName = HeaderName::from_static("tidegate-over");
 
 /// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
 /// fields. For most messages, a search for each field would cost more than all other work on the headers.
@@ -27,7 +32,7 @@ impl Seen {
     pub(crate) const EXPECT: Self = Self(1 << 5);
     /// Another field that concerns one connection alone.
     pub(crate) const HOP: Self = Self(1 << 6);
-    /// A field that says who the client is.
+    /// A field that says who the client is, or one like [`TIDEGATE_OVER`].
     pub(crate) const CLAIM: Self = Self(1 << 7);
     /// `content-type`.
     pub(crate) const TYPE: Self = Self(1 << 8);
@@ -72,7 +77,7 @@ impl Seen {
             PROXY_AUTHORIZATION => Self::HOP,
             ACCEPT | HOST | USER_AGENT | DATE | SERVER => Self(0),
             _ if is_hop_by_hop(name) => Self::HOP,
-            _ if is_claim(name) => Self::CLAIM,
+            _ if is_claim(name) || is_over(name) => Self::CLAIM,
             _ if *name == GRPC_TIMEOUT => Self::GRPC_TIMEOUT,
             _ => Self(0),
         };
@@ -124,6 +129,11 @@ pub(crate) fn is_claim(name: &HeaderName) -> bool {
     let x_forwarded = || text.starts_with('x') && text.get(2..11) == Some("forwarded");
     *name == FORWARDED
         || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
+}
+
+/// Whether some server takes the field for [`TIDEGATE_OVER`].
+pub(super) fn is_over(name: &HeaderName) -> bool {
+    are_alike(name, &TIDEGATE_OVER)
 }
 
 /// Whether the transfer coding is other than chunked alone.
@@ -203,6 +213,9 @@ mod tests {
             ("x_forwarded_for", Seen::CLAIM),
             ("x.forwarded.for", Seen::CLAIM),
             ("x-forwarded-anything", Seen::CLAIM),
+            ("tidegate-over", Seen::CLAIM),
+            ("tidegate_over", Seen::CLAIM),
+            ("tidegate-overs", Seen(0)),
             ("x-forwarded", Seen(0)),
             ("x-forward-for", Seen(0)),
             ("content-type", Seen::TYPE),

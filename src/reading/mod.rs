@@ -13,8 +13,8 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use self::fields::has_malformed_length;
 pub(crate) use self::fields::{
-    GRPC_TIMEOUT, HOP_BY_HOP, KEPT, Seen, has_unknown_coding, is_claim, is_hop_by_hop, listed,
-    remove_named,
+    GRPC_TIMEOUT, HOP_BY_HOP, KEPT, Seen, TIDEGATE_OVER, has_unknown_coding, is_claim,
+    is_hop_by_hop, listed, remove_named,
 };
 pub(crate) use self::strip::is_end_to_end;
 use self::strip::strip_unforwarded;

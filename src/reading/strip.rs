@@ -4,7 +4,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 
-use super::fields::{Seen, is_claim, remove_named};
+use super::fields::{Seen, is_claim, is_over, remove_named};
 use crate::plan::ServerSpec;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::name::are_alike;
@@ -26,6 +26,10 @@ pub(super) fn strip_unforwarded(
         true => remove_twins(headers, seen, trust),
         false => remove_claims(headers, seen, trust),
     }
+    if seen.has(Seen::CLAIM) {
+        // Trusted proxies pass on what their clients send, so this field is theirs.
+        remove_all(headers, is_over);
+    }
     if let Some(authority) = authority
         && let Ok(host) = HeaderValue::from_str(authority)
     {
@@ -38,10 +42,11 @@ pub(super) fn strip_unforwarded(
 }
 
 /// Whether a field of a request concerns more than one connection, so that `connection` cannot remove it: what
-/// trusted proxies say about the client, the request ID, and the request's trace. tidegate or a trusted proxy
-/// wrote it, and `connection` may come from the client.
+/// trusted proxies say about the client, the request ID, the request's trace, and the marks of limits. tidegate or a
+/// trusted proxy wrote it, and `connection` may come from the client.
 pub(crate) fn is_end_to_end(name: &HeaderName, server: &ServerSpec) -> bool {
     is_claim(name)
+        || is_over(name)
         || is_address(name, &server.trust)
         || server.request_id.as_ref() == Some(name)
         || *name == TRACEPARENT

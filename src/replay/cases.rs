@@ -228,11 +228,14 @@ mod tests {
         [limits.length]\nkey = []\nrate = \"10/h\"\n\
         cost = { response_json = \"used\", estimate = { content_length = \"0.25\", at_least = 2 } }\n\
         [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n\
+        [limits.mark]\nkey = []\nrate = \"1/h\"\nmode = \"mark\"\n\
         [limits.host]\nkey = [\"header:host\", \"header:x-user\"]\nrate = \"1/h\"\n";
 
     fn routes() -> String {
-        let names =
-            ["login", "failures", "even", "slots", "day", "tokens", "length", "shadow", "host"];
+        let names = [
+            "login", "failures", "even", "slots", "day", "tokens", "length", "shadow", "mark",
+            "host",
+        ];
         let routes = names.map(|name| {
             format!("[[routes]]\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"{name}\"]\n")
         });
@@ -307,8 +310,9 @@ mod tests {
                  expect = { allowed = 5, rejected = 1 }\n",
             ),
             (
-                "a limit in shadow rejects nothing",
-                "[[tests]]\nsend = \"GET /shadow\"\ntimes = 5\nexpect = { allowed = 5 }\n",
+                "limits in shadow and limits that mark reject nothing",
+                "[[tests]]\nsend = \"GET /shadow\"\ntimes = 5\nexpect = { allowed = 5 }\n\
+                 [[tests]]\nsend = \"GET /mark\"\ntimes = 5\nexpect = { allowed = 5 }\n",
             ),
             (
                 "the host of a URL is the field `host` too",

@@ -16,7 +16,7 @@ use crate::request::key::View;
 use crate::store::{Claim, LimiterFigures};
 
 impl Throttle {
-    /// Records what limits in shadow would have done.
+    /// Records what limits that do not enforce would have done.
     pub(super) fn record_shadows(
         &self,
         limits: &[RequestLimit<'_>],
@@ -79,7 +79,7 @@ fn event<'e>(
         path: request.path.matching(),
         request_id: request.id,
         outcome,
-        is_shadow: limit.mode() != Mode::Enforce,
+        mode: limit.mode(),
     }
 }
 

@@ -33,8 +33,8 @@ pub(super) fn gather<'p>(
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
         match apply(spec, request, store, now, limits) {
-            // A limit in shadow never stops a request.
-            Err(_) if spec.mode == Mode::Shadow => {}
+            // Only an enforcing limit stops a request.
+            Err(_) if spec.mode != Mode::Enforce => {}
             Err(NotCounted::Refused(refused)) => return Err(refused),
             Ok(()) | Err(NotCounted::Exempt | NotCounted::Skipped) => {}
         }
@@ -175,9 +175,9 @@ fn candidate_ask(
     now: Now,
 ) -> Option<Ask> {
     let mode = match (algorithm, mode) {
+        (Some(_), Mode::Enforce) => Mode::Candidate,
         // This limit refuses no request. So its candidate need not stand in for a refusal.
-        (None, _) | (_, Mode::Shadow) => Mode::Shadow,
-        (Some(_), _) => Mode::Candidate,
+        _ => Mode::Shadow,
     };
     let algorithm = candidate.figures.at(now)?;
     let cost = candidate.cost.within(|| largest_cost(Some(algorithm)), cost);

@@ -18,6 +18,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -84,6 +85,8 @@ pub(crate) struct Admission {
     pub(crate) permit: Permit,
     /// The common decision of all limits about the request.
     pub(crate) decision: DecisionKind,
+    /// The names of the marking limits that would refuse the request, for the API. `None` where there are none.
+    pub(crate) over: Option<HeaderValue>,
 }
 
 /// Why the limits do not let a request pass.
@@ -179,10 +182,11 @@ impl Throttle {
             Verdict::Refuse { .. } => clocks.wall,
         };
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
+        let over = over(limits);
         match verdict {
             Verdict::Pass { wait } if wait.is_zero() => {
                 let decision = decision_at_once(limits);
-                Ok(Admission { permit: open.permit(), decision })
+                Ok(Admission { permit: open.permit(), decision, over })
             }
             Verdict::Pass { wait } => {
                 let by = open::slowest(limits, wait);
@@ -192,7 +196,7 @@ impl Throttle {
                 match held.await {
                     Ok(()) => {
                         let decision = DecisionKind::Delayed;
-                        Ok(Admission { permit: open.permit(), decision })
+                        Ok(Admission { permit: open.permit(), decision, over })
                     }
                     Err(left) => {
                         let limit = &open.limits[by];
@@ -293,6 +297,7 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
+        (Some(Outcome::Reject { .. }), Mode::Mark) => DecisionKind::Marked,
         (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
     }
 }
@@ -300,8 +305,17 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
 /// The common decision of all limits about a request that passes without a wait.
 fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
     let is_there = |wanted| limits.iter().any(|limit| kind(limit) == wanted);
-    let other = [DecisionKind::Shadow, DecisionKind::Error];
+    let other = [DecisionKind::Marked, DecisionKind::Shadow, DecisionKind::Error];
     other.into_iter().find(|kind| is_there(*kind)).unwrap_or_default()
+}
+
+/// The names of the marking limits that would refuse the request, joined by commas.
+fn over(limits: &[RequestLimit<'_>]) -> Option<HeaderValue> {
+    let marks = limits.iter().filter(|limit| kind(limit) == DecisionKind::Marked);
+    let mut names = marks.map(|limit| limit.claim.spec.name.as_str());
+    let first = names.next()?.to_owned();
+    // A limit's name is always a valid field value.
+    HeaderValue::try_from(names.fold(first, |text, name| text + "," + name)).ok()
 }
 
 /// Notes what the limits said, if the request is traced. `took` is the time that the store needed.

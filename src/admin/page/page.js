@@ -51,13 +51,13 @@ function showLimits() {
   const names = status.limits.flatMap(({ name, candidate }) => (candidate ? [name, `${name} tried`] : [name]));
   const row = rows(byId("limits").tBodies[0], names, (name) => {
     if (name.endsWith(" tried")) {
-      const sentence = element("td", { colSpan: 8 });
+      const sentence = element("td", { colSpan: 9 });
       return { row: element("tr", { className: "tried" }, sentence), sentence };
     }
     const link = element("button", { type: "button", className: "link" }, name);
     link.addEventListener("click", () => choose(`limits/${name}`));
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
-    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s"]), spark = element("td", {});
+    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s", "marked/s"]), spark = element("td", {});
     const head = element("th", { scope: "row" }, link, badge);
     return { row: element("tr", {}, head, key, figures, ...numbers, spark), link, badge, key, figures, numbers, spark };
   });
@@ -74,7 +74,7 @@ function showLimits() {
       numbers[at].textContent = short(limit[`${name}_per_second`]);
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);
     });
-    const at = limit.mode === "enforce" ? 2 : 3;
+    const at = { enforce: 2, mark: 4 }[limit.mode] ?? 3;
     spark.replaceChildren(sparkline(points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]), DECISIONS[at].hue));
     if (limit.candidate) row(`${limit.name} tried`).sentence.textContent = tried(limit.candidate);
   }
@@ -124,14 +124,14 @@ function showTop() {
   showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.per_second / most, amounts: [`${short(key.per_second)}/s`, String(key.count)] })), "Nobody is rejected.");
   const over = Math.max(0, ...rejected.slice(0, 8).map(({ key }) => key.at_most_over));
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
-  byId("rejected-note").textContent = `A second now, and in the last ${minutes} min, shadowed ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
+  byId("rejected-note").textContent = `A second now, and in the last ${minutes} min, shadowed and marked ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
   const near = all.flatMap((limit) => limit.near_keys.filter((key) => key.next).map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
   showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: key.share, amounts: [`${short(key.remaining)} left of ${short(key.burst)}`] })), "Nobody is near a limit.");
 }
 
 function showRoutes() {
   const row = rows(byId("routes").tBodies[0], status.routes.map((route) => route.name), (name) => {
-    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "2xx", "3xx", "4xx", "5xx", "total"]);
+    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "marked/s", "2xx", "3xx", "4xx", "5xx", "total"]);
     const link = element("button", { type: "button", className: "link mono" }, name);
     link.addEventListener("click", () => choose(`routes/${name}`));
     return { row: element("tr", {}, element("th", { scope: "row" }, link), ...numbers), link, numbers };
@@ -139,11 +139,11 @@ function showRoutes() {
   for (const route of status.routes) {
     const by = route.statuses_per_second, { link, numbers } = row(route.name);
     link.setAttribute("aria-pressed", String(shown === `routes/${route.name}`));
-    const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second,
+    const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second, route.marked_per_second,
       by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total];
     cells.forEach((number, at) => { numbers[at].textContent = short(number); });
     numbers[2].classList.toggle("hot", route.rejected_per_second > 0);
-    numbers[7].classList.toggle("hot", by["5xx"] > 0);
+    numbers[8].classList.toggle("hot", by["5xx"] > 0);
   }
 }
 

@@ -6,6 +6,7 @@ const DECISIONS = [
   { name: "delayed", label: "held", hue: "var(--held)" },
   { name: "rejected", label: "rejected", hue: "var(--rejected)" },
   { name: "shadow", label: "shadowed", hue: "var(--shadow)" },
+  { name: "marked", label: "marked", hue: "var(--marked)" },
 ];
 const OUTCOMES = [...DECISIONS, { name: "failed", label: "failed", hue: "var(--failed)" }];
 
@@ -57,7 +58,7 @@ function outcomes(of) {
     failed -= these;
     return count - these;
   };
-  return [passed(of("allowed") + of("error")), passed(of("delayed")), of("rejected"), passed(of("shadow")), of("failed")];
+  return [passed(of("allowed") + of("error")), passed(of("delayed")), of("rejected"), passed(of("shadow")), passed(of("marked")), of("failed")];
 }
 
 const byName = (list, count) => Object.assign(Object.create(null), Object.fromEntries(list.map((one) => [one.name, count(one)])));

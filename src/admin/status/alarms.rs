@@ -1,7 +1,6 @@
 //! The alarms: problems that an operator should look at now. The worst alarm comes first. Each alarm says what it means
 //! and what to do. The page and `tidegate top` show these words.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
-use crate::plan::{LimitSpec, OnStoreError, Plan};
+use crate::plan::{OnStoreError, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
@@ -46,10 +45,15 @@ impl Scene<'_> {
             last > before
         });
         let names: Vec<_> = names.map(Name::as_str).collect();
-        let is_shadow = |spec: &Arc<LimitSpec>| spec.mode == Mode::Shadow;
+        let all_are = |modes: &[Mode]| {
+            !plan.limits.is_empty() && plan.limits.iter().all(|spec| modes.contains(&spec.mode))
+        };
         match names.is_empty() {
-            true if !plan.limits.is_empty() && plan.limits.iter().all(is_shadow) => {
+            true if all_are(&[Mode::Shadow]) => {
                 "Every limit is in shadow: none rejects.".to_owned()
+            }
+            true if all_are(&[Mode::Shadow, Mode::Mark]) => {
+                "Every limit marks or is in shadow: none rejects.".to_owned()
             }
             true if is_well => "All is well. No limit rejects.".to_owned(),
             true => "No limit rejects.".to_owned(),

@@ -33,9 +33,10 @@ pub(super) fn describe_limit(
             text.refuse(&why);
             return text.line(LIMIT, format_args!("{name} refuses it with 400: {why}"));
         }
-        // If a limit in shadow cannot count a request, it lets the request pass.
+        // If a limit that does not enforce cannot count a request, it lets the request pass.
         Err(NotCounted::Refused(why)) => {
-            return text.line(LIMIT, format_args!("{name} (shadow) does not count it: {why}"));
+            let mode = spec.mode.name();
+            return text.line(LIMIT, format_args!("{name} ({mode}) does not count it: {why}"));
         }
         Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
@@ -47,13 +48,17 @@ pub(super) fn describe_limit(
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
     text.limit_fact("key", shown(key.shown()));
-    let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
+    let mode = match spec.mode {
+        Mode::Enforce => "",
+        Mode::Mark => " (mark: never rejects, and tells the API)",
+        Mode::Shadow | Mode::Candidate => " (shadow: never rejects)",
+    };
     let source = if is_override { ", an override for this key" } else { "" };
     let counts = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
     };
-    text.line(LIMIT, format_args!("{name}{shadow}: {counts}{source}"));
+    text.line(LIMIT, format_args!("{name}{mode}: {counts}{source}"));
     if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
         if cost.get() > algorithm.capacity() {
             text.more(format_args!("costs {cost}, which never passes"));
@@ -86,7 +91,7 @@ fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
     text.limit(json!({
         "name": spec.name.as_str(),
         "applies": false,
-        "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
+        "mode": spec.mode.name(),
         "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
         "key_parts": sources(spec),
         "key": null,
@@ -116,7 +121,7 @@ fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
     let most = spec.max_waiting;
     match (spec.mode, spec.wait) {
         (_, MaxWait::NONE) => {}
-        (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
+        (Mode::Shadow | Mode::Mark | Mode::Candidate, _) => text.more("nobody is held for it"),
         (Mode::Enforce, MaxWait::ENDLESS) => {
             text.more(format_args!("holds requests until their turn comes, {most} at once"));
         }

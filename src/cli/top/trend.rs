@@ -1,4 +1,4 @@
-//! What each limit rejected in the last minute, or would have rejected in shadow, second by second.
+//! What each limit rejected in the last minute, or would have rejected if it enforced, second by second.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,6 +8,9 @@ use crate::cli::admin::{list, text};
 
 /// The seconds of a trend.
 pub(super) const SECONDS: usize = 60;
+
+/// The decisions that are rejections, or would be if the limit enforced.
+const REJECTIONS: [&str; 3] = ["rejected", "shadow", "marked"];
 
 #[derive(Debug, Default)]
 pub(super) struct Trends(HashMap<String, VecDeque<f64>>);
@@ -23,7 +26,7 @@ impl Trends {
             let from = points.saturating_sub(SECONDS / usize::try_from(seconds).unwrap_or(SECONDS));
             for point in from..points {
                 let count = |decision: &str| limit[decision][point].as_f64().unwrap_or_default();
-                let second = (count("rejected") + count("shadow")) / seconds as f64;
+                let second = REJECTIONS.map(count).iter().sum::<f64>() / seconds as f64;
                 (0..seconds).for_each(|_| push(trend, second));
             }
         }
@@ -36,7 +39,7 @@ impl Trends {
             let per_second = |decision: &str| {
                 limit[format!("{decision}_per_second")].as_f64().unwrap_or_default()
             };
-            let second = per_second("rejected") + per_second("shadow");
+            let second = REJECTIONS.map(per_second).iter().sum();
             push(self.0.entry(text(&limit["name"])).or_default(), second);
         }
         // A limit that is gone has no row.

@@ -90,6 +90,8 @@ pub(crate) enum DecisionKind {
     Rejected,
     /// A limit in shadow would have rejected the request.
     Shadow,
+    /// A limit that marks would have rejected the request.
+    Marked,
 }
 
 impl Metrics {
@@ -281,18 +283,18 @@ impl Default for Counts {
 }
 
 /// How often each [`DecisionKind`] occurred, in the order of its variants.
-pub(crate) type DecisionCounts = [u64; 5];
+pub(crate) type DecisionCounts = [u64; 6];
 
 /// How often each of the [`OUTCOMES`] occurred.
-pub(crate) type OutcomeCounts = [u64; 6];
+pub(crate) type OutcomeCounts = [u64; 7];
 
 /// The labels of [`DecisionKind`], in the order of its variants. Then the label of failed requests: no limit
 /// rejected them, and their answers had a 5xx status.
-pub(crate) const OUTCOMES: [&str; 6] =
-    ["allowed", "delayed", "error", "rejected", "shadow", "failed"];
+pub(crate) const OUTCOMES: [&str; 7] =
+    ["allowed", "delayed", "error", "rejected", "shadow", "marked", "failed"];
 
 /// The index of the failed requests.
-pub(crate) const FAILED: usize = 5;
+pub(crate) const FAILED: usize = 6;
 
 #[cfg(test)]
 mod tests;

@@ -169,7 +169,7 @@ fn a_shadow_limit_has_one_line_for_a_key() {
             Outcome::Delay(delay),
             Outcome::Reject { retry_after: Some(delay) },
         ] {
-            let event = ThrottleEvent { outcome, is_shadow: true, ..rejected(&"a") };
+            let event = ThrottleEvent { outcome, mode: Mode::Shadow, ..rejected(&"a") };
             throttled.record(&event, at(0));
         }
         throttled.tick(at(10_000));

@@ -24,6 +24,7 @@ use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
 use self::table::{EventEntry, EventShard, Group, Others, Window};
+use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
@@ -62,19 +63,22 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) request_id: Option<&'e str>,
     /// What the limit decided: to reject the request, or to hold it.
     pub(crate) outcome: Outcome,
-    /// The limit is in shadow: the request is neither rejected nor held.
-    pub(crate) is_shadow: bool,
+    /// The limit's mode. Only an enforcing limit rejects or holds the request.
+    pub(crate) mode: Mode,
 }
 
 const REJECTED: &str = "rejected";
+const MARKED: &str = "marked";
+const SHADOW: &str = "shadow";
 
 impl ThrottleEvent<'_> {
     /// The value of `decision` in the log.
     fn decision(&self) -> &'static str {
-        match self.outcome {
-            _ if self.is_shadow => "shadow",
-            Outcome::Reject { .. } => REJECTED,
-            Outcome::Allow | Outcome::Delay(_) => "delayed",
+        match (self.mode, self.outcome) {
+            (Mode::Enforce, Outcome::Reject { .. }) => REJECTED,
+            (Mode::Enforce, Outcome::Allow | Outcome::Delay(_)) => "delayed",
+            (Mode::Mark, Outcome::Reject { .. }) => MARKED,
+            (Mode::Mark | Mode::Shadow | Mode::Candidate, _) => SHADOW,
         }
     }
 }
@@ -244,10 +248,11 @@ impl Throttled {
     /// A hash of limit, key and decision. It has 128 bits and depends on secrets, so in practice two hashes are never
     /// equal. Therefore the table stores no keys.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
-        let decision = match event.outcome {
-            _ if event.is_shadow => 1,
-            Outcome::Reject { .. } => 0,
-            Outcome::Allow | Outcome::Delay(_) => 2,
+        let decision = match event.decision() {
+            REJECTED => 0,
+            MARKED => 1,
+            SHADOW => 2,
+            _ => 3,
         };
         // Limit and decision are part of the secrets. Only the key is left to hash.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::episode::Episode;
 use super::{LINES, REJECTED, ThrottleEvent};
+use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
@@ -124,7 +125,7 @@ pub(super) struct PastEvent {
     method: String,
     path: String,
     outcome: Outcome,
-    is_shadow: bool,
+    mode: Mode,
     name: Option<Box<str>>,
     figures: Algorithm,
 }
@@ -139,7 +140,7 @@ impl PastEvent {
             method: start(event.method, TEXT).into(),
             path: start(event.path, TEXT).into(),
             outcome: event.outcome,
-            is_shadow: event.is_shadow,
+            mode: event.mode,
             name: event.name.map(Into::into),
             figures: event.figures,
         }
@@ -168,7 +169,7 @@ impl PastEvent {
             path: &self.path,
             request_id: None,
             outcome: self.outcome,
-            is_shadow: self.is_shadow,
+            mode: self.mode,
             name: self.name.as_deref(),
             figures: self.figures,
         }

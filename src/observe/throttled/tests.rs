@@ -37,7 +37,7 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         name: None,
         figures: figures("100/s"),
         outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1500)) },
-        is_shadow: false,
+        mode: Mode::Enforce,
     }
 }
 
@@ -131,12 +131,14 @@ fn limits_keys_and_decisions_are_counted_apart() {
         ThrottleEvent { limit: &OTHER, ..rejected(&"a") },
         ThrottleEvent {
             outcome: Outcome::Reject { retry_after: None },
-            is_shadow: true,
+            mode: Mode::Shadow,
             ..rejected(&"a")
         },
         rejected(&"b"),
         ThrottleEvent { outcome: Outcome::Delay(Duration::from_micros(1500)), ..rejected(&"a") },
-        ThrottleEvent { outcome: Outcome::Delay(TEN), is_shadow: true, ..rejected(&"c") },
+        ThrottleEvent { outcome: Outcome::Delay(TEN), mode: Mode::Shadow, ..rejected(&"c") },
+        ThrottleEvent { mode: Mode::Mark, ..rejected(&"a") },
+        ThrottleEvent { outcome: Outcome::Delay(TEN), mode: Mode::Mark, ..rejected(&"d") },
     ];
     let lines = lines_of(|| {
         for event in events.iter().chain(&events) {
@@ -145,6 +147,10 @@ fn limits_keys_and_decisions_are_counted_apart() {
     });
     assert_eq!(lines.len(), events.len());
     assert_eq!(lines[2]["decision"], "shadow");
+    assert_eq!(
+        (&lines[6]["decision"], &lines[7]["decision"]),
+        (&"marked".into(), &"shadow".into())
+    );
     assert_eq!(lines[2].get("retry_after_ms"), None);
     for (line, decision, delay) in [(&lines[4], "delayed", 2), (&lines[5], "shadow", 10_000)] {
         assert_eq!((&line["decision"], &line["delay_ms"]), (&decision.into(), &delay.into()));
@@ -231,7 +237,7 @@ fn the_end_of_throttling_is_told_once_a_limit_rejects_nobody_any_more() {
     let shadow = ThrottleEvent {
         limit: &OTHER,
         outcome: Outcome::Reject { retry_after: None },
-        is_shadow: true,
+        mode: Mode::Shadow,
         ..rejected(&"a")
     };
     let lines = testing::lines(|| {
@@ -257,13 +263,14 @@ fn the_end_of_throttling_is_told_once_a_limit_rejects_nobody_any_more() {
 #[test]
 fn only_a_rejection_is_a_warning() {
     let delay = Duration::from_secs(1);
-    for (outcome, is_shadow, level) in [
-        (Outcome::Reject { retry_after: None }, false, "WARN"),
-        (Outcome::Delay(delay), false, "INFO"),
-        (Outcome::Reject { retry_after: None }, true, "INFO"),
-        (Outcome::Delay(delay), true, "INFO"),
+    for (outcome, mode, level) in [
+        (Outcome::Reject { retry_after: None }, Mode::Enforce, "WARN"),
+        (Outcome::Delay(delay), Mode::Enforce, "INFO"),
+        (Outcome::Reject { retry_after: None }, Mode::Shadow, "INFO"),
+        (Outcome::Delay(delay), Mode::Shadow, "INFO"),
+        (Outcome::Reject { retry_after: None }, Mode::Mark, "INFO"),
     ] {
-        let event = ThrottleEvent { outcome, is_shadow, ..rejected(&"a") };
+        let event = ThrottleEvent { outcome, mode, ..rejected(&"a") };
         assert_eq!(lines_of(|| summary().record(&event, at(0)))[0]["level"], level);
     }
 }

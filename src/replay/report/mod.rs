@@ -23,7 +23,6 @@ use super::log::{FaultyLine, LogOrder};
 use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{Replay, Side};
-use crate::limit::Mode;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
@@ -241,11 +240,7 @@ impl<'r> LimitReport<'r> {
             name: spec.name.as_str(),
             figures: spec.figures.to_string(),
             key: sources.join(", "),
-            mode: match spec.mode {
-                Mode::Enforce => "enforce",
-                Mode::Shadow => "shadow",
-                Mode::Candidate => "candidate",
-            },
+            mode: spec.mode.name(),
             counts: tally.counts,
             longest_wait_ms: tally.longest_wait.as_millis().try_into().unwrap_or(u64::MAX),
             keys: Hit::of(&tally.keys, shown),

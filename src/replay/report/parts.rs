@@ -204,7 +204,11 @@ impl FileReport<'_> {
 impl LimitReport<'_> {
     fn add_parts<'r>(&'r self, clients: &Hit, parts: &mut Vec<ReportPart<'r>>) {
         let Self { spec, name, figures, counts, keys, .. } = self;
-        let mode = if spec.mode == Mode::Enforce { "" } else { " (in shadow)" };
+        let mode = match spec.mode {
+            Mode::Enforce => "",
+            Mode::Mark => " (marks)",
+            Mode::Shadow | Mode::Candidate => " (in shadow)",
+        };
         let by = match self.key.as_str() {
             "" => "one bucket for all".to_owned(),
             key => format!("by {key}"),

@@ -33,6 +33,9 @@ pub(super) struct Size {
     pub(super) height: usize,
 }
 
+/// A column of figures: its title, and the member of the status that it shows.
+type Column = (&'static str, &'static str);
+
 /// A table: its head and its rows.
 struct ScreenPart {
     head: ScreenLine,
@@ -134,12 +137,11 @@ impl Screen<'_> {
     /// What matters most comes first: a narrow terminal cuts the ends of the lines.
     fn limits(&self, width: usize) -> ScreenPart {
         let limits = list(self.status, "limits");
-        let columns = [
-            "rejected_per_second",
-            "allowed_per_second",
-            "delayed_per_second",
-            "shadow_per_second",
-        ];
+        let columns = self.columns([
+            ("rejected/s", "rejected_per_second"),
+            ("allowed/s", "allowed_per_second"),
+            ("held/s", "delayed_per_second"),
+        ]);
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
         // Two spaces are before the figures, before the rate, and before the bars.
         let used = names + 2 + FIGURE * columns.len() + 2 + FIGURE + 2;
@@ -152,8 +154,7 @@ impl Screen<'_> {
             let line = rates(limit, &columns).and(Style::Faint, rate).and(Style::Bad, bars);
             (name, line)
         };
-        let title = titles(&["rejected/s", "allowed/s", "held/s", "shadowed/s"]);
-        let title = format!("{title}  {:<FIGURE$}  rejected, last minute", "rate");
+        let title = format!("{}  {:<FIGURE$}  rejected, last minute", heads(&columns), "rate");
         ScreenPart::of("limit", &title, limits.iter().map(row).collect())
     }
 
@@ -215,11 +216,21 @@ impl Screen<'_> {
         let mut routes: Vec<_> = routes.filter(|route| route["total"] != 0).collect();
         let busy = |route: &Value| route["per_second"].as_f64().unwrap_or_default();
         routes.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
-        let columns =
-            ["per_second", "delayed_per_second", "rejected_per_second", "shadow_per_second"];
+        let columns = self.columns([
+            ("requests/s", "per_second"),
+            ("held/s", "delayed_per_second"),
+            ("rejected/s", "rejected_per_second"),
+        ]);
         let rows = routes.into_iter().map(|route| (text(&route["name"]), rates(route, &columns)));
-        let title = titles(&["requests/s", "held/s", "rejected/s", "shadowed/s"]);
-        ScreenPart::of("route", &title, rows.collect())
+        ScreenPart::of("route", &heads(&columns), rows.collect())
+    }
+
+    /// These columns, then that of shadowed requests, and where a limit marks that of marked ones.
+    fn columns(&self, first: [Column; 3]) -> Vec<Column> {
+        let is_marking = list(self.status, "limits").iter().any(|limit| limit["mode"] == "mark");
+        let marked = is_marking.then_some(("marked/s", "marked_per_second"));
+        let others = [("shadowed/s", "shadow_per_second")].into_iter().chain(marked);
+        first.into_iter().chain(others).collect()
     }
 
     fn servers(&self) -> ScreenPart {
@@ -312,13 +323,18 @@ fn bad_if(is_bad: bool) -> Style {
     if is_bad { Style::Bad } else { Style::Text }
 }
 
-/// The values of the members `names`, which are rates per second. Rejections are marked.
-fn rates(of: &Value, names: &[&str]) -> ScreenLine {
-    names.iter().fold(ScreenLine::default(), |line, name| {
+/// The values of these columns, which are rates per second. Rejections are in the colour of what is bad.
+fn rates(of: &Value, columns: &[Column]) -> ScreenLine {
+    columns.iter().fold(ScreenLine::default(), |line, (_, name)| {
         let number = of[*name].as_f64();
         let is_bad = *name == "rejected_per_second" && number.is_some_and(|it| it > 0.0);
         line.and(bad_if(is_bad), right(figure(number)))
     })
+}
+
+/// The titles of these columns.
+fn heads(columns: &[Column]) -> String {
+    columns.iter().map(|(title, _)| right(title)).collect()
 }
 
 /// The texts as columns.

@@ -94,6 +94,24 @@ api                80          7          0          9  http://10.0.0.3:3000  se
     assert_eq!(lines, expected, "\n{lines}");
 }
 
+/// A terminal has no room for a column that is always empty.
+#[test]
+fn marked_requests_have_a_column_where_a_limit_marks() {
+    let mut status = status();
+    status["limits"][1]["mode"] = "mark".into();
+    status["limits"][1]["marked_per_second"] = json!(7.0);
+    status["routes"][2]["marked_per_second"] = json!(6.0);
+    let lines = shown(&status, None, 200, 40).join("\n");
+    for line in [
+        "rejected/s  allowed/s     held/s shadowed/s   marked/s  rate",
+        "everyone            0.0       95.0        0.0        0.0        7.0  100/s",
+        "requests/s     held/s rejected/s shadowed/s   marked/s",
+        "/users/{id}          120        0.0       12.0        1.0        6.0",
+    ] {
+        assert!(lines.contains(line), "{line}\n{lines}");
+    }
+}
+
 #[test]
 fn a_candidate_says_what_it_would_have_rejected() {
     let mut status = status();

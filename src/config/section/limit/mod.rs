@@ -78,7 +78,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
     field("mode", Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
-        "shadow: checked, counted, logged, and never rejects"),
+        "shadow: checked, counted, logged, and never rejects; mark: as shadow, and the API is told in `tidegate-over` which limits would reject the request"),
     field("candidate", Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
@@ -107,6 +107,7 @@ impl Spelled for ModeWord {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("enforce", Self::On(Mode::Enforce)),
         ("shadow", Self::On(Mode::Shadow)),
+        ("mark", Self::On(Mode::Mark)),
         ("off", Self::Off),
     ];
 }

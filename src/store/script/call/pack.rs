@@ -47,7 +47,7 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
             (Verb::Look, _) => "look",
             (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
             (_, Mode::Enforce) => "enforce",
-            (_, Mode::Shadow) => "shadow",
+            (_, Mode::Shadow | Mode::Mark) => "shadow",
             (_, Mode::Candidate) => "candidate",
         },
         into,

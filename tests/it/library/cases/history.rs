@@ -88,7 +88,7 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
     };
     let mode = prop_oneof![
         4 => Just(Mode::Enforce),
-        1 => Just(Mode::Shadow),
+        1 => prop_oneof![Just(Mode::Shadow), Just(Mode::Mark)],
         1 => Just(Mode::Candidate),
     ];
     let max_wait = prop_oneof![

@@ -152,7 +152,7 @@ impl Call {
         for asked in asked {
             let way = match asked.ask.mode {
                 Mode::Enforce => "enforce",
-                Mode::Shadow => "shadow",
+                Mode::Shadow | Mode::Mark => "shadow",
                 Mode::Candidate => "candidate",
             };
             self.ask(asked, asked.ask.cost.get().cast_signed(), way, (request, None));

@@ -379,7 +379,7 @@ fn that_the_api_is_down_is_seen() {
     wait_until("the answers count as failed", || {
         assert_eq!(get(proxy.address, "/", &[]).status, 502);
         let points = page.js(answers);
-        points.as_array().unwrap().iter().any(|it| it[4].as_f64() > Some(0.0))
+        points.as_array().unwrap().iter().any(|it| it[5].as_f64() > Some(0.0))
     });
     let points = page.js(answers);
     let allowed = |point: &serde_json::Value| point[0].as_f64().unwrap() > 0.0;
@@ -403,9 +403,9 @@ fn what_is_zero_paints_over_nothing() {
     let mut page = open(&proxy);
     page.wait("#state", |text| text.starts_with("All is well"));
     let strokes = "(() => { const time = Date.now(); plots.decisions.show(OUTCOMES, [0, 1, 2, 3].map((at) => \
-         ({ time: time - 3000 + 1000 * at, values: [5, 0, at === 3 ? 2 : 0, 0, 0] })), time - 4000, time, []); \
+         ({ time: time - 3000 + 1000 * at, values: [5, 0, at === 3 ? 2 : 0, 0, 0, 0] })), time - 4000, time, []); \
          return [...plots.decisions.svg.querySelectorAll('path[fill=none]')].map((it) => \
          it.getAttribute('d').split(/[ML]/).length - 1); })()";
     // Of what is rejected: the last point, and the one before, from which its line rises.
-    assert_eq!(page.js(strokes), json!([4, 0, 2, 0, 0]));
+    assert_eq!(page.js(strokes), json!([4, 0, 2, 0, 0, 0]));
 }

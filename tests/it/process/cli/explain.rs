@@ -16,9 +16,10 @@ const MANY: &str = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n\
     overrides = [{ key = [\"vip\", \"*\"], rate = \"unlimited\" }, \
     { key = [\"eve\", \"*\"], rate = \"0/s\" }]\n\
     [limits.try]\nkey = [\"cookie:sid\"]\nmissing = \"skip\"\nrate = \"1/s\"\nmode = \"shadow\"\n\
+    [limits.told]\nkey = [\"cookie:lid\"]\nmissing = \"skip\"\nrate = \"1/s\"\nmode = \"mark\"\n\
     [limits.all]\nrate = \"1000/s\"\nscope = \"node\"\n\
     [[routes]]\nname = \"user\"\npath = \"/users/{id}\"\nmethods = [\"GET\", \"PUT\"]\n\
-    upstream = \"api\"\nrewrite = \"/v2/{id}\"\nlimits = [\"client\", \"user\", \"try\", \"all\"]\n\
+    upstream = \"api\"\nrewrite = \"/v2/{id}\"\nlimits = [\"client\", \"user\", \"try\", \"told\", \"all\"]\n\
     [[routes]]\nname = \"beta\"\npath = \"/users/{id}\"\nmethods = [\"GET\"]\n\
     headers = { x-beta = \"1\" }\nrespond = { status = 204 }\n\
     [[routes]]\nname = \"rest\"\npath = \"/users/{*rest}\"\nupstream = \"api\"\n";
@@ -87,6 +88,8 @@ fn explain_says_which_and_why() {
     has(&explain(&["/users/7", "-H", "x-cost: 5"]), &["user refuses it with 400", "`x-cost`"]);
     has(&explain(&["/users/7", "-H", "x-user: a", "-H", "x-user: b"]), &["400", "`x-user`"]);
     has(&explain(&["/users/7", "-H", "cookie: sid=1"]), &["try (shadow: never rejects): 1/s"]);
+    let mark = "told (mark: never rejects, and tells the API): 1/s";
+    has(&explain(&["/users/7", "-H", "cookie: lid=1"]), &[mark]);
     has(
         &explain(&["/users/7", "-H", "x-beta: 1"]),
         &["route beta", "204 from the file", "none: every"],

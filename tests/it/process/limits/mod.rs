@@ -5,6 +5,7 @@ mod candidate;
 mod concurrency;
 mod costs;
 mod keys;
+mod marks;
 mod queue;
 mod real_input;
 mod redisson;
