@@ -36,7 +36,8 @@ impl Admin {
             away.map(|name| (format!("{name} away"), Some(format!("{name} back")))).collect();
         watched.extend(store.overrides().into_iter().map(|it| {
             let key = format!("{} {}", it.entry.limit, it.entry.key);
-            (format!("override set: {key}"), Some(format!("override ended: {key}")))
+            let begun = if it.entry.is_ban { "banned" } else { "override set" };
+            (format!("{begun}: {key}"), Some(format!("override ended: {key}")))
         }));
         watched.insert(format!("reload: version {}", self.process.config.news().version), None);
         self.marks.lock().note(watched, now);

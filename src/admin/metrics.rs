@@ -116,6 +116,9 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
         scrape.of_limits(page, |limit| Some(scrape.process.throttled.throttled_keys(&limit.name) as f64));
     }),
+    ("counter", "tidegate_bans_total", "Bans of keys by limits with `ban`.", |scrape, page| {
+        scrape.of_limits(page, |limit| limit.ban.as_ref().map(|_| scrape.process.store.bans(&limit.name) as f64));
+    }),
     ("counter", "tidegate_upstream_retries_total", "Tries of requests after the first try.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {
             let retries: u64 = servers.iter().map(|server| server.retries()).sum();
@@ -361,7 +364,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 33);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 34);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

@@ -263,6 +263,18 @@ pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     info!(target: TARGET, limit, key = shown(key), rate, "override ended");
 }
 
+/// A limit's `ban` has banned a key for this time, after so many rejections.
+pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) {
+    info!(target: TARGET, limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");
+}
+
+/// A key was not banned: as many overrides run as bans may leave.
+pub(crate) fn bans_full(limit: &str, most: usize) {
+    let help = "look who is banned with `tidegate limits list`; where they are many, a longer `for` or a lower limit \
+                helps little: block them before tidegate";
+    warn!(target: TARGET, limit, most, help, "bans full");
+}
+
 /// An operator reset a key's bucket.
 pub(crate) fn bucket_reset(limit: &str, key: &str) {
     info!(target: TARGET, limit, key = shown(key), "bucket reset");

@@ -17,6 +17,8 @@ pub struct AnswerSpec {
     pub(crate) headers: AnswerHeaders,
     /// The media type of a [`AnswerBody::Custom`].
     pub(crate) content_type: Option<HeaderValue>,
+    /// Whether banned clients get the answer. Then a problem body has another type.
+    pub(crate) is_for_banned: bool,
     /// How much later than necessary clients may come back.
     pub(crate) jitter: RetryJitter,
     /// A longer wait is left out of `retry-after` and `retry-after-ms`.

@@ -1,6 +1,7 @@
 //! The configuration of a limit: its key, its figures, its cost, and its options.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderName;
 
@@ -9,6 +10,7 @@ use super::counting::CountingKind;
 use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
@@ -39,6 +41,8 @@ pub struct LimitSpec {
     pub wait: MaxWait,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
+    /// When a key that the limit rejects often is banned.
+    pub ban: Option<Box<BanSpec>>,
     /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with its own
     /// name and without overrides. It has the same key and the same cost as this limit.
     pub candidate: Option<Arc<Self>>,
@@ -75,6 +79,7 @@ impl LimitSpec {
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
             max_waiting: 0,
+            ban: None,
             candidate: None,
             count_when: None,
             exempt: Exempt::default(),
@@ -99,6 +104,17 @@ impl LimitSpec {
     pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
+}
+
+/// `ban` of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanSpec {
+    /// A sliding log of a key's rejections. The one that fills it leads to a ban.
+    pub(crate) rejections: Algorithm,
+    /// How long the ban lasts.
+    pub(crate) lasts: Duration,
+    /// The answer to a banned client.
+    pub(crate) answer: Arc<AnswerSpec>,
 }
 
 /// One of a limit's `overrides`.

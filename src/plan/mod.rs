@@ -41,7 +41,7 @@ pub use self::estimate::Estimate;
 pub(crate) use self::estimate::TokensPerByte;
 pub use self::figures::Figures;
 use self::filter::LogFilter;
-pub use self::limit::{CostSpec, LimitSpec, OnStoreError, OverrideSpec};
+pub use self::limit::{BanSpec, CostSpec, LimitSpec, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;

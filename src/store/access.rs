@@ -13,7 +13,7 @@ use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
-use super::running::{RunningOverride, RunningTable};
+use super::running::{RunningFigures, RunningOverride, RunningTable};
 use super::script::Redis;
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
@@ -21,7 +21,7 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
-use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreSpec};
+use crate::plan::{KeyDisplay, LimitSpec, StoreSpec};
 use crate::redis::CallError;
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
@@ -113,7 +113,7 @@ impl Store {
     }
 
     pub(super) fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        let running = self.running_figures(ask.spec, ask.key);
+        let running = self.running_figures(ask.spec, ask.key).map(|it| it.figures);
         let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
         let now = self.both(now);
         BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
@@ -129,8 +129,12 @@ impl Store {
         BucketKey::new(spec, key, self.display)
     }
 
-    /// The figures that an operator has set for this key while the process runs. They win over the file's.
-    pub(crate) fn running_figures(&self, spec: &LimitSpec, key: &BucketKey) -> Option<Figures> {
+    /// The figures that were set for this key while the process runs. They win over the file's.
+    pub(crate) fn running_figures(
+        &self,
+        spec: &LimitSpec,
+        key: &BucketKey,
+    ) -> Option<RunningFigures> {
         let version = self.shared.running.version();
         if version == 0 {
             return None;
@@ -140,7 +144,13 @@ impl Store {
         if known.0 != version {
             *known = self.shared.running.table();
         }
-        known.1.find(spec, key).cloned()
+        known.1.find(spec, key)
+    }
+
+    /// Counts a rejection by a limit with `ban`. The rejection may ban the key.
+    pub(crate) fn count_rejection(&self, spec: &Arc<LimitSpec>, key: &BucketKey, now: Timestamp) {
+        let now = self.both(now);
+        self.shared.running.count_rejection(spec, key, now, !self.is_local());
     }
 
     /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`
@@ -169,7 +179,14 @@ impl Store {
     /// Where Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
         match &self.redis {
-            Some(redis) => redis.overrides.end(limit, key).await,
+            Some(redis) => {
+                let was_unsent = self.shared.running.end_unsent(limit, key);
+                match redis.overrides.end(limit, key).await {
+                    // While Redis is away, the ban was one of this process alone.
+                    Err(_) if was_unsent => Ok(true),
+                    ended => ended.map(|was_there| was_there || was_unsent),
+                }
+            }
             None => Ok(self.shared.running.end_here(limit, key)),
         }
     }

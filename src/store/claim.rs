@@ -183,6 +183,12 @@ impl<'p> Claim<'p> {
         grant.receipt()
     }
 
+    /// The key is banned for this time. The limit is closed, and lets the request pass after that.
+    pub(crate) fn ban(&mut self, left: Duration) {
+        let outcome = Outcome::Reject { retry_after: Some(left) };
+        self.decide(Decision { outcome, remaining: 0 }, Decider::Known, None);
+    }
+
     /// There is a decision. `receipt` is what the bucket noted, if it may go back.
     pub(super) fn decide(
         &mut self,

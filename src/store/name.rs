@@ -102,6 +102,12 @@ pub(crate) fn stored_text(key: &Key) -> Cow<'_, str> {
     }
 }
 
+/// The key with this stored text. `None` where no key is stored so.
+pub(super) fn stored_key(text: &str) -> Option<BucketKey> {
+    let of_long = text.strip_prefix("%~").map(Key::of_hash);
+    of_long.or_else(|| Key::parse(text)).map(BucketKey::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +125,8 @@ mod tests {
         assert!(long.starts_with("%~"));
         assert_ne!(long, written(&format!("{longest}c")));
         assert_ne!(written("%~"), "%~");
+        for text in [longest, long, written("%~"), written("a|b")] {
+            assert_eq!(stored_key(&text).unwrap().shown().as_str(), text);
+        }
     }
 }

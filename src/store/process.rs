@@ -16,6 +16,7 @@ use super::running::{ListedOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
 use crate::clock::Wall;
 use crate::limit::Scope;
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::events;
 use crate::observe::repeated::{Repeated, UnsettledCosts};
@@ -151,6 +152,7 @@ impl ProcessStore {
     /// logs requests that were decided without Redis.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
+        self.running.sweep(self.wall.both(now));
         self.running.end_expired();
         if let Some(redis) = &self.redis {
             redis.log_missed();
@@ -160,6 +162,11 @@ impl ProcessStore {
     /// The overrides that were set while the process runs, by limit and key.
     pub(crate) fn overrides(&self) -> Vec<ListedOverride> {
         self.running.list()
+    }
+
+    /// The bans by this process since its start.
+    pub(crate) fn bans(&self, limit: &Name) -> u64 {
+        self.running.bans(limit)
     }
 
     /// The present numbers.

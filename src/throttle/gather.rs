@@ -142,22 +142,30 @@ fn apply<'p>(
         _ => store.key(spec, read_key(spec, request)?),
     };
     let running = store.running_figures(spec, &key);
-    let applied = Applied::of(spec, key.plain(), running.as_ref(), request.headers, now)?;
-    let Applied { algorithm, candidate, cost: Some(cost), key_name, .. } = applied else {
+    let figures = running.as_ref().map(|running| &running.figures);
+    let applied = Applied::of(spec, key.plain(), figures, request.headers, now)?;
+    let Applied { algorithm, candidate, cost: Some(cost), key_name, is_override, .. } = applied
+    else {
         return Ok(());
     };
     let candidate = candidate.and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(store, candidate, key.clone(), ask);
-        Some(RequestLimit { claim, waiting: None, key_name: None })
+        Some(RequestLimit::of(claim))
     });
     if let Some(algorithm) = algorithm {
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
         let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
+        let mut claim = Claim::new(store, spec, key, ask);
+        let banned = running.and_then(|running| running.banned);
+        if let Some(left) = banned {
+            claim.ban(left);
+        }
         limits.push(RequestLimit {
-            claim: Claim::new(store, spec, key, ask),
-            waiting: None,
             key_name,
+            may_be_banned: spec.ban.is_some() && !is_override,
+            is_banned: banned.is_some(),
+            ..RequestLimit::of(claim)
         });
     }
     if let Some(candidate) = candidate {

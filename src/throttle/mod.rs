@@ -202,13 +202,19 @@ impl Throttle {
                         let limit = &open.limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         self.note_rejection(limit, now);
+                        self.count_for_ban(limit, now);
                         waiting::reject_delayed(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
             }
             Verdict::Refuse { by, retry_after } => {
+                // A banned client gets the answer to banned clients, whatever other limits say.
+                let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
+                let by = limits.iter().position(banned).unwrap_or(by);
                 self.count_others(limits, by, request, now);
+                let rejecting = limits.iter().filter(|limit| limit.rejects());
+                rejecting.for_each(|limit| self.count_for_ban(limit, now));
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -237,7 +243,8 @@ impl Throttle {
     ) -> Refused<'p> {
         self.record(limit, request, Outcome::Reject { retry_after }, now);
         let Claim { spec, key, ask, .. } = &limit.claim;
-        let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
+        let of_ban = spec.ban.as_ref().filter(|_| limit.is_banned).map(|ban| &ban.answer);
+        let answer = of_ban.or(spec.reject.as_ref()).unwrap_or(&plan.reject);
         let retry_after = match ask.algorithm {
             // The wait for a slot is the same guess for all. Clients that were rejected at different moments come back
             // at different moments anyway.
@@ -283,6 +290,12 @@ impl Throttle {
                 limit: limit.is_some_and(|it| !it.outcome.passes()),
             };
             self.metrics.candidates.count(spec, key.shown().as_bytes(), by);
+        }
+    }
+
+    fn count_for_ban(&self, limit: &RequestLimit<'_>, now: Timestamp) {
+        if limit.may_be_banned {
+            self.store.count_rejection(limit.claim.spec, &limit.claim.key, now);
         }
     }
 

@@ -17,9 +17,19 @@ pub(super) struct RequestLimit<'p> {
     pub(super) waiting: Option<WaitingPermit>,
     /// Who the key is, as an override of the file says.
     pub(super) key_name: Option<&'p str>,
+    /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
+    pub(super) may_be_banned: bool,
+    /// Whether the key is banned.
+    pub(super) is_banned: bool,
 }
 
-impl RequestLimit<'_> {
+impl<'p> RequestLimit<'p> {
+    /// A limit on whose key nothing more is known.
+    pub(super) fn of(claim: Claim<'p>) -> Self {
+        let (may_be_banned, is_banned) = (false, false);
+        Self { claim, waiting: None, key_name: None, may_be_banned, is_banned }
+    }
+
     pub(super) fn mode(&self) -> Mode {
         self.claim.ask.mode
     }
@@ -37,6 +47,11 @@ impl RequestLimit<'_> {
     /// Whether the limit lets nothing pass, ever.
     pub(super) fn is_closed(&self) -> bool {
         self.claim.ask.algorithm == Algorithm::Closed
+    }
+
+    /// Whether the limit rejects the request.
+    pub(super) fn rejects(&self) -> bool {
+        self.mode() == Mode::Enforce && self.outcome().is_some_and(|outcome| !outcome.passes())
     }
 
     /// Whether the store need not be asked.

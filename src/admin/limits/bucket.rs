@@ -32,7 +32,10 @@ impl Admin {
         let mut is_here = false;
         match &mut algorithm {
             None => {}
-            Some(Algorithm::Closed) => remaining = Some(0),
+            Some(Algorithm::Closed) => {
+                let ban = running.as_ref().filter(|running| running.entry.is_ban);
+                (remaining, retry) = (Some(0), ban.and_then(|ban| ban.left).map(millis_up));
+            }
             Some(algorithm) => {
                 let mut ask = ask(spec, bucket, *algorithm);
                 let decision = match self.look(&ask, false).await {

@@ -53,6 +53,7 @@ impl Admin {
             wanted: given.wanted,
             reason: given.reason,
             ends: None,
+            is_ban: false,
         };
         let store = self.store().await;
         if !store.set_override(entry, given.lasts, self.wall()).await? {

@@ -10,7 +10,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
-use crate::plan::{CostSpec, Figures, LimitSpec, Plan, StoreLocation};
+use crate::plan::{BanSpec, CostSpec, Figures, LimitSpec, Plan, StoreLocation};
 use crate::replay::report::shown;
 use crate::request::key::View;
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
@@ -74,6 +74,12 @@ pub(super) fn describe_limit(
         describe_wait(spec, text);
         if let Some(when) = &spec.count_when {
             text.more(format_args!("given back unless the response's status is {when}"));
+        }
+        if let Some(BanSpec { rejections, lasts, .. }) =
+            spec.ban.as_deref().filter(|_| !is_override)
+        {
+            let rate = rejections.rate().unwrap_or_default();
+            text.more(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
         }
         describe_key(spec, &key, text);
         describe_bucket(plan, spec, &key, &algorithm, text);

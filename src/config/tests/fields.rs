@@ -58,6 +58,9 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "expect" => vec![inline("allowed = 1")],
         "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = { allowed = 1 }")],
         "candidate" => vec![inline("rate = \"100/s\"")],
+        "ban" => {
+            vec![inline("after = 1"), inline("within = \"1s\""), inline("for = \"1s\"")]
+        }
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {
             vec![inline("listen = \"127.0.0.1:2\""), certificates(), pem("client_ca", "ca.pem")]
@@ -122,6 +125,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             limit.push_str(&format!("\ncost = {cost}"));
         }
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
+        "ban" => limit.push_str(&format!("\nban = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
         "a server" => upstream = format!("servers = [{table}]"),
@@ -263,6 +267,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "respond", _) => "{ status = 404 }",
                 (_, "exempt", _) => "{ path = [\"/a\"] }",
                 (_, "candidate", _) => "{ rate = \"1/s\" }",
+                (_, "ban", _) => "{ after = 1, within = \"1s\", for = \"1s\" }",
                 (_, "send", _) => "\"GET /a\"",
                 (_, "from", _) => "\"10.0.0.1\"",
                 (_, "expect", _) => "{ allowed = 1 }",

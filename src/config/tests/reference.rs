@@ -11,7 +11,7 @@ use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
 use super::super::section::headers::HEADERS;
 use super::super::section::limit::cost::ESTIMATE;
-use super::super::section::limit::{CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE};
+use super::super::section::limit::{BAN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE};
 use super::super::section::log::LOG;
 use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
@@ -27,7 +27,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 24] = [
+pub(super) const TABLES: [(&Shape, &str); 25] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -40,6 +40,7 @@ pub(super) const TABLES: [(&Shape, &str); 24] = [
     (&ESTIMATE, "`estimate` of a `cost`"),
     (&COUNT_WHEN, "`count_when` of a limit"),
     (&EXEMPT, "`exempt` of a limit"),
+    (&BAN, "`ban` of a limit"),
     (&CANDIDATE, "`candidate` of a limit"),
     (&OVERRIDE, "`overrides` of a limit"),
     (&ROUTE, "`[[routes]]`"),

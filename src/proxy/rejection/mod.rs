@@ -21,11 +21,17 @@ use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::plan::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};
 use crate::throttle::{Quota, violated};
 
-/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, and its title.
+const QUOTA_EXCEEDED: [&str; 2] = [
+    "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded",
+];
 
-const QUOTA_EXCEEDED_TITLE: &str =
-    "Request cannot be satisfied as assigned quota has been exceeded";
+/// The same for banned clients.
+const ABNORMAL_USAGE: [&str; 2] = [
+    "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+    "Request not satisfied due to detection of abnormal request pattern",
+];
 
 /// The wait in milliseconds. The clients of some providers of language models read it before `retry-after`.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
@@ -191,7 +197,7 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     let (status, kind, body) = match (content.protocol, &spec.body) {
         (Protocol::Grpc(_), _) => (StatusCode::OK, None, Bytes::new()),
         (Protocol::Http(kind), AnswerBody::Problem) => {
-            (spec.status, Some(kind.media_type()), quota_exceeded(spec.status, content).into())
+            (spec.status, Some(kind.media_type()), problem(spec.status, content).into())
         }
         (Protocol::Http(_), AnswerBody::Text) => {
             (spec.status, Some(PLAIN_TEXT), plain_text(content).into())
@@ -227,16 +233,17 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     answer
 }
 
-fn quota_exceeded(status: StatusCode, content: &RejectionContent<'_>) -> String {
+fn problem(status: StatusCode, content: &RejectionContent<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
     let detail = if content.retry_after.is_some() { "" } else { NEVER };
+    let [kind, title] = if content.spec.is_for_banned { ABNORMAL_USAGE } else { QUOTA_EXCEEDED };
     // Written piece by piece: `format!` costs ten times as much, and rejections must cost little. The names
     // of limits need no JSON escapes.
     let pieces = [
         r#"{"type":""#,
-        QUOTA_EXCEEDED,
+        kind,
         r#"","title":""#,
-        QUOTA_EXCEEDED_TITLE,
+        title,
         r#"","status":"#,
         status.as_str(),
         detail,

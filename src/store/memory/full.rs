@@ -14,6 +14,11 @@ pub(in crate::store) struct Full {
 }
 
 impl Full {
+    /// As if the first case of each kind had been logged.
+    pub(super) fn reported() -> Self {
+        Self { shared: AtomicU64::new(1), forgotten: AtomicU64::new(1) }
+    }
+
     /// There was no room, so a limit's shared bucket decided.
     pub(super) fn shared(&self, limit: &Name, keys: usize) {
         if self.shared.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -39,6 +39,11 @@ pub(in crate::store) struct Memory {
 }
 
 impl Memory {
+    /// A table about which nothing is logged when it is full.
+    pub(in crate::store) fn unreported(max_keys: usize) -> Self {
+        Self { full: Full::reported(), ..Self::new(max_keys) }
+    }
+
     pub(in crate::store) fn new(max_keys: usize) -> Self {
         let at_least = (max_keys / SMALLEST_SHARD).clamp(1, FEWEST_SHARDS);
         let shards = max_keys.div_ceil(SHARD_SIZE).clamp(at_least, MOST_SHARDS);

@@ -1,4 +1,5 @@
-//! Overrides that operators set while the process runs: other figures for one key of a limit, for a time.
+//! Overrides that are set while the process runs: other figures for one key of a limit, for a time. Operators set them,
+//! and limits with `ban` (`bans`).
 //!
 //! Where limits live in Redis, the overrides do too. `script::overrides` reads them about twice a second, and
 //! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
@@ -7,6 +8,8 @@
 //! An override is kept in the operator's words. Its figures are made by the limit that is in force. After a
 //! reload that removes the limit or changes its key, the override has no effect, and is still listed.
 
+mod bans;
+mod entry;
 mod table;
 
 use std::collections::BTreeMap;
@@ -17,11 +20,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(super) use self::table::RunningTable;
+use self::bans::{Bans, Rejections};
+pub(super) use self::bans::{MOST_BANNED, UnsentBan};
+use self::entry::{KnownOverride, OverrideId};
+pub(crate) use self::entry::{MOST_RUNNING, RunningOverride, sources};
+pub(super) use self::table::{RunningFigures, RunningTable};
 use crate::limit::name::Name;
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
-use crate::plan::{Figures, LimitSpec, WantedFigures};
+use crate::plan::LimitSpec;
+use crate::store::name::{BucketKey, kept};
 
 /// How late an answer of Redis may arrive after a newer one, in microseconds.
 const LATE: u64 = 2_000_000;
@@ -29,23 +37,6 @@ const LATE: u64 = 2_000_000;
 /// A process ends an override a little early: it counts the time from before its question to Redis. After this time
 /// more the override has ended by Redis's clock too.
 const SURELY_ENDED: Duration = Duration::from_secs(1);
-
-/// The most overrides that run at once. Each process reads all of them when one changes.
-pub(crate) const MOST_RUNNING: usize = 1_000;
-
-/// Other figures for one key of a limit, in an operator's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RunningOverride {
-    pub(crate) limit: String,
-    /// The key's text as Redis has it: hashed where `log.keys` says so.
-    pub(crate) key: String,
-    /// The parts of the limit's key. A limit with other parts has other keys.
-    pub(crate) sources: Vec<String>,
-    pub(crate) wanted: WantedFigures,
-    pub(crate) reason: Option<String>,
-    /// When the override ends, by the store's clock. `None`: when an operator resets it.
-    pub(crate) ends: Option<Timestamp>,
-}
 
 /// An override, and what became of it in this process.
 #[derive(Clone, Debug)]
@@ -67,6 +58,8 @@ pub(super) struct RunningOverrides {
     /// The generation of known refusals. A reload, and any process that resets a bucket or changes an override, begins
     /// a new one. Then known refusals end.
     generation: AtomicU64,
+    /// The rejections that may lead to bans.
+    rejections: Rejections,
     state: Mutex<RunningState>,
 }
 
@@ -83,21 +76,7 @@ struct RunningState {
     read: Option<(Timestamp, u64)>,
     /// When the first override ended by its time after the last reading of Redis.
     ended: Option<Instant>,
-}
-
-/// A limit's name and a key's text.
-type OverrideId = (String, String);
-
-#[derive(Clone)]
-struct KnownOverride {
-    entry: Arc<RunningOverride>,
-    ends: Option<Instant>,
-}
-
-impl KnownOverride {
-    fn is_over(&self, now: Instant) -> bool {
-        self.ends.is_some_and(|ends| ends <= now)
-    }
+    bans: Bans,
 }
 
 impl RunningState {
@@ -120,24 +99,6 @@ pub(super) struct ReadOverrides {
     /// The number of the last change in Redis.
     pub(super) generation: u64,
     pub(super) entries: Vec<RunningOverride>,
-}
-
-impl RunningOverride {
-    fn id(&self) -> OverrideId {
-        (self.limit.clone(), self.key.clone())
-    }
-
-    /// The figures that the limit makes of the words. `None` where the limit has another key now, or where
-    /// its algorithm cannot use the words.
-    fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
-        let has_key = self.sources == sources(spec);
-        spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
-    }
-}
-
-/// The parts of a limit's key, as the file spells them.
-pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
-    spec.key.sources.iter().map(ToString::to_string).collect()
 }
 
 impl RunningOverrides {
@@ -223,7 +184,71 @@ impl RunningOverrides {
             };
             state.known.insert(id, KnownOverride { entry, ends });
         }
+        let RunningState { known, bans, .. } = &mut *state;
+        bans.add_unsent(known);
         self.publish(&mut state, false);
+    }
+
+    /// Counts a rejection of this key by a limit with `ban`, which may ban the key. Redis is to be told if it
+    /// `is_shared`.
+    pub(super) fn count_rejection(
+        &self,
+        spec: &Arc<LimitSpec>,
+        key: &BucketKey,
+        now: Now,
+        is_shared: bool,
+    ) {
+        let key = BucketKey::from(kept(key.shown()).into_owned());
+        if !self.rejections.count(spec, &key, now) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let id = (spec.name.as_str().to_owned(), key.shown().as_str().to_owned());
+        if state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now())) {
+            return;
+        }
+        let running = state.known.len();
+        if let Some(ban) = state.bans.begin(spec, &id, running, now.wall, is_shared) {
+            state.known.insert(id, ban);
+            self.publish(&mut state, false);
+        }
+    }
+
+    /// The bans of which Redis is to be told.
+    pub(super) fn unsent_bans(&self) -> Vec<UnsentBan> {
+        self.state.lock().bans.unsent()
+    }
+
+    /// Redis was told of a ban. `done` says whether Redis has set it: it does not if the key has an override.
+    pub(super) fn note_sent(&self, ban: &UnsentBan, done: bool) {
+        self.state.lock().bans.note_sent(&ban.entry.id(), done);
+    }
+
+    /// Redis cannot be told of the bans now.
+    pub(super) fn log_unsent(&self) {
+        self.state.lock().bans.log_unsent();
+    }
+
+    /// Ends a ban of which Redis does not know yet. Returns whether there was one.
+    pub(super) fn end_unsent(&self, limit: &str, key: &str) -> bool {
+        let mut state = self.state.lock();
+        let id = (limit.to_owned(), key.to_owned());
+        let was_there = state.bans.forget_unsent(&id);
+        if was_there {
+            state.known.remove(&id);
+            self.publish(&mut state, false);
+        }
+        was_there
+    }
+
+    /// The bans by this process since its start.
+    pub(super) fn bans(&self, limit: &Name) -> u64 {
+        self.state.lock().bans.count(limit)
+    }
+
+    /// Forgets counts of rejections that are over. To be called about once a second.
+    pub(super) fn sweep(&self, now: Now) {
+        self.rejections.sweep(now);
     }
 
     /// Sets an override in this process alone. Returns whether there was room for it.
@@ -282,7 +307,7 @@ impl RunningOverrides {
             if let Some(capacity) = capacity.filter(|_| is_new) {
                 events::override_too_small(&event(&known.entry), capacity, cost);
             }
-            table.add(spec, &id.1, figures, known.ends);
+            table.add(spec, known, figures);
             in_force.insert(id.clone(), Arc::clone(&known.entry));
         }
         let is_same = state.in_force == in_force;
@@ -292,8 +317,13 @@ impl RunningOverrides {
             }
         }
         for (id, entry) in &in_force {
-            if state.in_force.get(id) != Some(entry) {
-                events::override_set(&event(entry));
+            if state.in_force.get(id) == Some(entry) {
+                continue;
+            }
+            match state.limits.get(id.0.as_str()).filter(|_| entry.is_ban) {
+                // The process that bans a key logs it. The rejections before the ban lead to no other ban.
+                Some(spec) => self.rejections.forget(spec, &id.1),
+                None => events::override_set(&event(entry)),
             }
         }
         let known = state.known.len();
@@ -315,5 +345,7 @@ impl RunningOverrides {
     }
 }
 
+#[cfg(test)]
+mod ban_tests;
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::entry::KnownOverride;
 use crate::limit::name::Name;
 use crate::plan::{Figures, LimitSpec};
 use crate::store::name::{BucketKey, stored_text};
@@ -22,29 +24,41 @@ struct OverriddenLimit {
 struct FiguresInForce {
     figures: Figures,
     ends: Option<Instant>,
+    is_ban: bool,
+}
+
+/// The figures of a running override.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningFigures {
+    pub(crate) figures: Figures,
+    /// The rest of a ban. `None` for an override that is no ban.
+    pub(crate) banned: Option<Duration>,
 }
 
 impl RunningTable {
-    /// Adds an override of this limit for the key with this text.
-    pub(super) fn add(
-        &mut self,
-        spec: &Arc<LimitSpec>,
-        key: &str,
-        figures: Figures,
-        ends: Option<Instant>,
-    ) {
+    /// Adds an override of this limit with these figures.
+    pub(super) fn add(&mut self, spec: &Arc<LimitSpec>, known: &KnownOverride, figures: Figures) {
+        let KnownOverride { entry, ends } = known;
         let limit = self.0.entry(spec.name.clone());
         let new = || OverriddenLimit { spec: Arc::clone(spec), keys: HashMap::new() };
-        limit.or_insert_with(new).keys.insert(key.to_owned(), FiguresInForce { figures, ends });
+        let figures = FiguresInForce { figures, ends: *ends, is_ban: entry.is_ban };
+        limit.or_insert_with(new).keys.insert(entry.key.clone(), figures);
     }
 
     /// The figures for this key.
-    pub(in crate::store) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<&Figures> {
+    pub(in crate::store) fn find(
+        &self,
+        spec: &LimitSpec,
+        key: &BucketKey,
+    ) -> Option<RunningFigures> {
         let limit = self.0.get(&spec.name)?;
         // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
         let is_same = std::ptr::eq(spec, &*limit.spec)
             || spec.key == limit.spec.key && spec.counting == limit.spec.counting;
         let found = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;
-        found.ends.is_none_or(|ends| Instant::now() < ends).then_some(&found.figures)
+        let left = found.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+        let figures = found.figures.clone();
+        let banned = left.filter(|_| found.is_ban);
+        (left != Some(Duration::ZERO)).then_some(RunningFigures { figures, banned })
     }
 }

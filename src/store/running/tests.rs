@@ -1,7 +1,7 @@
 use super::*;
 use crate::limit::key::Key;
 use crate::observe::testing::lines;
-use crate::plan::CountingKind;
+use crate::plan::{CountingKind, WantedFigures};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 
@@ -14,7 +14,7 @@ fn limit(name: &str) -> Arc<LimitSpec> {
     })
 }
 
-fn entry(key: &str, rate: &str, ends: Option<u64>) -> RunningOverride {
+pub(super) fn entry(key: &str, rate: &str, ends: Option<u64>) -> RunningOverride {
     RunningOverride {
         limit: "a".into(),
         key: key.into(),
@@ -22,10 +22,11 @@ fn entry(key: &str, rate: &str, ends: Option<u64>) -> RunningOverride {
         wanted: WantedFigures { rate: rate.into(), burst: None, queue: None },
         reason: None,
         ends: ends.map(at),
+        is_ban: false,
     }
 }
 
-fn at(micros: u64) -> Timestamp {
+pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
@@ -33,12 +34,12 @@ fn at(micros: u64) -> Timestamp {
 fn found(running: &RunningOverrides, spec: &LimitSpec, key: &str) -> Option<String> {
     let key = Key::of([Some(key.as_bytes())]).into();
     let (version, table) = running.table();
-    let found = table.find(spec, &key).map(ToString::to_string);
+    let found = table.find(spec, &key).map(|it| it.figures.to_string());
     assert!(version > 0 || found.is_none());
     found
 }
 
-fn read(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
+pub(super) fn read(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
     let entries = entries.to_vec();
     running.read(ReadOverrides { at: at(time), generation: time, entries }, Instant::now());
 }

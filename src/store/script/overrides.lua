@@ -11,6 +11,7 @@
 --   look                              nothing more
 --   set FIELD LASTS JSON MOST         sets an override for LASTS microseconds (0: without an end), where
 --                                     there are fewer than MOST
+--   ban FIELD LASTS JSON MOST         the same, where FIELD has no override
 --   end FIELD                         ends an override
 --   tell                              changes the generation alone
 -- ARGV[2] is KEEP: how long overrides without an end stay when no process reads them. FIELD and the others follow.
@@ -55,9 +56,10 @@ for field, value in pairs(found) do
 end
 
 local done = 1
-if verb == 'set' then
+if verb == 'set' or verb == 'ban' then
   local field, lasts = ARGV[3], tonumber(ARGV[4])
-  if not left[field] and count >= tonumber(ARGV[6]) then
+  local is_there = left[field] ~= nil
+  if is_there and verb == 'ban' or not is_there and count >= tonumber(ARGV[6]) then
     done = 0
   else
     local ends = lasts > 0 and now + lasts or 0

@@ -3,7 +3,7 @@
 //!
 //! One worker of each process asks about twice a second whether anything has changed. If so, it reads all overrides. It
 //! also reads them once a minute, and soon after an override has ended. A change also ends the known refusals of all
-//! processes.
+//! processes. Before it asks, the worker tells Redis of the bans that this process has set.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
 use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
-use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
+use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride, UnsentBan};
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("overrides.lua")));
@@ -65,6 +65,7 @@ impl SharedOverrides {
         let mut failures = LastingFailures::new(ADVICE);
         loop {
             let reading = async {
+                let sent = self.send_bans().await;
                 let found = self.call(CallKind::Background, &generation, number).await?;
                 // There is nothing to keep where there is no hash.
                 let is_due = read_at.elapsed() >= READ || running.has_unread_end();
@@ -75,7 +76,7 @@ impl SharedOverrides {
                     running.read(read, asked);
                     read_at = asked;
                 }
-                Ok(())
+                sent
             };
             // Without an answer, the overrides that were read last stay in force.
             let result = reading.await;
@@ -93,10 +94,26 @@ impl SharedOverrides {
         entry: &RunningOverride,
         lasts: Option<Duration>,
     ) -> Result<bool, CallError> {
-        let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
+        let lasts = lasts.map_or(0, micros);
         let mut call = self.command("set");
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
         self.change(&call).await
+    }
+
+    /// Tells Redis of the bans that this process has set.
+    async fn send_bans(&self) -> Result<(), CallError> {
+        let running = &self.shared.running;
+        for ban in running.unsent_bans() {
+            let UnsentBan { entry, .. } = &ban;
+            let mut call = self.command("ban");
+            // A ban that has just ended is set for a microsecond: 0 would be a ban without an end.
+            let lasts = micros(ban.left()).max(1);
+            call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_BANNED);
+            // Until Redis takes them, the bans hold in this process alone.
+            let done = self.change(&call).await.inspect_err(|_| running.log_unsent())?;
+            running.note_sent(&ban, done);
+        }
+        Ok(())
     }
 
     /// Ends an override. Returns whether there was one.
@@ -132,10 +149,13 @@ impl SharedOverrides {
     /// A call of the script. Its further arguments are to follow.
     fn command(&self, verb: &str) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
-        let keep = u64::try_from(KEEP.as_micros()).unwrap_or(u64::MAX);
-        call.arg(SCRIPT.get_hash()).arg(1).arg(&self.name).arg(verb).arg(keep);
+        call.arg(SCRIPT.get_hash()).arg(1).arg(&self.name).arg(verb).arg(micros(KEEP));
         call
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn field(limit: &str, key: &str) -> String {
@@ -169,6 +189,7 @@ fn text(entry: &RunningOverride) -> String {
         "queue": queue,
         "reason": entry.reason,
         "key": entry.sources,
+        "ban": entry.is_ban,
     })
     .to_string()
 }
@@ -193,6 +214,7 @@ fn entry(field: &str, value: &str) -> Option<RunningOverride> {
         },
         reason: string("reason"),
         ends: Timestamp::from_micros(ends).filter(|_| ends > 0),
+        is_ban: json.get("ban").and_then(serde_json::Value::as_bool).unwrap_or_default(),
     })
 }
 
@@ -214,6 +236,7 @@ mod tests {
                 wanted: wanted.clone(),
                 reason: reason.map(str::to_owned),
                 ends,
+                is_ban: reason.is_none(),
             };
             let value = format!("{} {}", ends.map_or(0, Timestamp::as_micros), text(&one));
             assert_eq!(entry(&field(&one.limit, key), &value), Some(one));

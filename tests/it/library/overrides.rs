@@ -120,6 +120,19 @@ fn the_time_that_was_seen_is_no_override() {
 }
 
 #[test]
+fn a_ban_is_set_where_the_key_has_no_override() {
+    let bench = Bench::start();
+    let ban = |now, field, most| bench.call(now, &["ban", field, "5000000", WORDS, most]);
+    let first = ends([("a:x", BEGIN + 5 * SECOND)]);
+    assert_eq!(ban(BEGIN, "a:x", "2"), (true, first.clone()));
+    assert_eq!(ban(BEGIN + SECOND, "a:x", "2"), (false, first.clone()), "it lasts no longer");
+    bench.set(BEGIN, "a:y", HOUR);
+    assert!(!ban(BEGIN, "a:y", "9").0 && !ban(BEGIN, "a:z", "2").0 && ban(BEGIN, "a:z", "3").0);
+    assert_eq!(bench.look(BEGIN + 5 * SECOND), ends([("a:y", BEGIN + HOUR)]));
+    assert!(ban(BEGIN + 5 * SECOND, "a:x", "2").0, "again");
+}
+
+#[test]
 fn nothing_is_written_where_there_is_no_override() {
     let bench = Bench::start();
     bench.look(BEGIN);

@@ -56,6 +56,7 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("max_waiting", BY_REQUEST,     "remove it: nobody knows when a slot is free"),
     ("cost",        BY_REQUEST,     "remove it: a request holds one slot"),
     ("count_when",  BY_REQUEST,     "remove it: a slot is held until its response has ended"),
+    ("ban",         BY_RATE,        "remove it: a ban sets the rate to 0/s, and slots, or figures that stand in Redis, have none here"),
     ("candidate",   BY_RATE,        "remove it: slots, and figures that stand in Redis, cannot be tried"),
     ("overrides",   HERE,           "remove it, and set the figures of this key's limiter in Redis"),
     ("name",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),

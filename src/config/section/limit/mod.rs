@@ -2,6 +2,7 @@
 //! code has its own file.
 
 pub(crate) mod algorithm;
+mod ban;
 pub(crate) mod cost;
 mod count_when;
 mod figures;
@@ -14,6 +15,7 @@ mod window;
 use std::sync::Arc;
 
 use self::algorithm::{Counting, Family, counting};
+pub(crate) use self::ban::BAN;
 pub(crate) use self::cost::COST;
 use self::cost::CostBounds;
 pub(crate) use self::count_when::COUNT_WHEN;
@@ -79,6 +81,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "one bucket for all processes that share the store, or for each its own"),
     field("mode", Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
         "shadow: checked, counted, logged, and never rejects; mark: as shadow, and the API is told in `tidegate-over` which limits would reject the request"),
+    field("ban", Kind::Table(&BAN), Words("none"),
+        "a key that is rejected often has the rate `\"0/s\"` for a time, on all proxies; keys with an override are never banned"),
     field("candidate", Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
@@ -185,6 +189,10 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
     }
     let mode = section.plain::<ModeWord>("mode");
+    let reject = section.take("reject").and_then(|item| item.section(&REJECT, "reject"));
+    let reject = reject.map(|section| Arc::new(answer::of_limit(section, inherited.reject)));
+    let answer = reject.as_deref().unwrap_or(inherited.reject);
+    let ban = section.take("ban").and_then(|item| ban::ban(&item, sources.as_deref(), answer));
     let exempt = section.take("exempt").and_then(|item| exempt(&item, inherited.loose_paths));
     // For messages about values that a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
@@ -198,11 +206,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
             Some(ModeWord::Off) | None => Mode::Enforce,
         },
         on_store_error: inherited.on_store_error,
-        reject: section
-            .take("reject")
-            .and_then(|item| item.section(&REJECT, "reject"))
-            .map(|section| answer::of_limit(section, inherited.reject))
-            .map(Arc::new),
+        reject,
+        ban,
         exempt: exempt.unwrap_or_default(),
         limiter,
         counting: counting.as_ref().and_then(Counting::kind),

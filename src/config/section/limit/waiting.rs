@@ -68,6 +68,7 @@ pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
         name: spec.name.of_candidate(),
         figures,
         overrides: KeyOverrides::default(),
+        ban: None,
         candidate: None,
         exempt: Exempt::default(),
         mode: Mode::Shadow,

@@ -1,5 +1,6 @@
 //! Overrides that are set while the proxy runs.
 
+mod bans;
 mod command;
 mod endpoint;
 mod shared;

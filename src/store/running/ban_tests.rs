@@ -1,0 +1,196 @@
+//! Tests of bans, by a clock that is moved.
+
+use super::bans::{MOST_BANNED, MOST_COUNTED};
+use super::tests::{at, entry, read};
+use super::*;
+use crate::limit::key::Key;
+use crate::observe::testing::lines;
+use crate::plan::testing::limit;
+
+const SECOND: u64 = 1_000_000;
+
+/// A limit that bans a path for ten minutes at its third rejection within a minute.
+fn banning() -> Arc<LimitSpec> {
+    limit("key = [\"path\"]\nrate = \"1/s\"\nban = { after = 3, within = \"1m\", for = \"10m\" }")
+}
+
+fn running(spec: &Arc<LimitSpec>) -> RunningOverrides {
+    let running = RunningOverrides::default();
+    running.put_limits(&[Arc::clone(spec)]);
+    running
+}
+
+fn key(path: &str) -> BucketKey {
+    Key::of([Some(path.as_bytes())]).into()
+}
+
+/// Rejections of this path at these seconds. This process has no Redis.
+fn reject(running: &RunningOverrides, spec: &Arc<LimitSpec>, path: &str, seconds: &[u64]) {
+    for second in seconds {
+        running.count_rejection(spec, &key(path), at(second * SECOND).into(), false);
+    }
+}
+
+/// The rest of the ban of this path.
+fn banned(running: &RunningOverrides, spec: &LimitSpec, path: &str) -> Option<Duration> {
+    let found = running.table().1.find(spec, &key(path))?;
+    assert_eq!(found.figures.to_string(), "0/s");
+    found.banned
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_rejections_within_the_time_are_a_ban() {
+    for (seconds, expected) in [
+        (&[1, 1, 1][..], true),
+        (&[1, 2], false),
+        (&[1, 60, 61], false),
+        (&[1, 60, 60], true),
+        (&[1, 2, 61, 61], true),
+        (&[1, 61, 121, 181, 241], false),
+    ] {
+        let spec = banning();
+        let running = running(&spec);
+        reject(&running, &spec, "/a", seconds);
+        assert_eq!(banned(&running, &spec, "/a").is_some(), expected, "{seconds:?}");
+        assert_eq!(banned(&running, &spec, "/b"), None, "another key");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_is_logged_once_and_ends_by_itself() {
+    let spec = banning();
+    let running = running(&spec);
+    let told = lines(|| reject(&running, &spec, "/a", &[1, 1, 1]));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["message"], &told[0]["key"]), (&"banned".into(), &"/a".into()));
+    assert_eq!((&told[0]["count"], &told[0]["lasts_ms"]), (&3.into(), &600_000.into()));
+    assert_eq!(banned(&running, &spec, "/a"), Some(Duration::from_secs(600)));
+    tokio::time::advance(Duration::from_secs(599)).await;
+    assert_eq!(banned(&running, &spec, "/a"), Some(Duration::from_secs(1)));
+    let listed = running.list();
+    assert_eq!(listed[0].entry.reason.as_deref(), Some("banned"));
+    assert_eq!(listed[0].entry.ends, Some(at(601 * SECOND)));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(banned(&running, &spec, "/a"), None, "to the moment");
+    let told = lines(|| running.end_expired());
+    assert_eq!((told.len(), &told[0]["message"]), (1, &"override ended".into()));
+    reject(&running, &spec, "/a", &[602, 602]);
+    assert_eq!(banned(&running, &spec, "/a"), None, "the count began anew");
+    assert_eq!(running.bans(&spec.name), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_that_an_operator_ends_leaves_no_count() {
+    let spec = banning();
+    let running = running(&spec);
+    let long = format!("/{}", "a".repeat(300));
+    for path in ["/a", &long, "/a|b%{}"] {
+        reject(&running, &spec, path, &[1, 1, 1]);
+        assert!(banned(&running, &spec, path).is_some(), "{path}");
+        let listed = running.list()[0].entry.key.clone();
+        assert!(running.end_here("a", &listed));
+        reject(&running, &spec, path, &[2, 2]);
+        assert_eq!(banned(&running, &spec, path), None, "{path}");
+        reject(&running, &spec, path, &[2]);
+        assert!(banned(&running, &spec, path).is_some(), "{path}");
+        assert!(running.end_here("a", &listed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_replaces_no_other_override() {
+    let spec = banning();
+    let running = running(&spec);
+    let lasts = Some(Duration::from_secs(2));
+    running.set_here(entry("/a", "7/s", None), lasts);
+    let told = lines(|| reject(&running, &spec, "/a", &[1; 9]));
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(running.list()[0].entry.wanted.rate, "7/s");
+    // One that is over, and not yet swept, is none.
+    tokio::time::advance(Duration::from_secs(2)).await;
+    reject(&running, &spec, "/a", &[62, 62, 62]);
+    assert!(banned(&running, &spec, "/a").is_some());
+}
+
+/// Keys that clients invent must neither fill the memory nor hide the one that is rejected all the time.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_is_bounded_and_hides_nobody() {
+    let spec = banning();
+    let running = running(&spec);
+    reject(&running, &spec, "/a", &[1, 1]);
+    for number in 0..3 * MOST_COUNTED {
+        reject(&running, &spec, &format!("/{number}"), &[1]);
+    }
+    assert!(running.rejections.keys() <= MOST_COUNTED, "{}", running.rejections.keys());
+    reject(&running, &spec, "/a", &[1]);
+    assert!(banned(&running, &spec, "/a").is_some());
+    (0..100).for_each(|_| running.sweep(at(100 * SECOND).into()));
+    assert_eq!(running.rejections.keys(), 0, "what is over is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bans_leave_room_for_operators() {
+    let spec = banning();
+    let running = running(&spec);
+    let told = lines(|| {
+        for number in 0..MOST_RUNNING {
+            reject(&running, &spec, &format!("/{number}"), &[1; 4]);
+        }
+    });
+    assert_eq!(running.list().len(), MOST_BANNED);
+    assert_eq!(told.iter().filter(|line| line["message"] == "banned").count(), MOST_BANNED);
+    assert_eq!(told.iter().filter(|line| line["message"] == "bans full").count(), 1);
+    assert!(running.set_here(entry("/z", "7/s", None), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_stays_until_redis_has_heard_of_it() {
+    let spec = banning();
+    let running = running(&spec);
+    let ban = |path: &str| {
+        let count = || running.count_rejection(&spec, &key(path), at(SECOND).into(), true);
+        let told = lines(|| (0..3).for_each(|_| count()));
+        assert!(told.is_empty(), "another process may have banned it: {told:?}");
+        let unsent = running.unsent_bans();
+        unsent.into_iter().find(|ban| ban.entry.key == path).unwrap()
+    };
+    let [new, known] = ["/new", "/known"].map(ban);
+    let operators = ban("/operators");
+    ban("/away");
+    read(&running, SECOND, &[entry("/operators", "7/s", None)]);
+    for path in ["/new", "/known", "/away"] {
+        assert!(banned(&running, &spec, path).is_some(), "{path}");
+    }
+    assert_eq!(running.list().iter().filter(|it| it.entry.is_ban).count(), 3);
+    let told = lines(|| {
+        running.note_sent(&new, true);
+        running.note_sent(&known, false);
+        running.note_sent(&operators, false);
+        running.log_unsent();
+        running.log_unsent();
+    });
+    let keys: Vec<_> = told.iter().map(|line| line["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["/new", "/away"]);
+    assert_eq!((running.bans(&spec.name), running.unsent_bans().len()), (2, 1));
+    read(&running, 2 * SECOND, &[]);
+    let is_there = |path: &str| banned(&running, &spec, path).is_some();
+    assert_eq!(["/new", "/known", "/away"].map(is_there), [false, false, true]);
+    assert!(running.end_unsent("a", "/away") && !running.end_unsent("a", "/away"));
+    assert!(!is_there("/away") && running.unsent_bans().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_of_another_process_is_no_line_here_and_ends_the_count() {
+    let spec = banning();
+    let running = running(&spec);
+    reject(&running, &spec, "/a", &[1, 1]);
+    let ban = RunningOverride { is_ban: true, ..entry("/a", "0/s", Some(700 * SECOND)) };
+    let told = lines(|| read(&running, SECOND, std::slice::from_ref(&ban)));
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(banned(&running, &spec, "/a"), Some(Duration::from_secs(699)));
+    let told = lines(|| read(&running, 2 * SECOND, &[]));
+    assert_eq!((told.len(), &told[0]["message"]), (1, &"override ended".into()));
+    reject(&running, &spec, "/a", &[2, 2]);
+    assert_eq!(banned(&running, &spec, "/a"), None);
+    assert_eq!(running.bans(&spec.name), 0);
+}

@@ -1,0 +1,61 @@
+//! One override that runs, and what this process knows of it.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::limit::time::Timestamp;
+use crate::plan::{Figures, LimitSpec, WantedFigures};
+
+/// The most overrides that run at once. Each process reads all of them when one changes.
+pub(crate) const MOST_RUNNING: usize = 1_000;
+
+/// Other figures for one key of a limit, in an operator's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunningOverride {
+    pub(crate) limit: String,
+    /// The key's text as Redis has it: hashed where `log.keys` says so.
+    pub(crate) key: String,
+    /// The parts of the limit's key. A limit with other parts has other keys.
+    pub(crate) sources: Vec<String>,
+    pub(crate) wanted: WantedFigures,
+    pub(crate) reason: Option<String>,
+    /// When the override ends, by the store's clock. `None`: when an operator resets it.
+    pub(crate) ends: Option<Timestamp>,
+    /// Whether a limit's `ban` has set it, and no operator.
+    pub(crate) is_ban: bool,
+}
+
+/// A limit's name and a key's text.
+pub(super) type OverrideId = (String, String);
+
+impl RunningOverride {
+    pub(super) fn id(&self) -> OverrideId {
+        (self.limit.clone(), self.key.clone())
+    }
+
+    /// The figures that the limit makes of the words. `None` where the limit has another key now, or where
+    /// its algorithm cannot use the words.
+    pub(super) fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
+        let has_key = self.sources == sources(spec);
+        spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
+    }
+}
+
+/// The parts of a limit's key, as the file spells them.
+pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
+    spec.key.sources.iter().map(ToString::to_string).collect()
+}
+
+/// An override with its end by this process's clock.
+#[derive(Clone)]
+pub(super) struct KnownOverride {
+    pub(super) entry: Arc<RunningOverride>,
+    pub(super) ends: Option<Instant>,
+}
+
+impl KnownOverride {
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| ends <= now)
+    }
+}

@@ -1,0 +1,311 @@
+//! Keys that a limit's `ban` bans.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{HASH, all, ask, by_user, passes, set};
+use crate::support::client::{Connection, Reply, get};
+use crate::support::http2::Client;
+use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
+use crate::support::redis::{RedisServer, in_both_stores, own_calls};
+use crate::support::tidegate::{Tidegate, program};
+use crate::support::{now, wait_until};
+
+/// A user's third rejection within an hour is the last one before a ban.
+const LIMIT: &str = "rate = \"1/d\"\nban = { after = 3, within = \"1h\", for = \"2h\" }";
+
+const ABNORMAL: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+
+fn request(proxy: &Tidegate, user: &str) -> Reply {
+    get(proxy.address, "/", &[("x-user", user)])
+}
+
+fn is_banned(proxy: &Tidegate, user: &str) -> bool {
+    let reply = request(proxy, user);
+    !reply.body.is_empty() && reply.json()["type"] == ABNORMAL
+}
+
+/// Rejects this user so often, without a ban.
+fn reject(proxy: &Tidegate, user: &str, times: usize) {
+    for _ in 0..times {
+        let reply = request(proxy, user);
+        assert_eq!(reply.status, 429);
+        assert!(reply.text().contains("#quota-exceeded"), "{}", reply.text());
+    }
+}
+
+fn bans(proxy: &Tidegate) -> f64 {
+    Metrics::of(proxy.admin()).value("tidegate_bans_total{limit=\"user\"}")
+}
+
+fn end(proxy: &Tidegate, user: &str) {
+    let path = format!("/user/keys/{user}/override?plain");
+    assert_eq!(ask(proxy.admin(), "DELETE", &path, "").status, 204);
+}
+
+fn reasons(proxy: &Tidegate) -> Vec<Value> {
+    let all = all(proxy);
+    let overrides = all["overrides"].as_array().unwrap().iter();
+    overrides.map(|one| json!([one["key"], one["rate"], one["reason"], one["in_force"]])).collect()
+}
+
+#[test]
+fn a_key_that_is_rejected_often_is_banned_for_a_time() {
+    in_both_stores(|store| {
+        let proxy = by_user(LIMIT, store).start();
+        assert!(passes(&proxy, "secret-a") && passes(&proxy, "b"));
+        assert_eq!(bans(&proxy), 0.0, "it is there before the first ban");
+        reject(&proxy, "secret-a", 3);
+        let reply = request(&proxy, "secret-a");
+        assert_eq!((reply.status, &reply.json()["type"]), (429, &ABNORMAL.into()));
+        let title = "Request not satisfied due to detection of abnormal request pattern";
+        assert_eq!((&reply.json()["title"], &reply.json()["status"]), (&title.into(), &429.into()));
+        assert_eq!(reply.violated(), ["user"]);
+        let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!((7_100..=7_200).contains(&wait), "the rest of the ban: {wait}");
+        assert_eq!(reply.header("ratelimit-policy").unwrap(), "\"user\";q=0");
+        assert_eq!(reply.header("ratelimit").unwrap(), format!("\"user\";r=0;t={wait}"));
+        let line = proxy.log.wait("banned", |_| true);
+        assert_eq!((&line["level"], &line["limit"]), (&"INFO".into(), &"user".into()));
+        assert_eq!((&line["key"], &line["count"]), (&HASH.into(), &3.into()));
+        assert_eq!(line["lasts_ms"], 7_200_000);
+        wait_until("it is counted", || bans(&proxy) == 1.0);
+        assert_eq!(reasons(&proxy), [json!([HASH, "0/s", "banned", true])]);
+        let left = all(&proxy)["overrides"][0]["ends_in_ms"].as_u64().unwrap();
+        assert!((7_100_000..=7_200_000).contains(&left), "{left}");
+        let bucket = ask(proxy.admin(), "GET", "/user/keys/secret-a?plain", "").json();
+        let retry = bucket["retry_after_ms"].as_u64().unwrap();
+        assert!((7_100_000..=7_200_000).contains(&retry), "{bucket}");
+        // Rejections meanwhile lead to no other ban.
+        (0..9).for_each(|_| assert!(is_banned(&proxy, "secret-a")));
+        reject(&proxy, "b", 2);
+        assert_eq!((bans(&proxy), proxy.log.count("banned")), (1.0, 1));
+        assert_eq!(proxy.log.count("override set"), 0, "the ban has its own line");
+        assert!(!proxy.log.text().contains("secret-a"));
+    });
+}
+
+#[test]
+fn an_operator_ends_a_ban_and_the_count_begins_anew() {
+    in_both_stores(|store| {
+        let proxy = by_user(LIMIT, store).start();
+        assert!(passes(&proxy, "b"));
+        reject(&proxy, "b", 3);
+        assert!(is_banned(&proxy, "b"));
+        let admin = format!("http://{}", proxy.admin());
+        let limits = |arguments: &[&str]| {
+            let mut command = program();
+            command.arg("limits").args(arguments).args(["--admin", &admin]);
+            let told = command.current_dir("/").output().unwrap();
+            assert!(told.status.success(), "{told:?}");
+            String::from_utf8(told.stdout).unwrap()
+        };
+        let list = limits(&["list"]);
+        let line = list.lines().find(|line| line.contains("0/s")).unwrap();
+        assert!(line.contains("1h") && line.ends_with("in force  banned"), "{list}");
+        limits(&["reset", "user", "b", "--override"]);
+        proxy.log.wait("override ended", |line| line["limit"] == "user");
+        reject(&proxy, "b", 3);
+        assert!(is_banned(&proxy, "b"), "and leads to another ban");
+        wait_until("it is logged too", || proxy.log.count("banned") == 2);
+    });
+}
+
+#[test]
+fn a_ban_ends_by_itself() {
+    in_both_stores(|store| {
+        let limit = LIMIT.replace("2h", "1s");
+        let proxy = by_user(&limit, store).start();
+        assert!(passes(&proxy, "b"));
+        reject(&proxy, "b", 3);
+        wait_until("the limit's own rate holds again", || !is_banned(&proxy, "b"));
+        proxy.log.wait("override ended", |_| true);
+        wait_until("nothing is left", || all(&proxy)["overrides"] == json!([]));
+    });
+}
+
+#[test]
+fn a_banned_client_gets_the_status_of_the_ban() {
+    let ban = "ban = { after = 1, within = \"1h\", for = \"2h\", status = 403 }";
+    let limits = format!(
+        "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/d\"\n{ban}\n\
+         [limits.all]\nkey = []\nrate = \"3/365d\"\n"
+    );
+    let proxy = Proxy::answering().admin().section("[log]\naccess = true").limits(&limits).start();
+    assert!(passes(&proxy, "a") && passes(&proxy, "b"));
+    reject(&proxy, "a", 1);
+    let reply = request(&proxy, "a");
+    assert_eq!((reply.status, &reply.json()["status"]), (403, &403.into()));
+    assert_eq!(reply.json()["type"], ABNORMAL);
+    assert!(passes(&proxy, "c"));
+    // Another limit would let the request pass only after a year.
+    let reply = request(&proxy, "a");
+    assert_eq!((reply.status, reply.violated()), (403, vec!["user".to_owned(), "all".to_owned()]));
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!(wait > 7_200, "true for all limits together: {wait}");
+    let line = proxy.log.wait("request", |line| line["status"] == 403);
+    assert_eq!(line["limit"], "user");
+    let call = [("content-type", "application/grpc"), ("x-user", "a")];
+    let reply = Client::open(proxy.address).post("/a.B/C", &call, b"x");
+    assert_eq!(reply.header("grpc-status").as_deref(), Some("8"));
+}
+
+/// Only what this limit rejects counts, and only where it rejects.
+#[test]
+fn other_limits_and_shadows_ban_nobody() {
+    let ban = "ban = { after = 1, within = \"1h\", for = \"2h\" }";
+    let limits = format!(
+        "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1000/h\"\n{ban}\n\
+         [limits.shadow]\nkey = [\"header:x-user\"]\nrate = \"1/d\"\nmode = \"shadow\"\n{ban}\n\
+         [limits.mark]\nkey = [\"header:x-user\"]\nrate = \"1/d\"\nmode = \"mark\"\n{ban}\n\
+         [limits.other]\nkey = [\"header:x-user\"]\nrate = \"2/d\"\n"
+    );
+    let proxy = Proxy::answering().admin().limits(&limits).start();
+    let statuses: Vec<_> = (0..6).map(|_| request(&proxy, "a").status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);
+    assert!(!is_banned(&proxy, "a"));
+    assert_eq!(all(&proxy)["overrides"], json!([]));
+}
+
+#[test]
+fn a_key_with_an_override_of_its_own_is_never_banned() {
+    in_both_stores(|store| {
+        let limit = format!("{LIMIT}\noverrides = [{{ key = [\"file\"], rate = \"2/d\" }}]");
+        let proxy = by_user(&limit, store).start();
+        set(&proxy, "set", r#"{"rate":"2/d","reason":"a test"}"#);
+        for user in ["file", "set"] {
+            assert!(passes(&proxy, user) && passes(&proxy, user));
+            reject(&proxy, user, 9);
+        }
+        let overrides = all(&proxy)["overrides"].clone();
+        assert_eq!(overrides[0]["reason"], "a test", "{overrides}");
+        assert_eq!(overrides.as_array().unwrap().len(), 1);
+        // What an operator sets for a banned key replaces the ban.
+        assert!(passes(&proxy, "b"));
+        reject(&proxy, "b", 3);
+        assert!(is_banned(&proxy, "b"));
+        set(&proxy, "b", r#"{"rate":"unlimited"}"#);
+        assert!((0..5).all(|_| passes(&proxy, "b")));
+    });
+}
+
+#[test]
+fn a_reload_keeps_the_count_and_the_ban() {
+    let proxy = by_user(LIMIT, "");
+    let running = proxy.start();
+    assert!(passes(&running, "b"));
+    reject(&running, "b", 2);
+    let text = |ban: &str| proxy.text().replace("for = \"2h\"", ban);
+    running.reload(&text("for = \"3h\""));
+    running.log.wait("config reloaded", |_| true);
+    reject(&running, "b", 1);
+    assert!(is_banned(&running, "b"));
+    assert_eq!(running.log.wait("banned", |_| true)["lasts_ms"], 10_800_000);
+    running.reload(&text("status = 403, for = \"3h\""));
+    wait_until("the ban has the new status", || request(&running, "b").status == 403);
+    assert_eq!(running.log.count("banned"), 1);
+}
+
+#[test]
+fn a_ban_of_one_proxy_holds_on_all_and_is_logged_once() {
+    let server = RedisServer::start();
+    let [one, other] = [(); 2].map(|()| by_user(LIMIT, &server.fields()).start());
+    assert!(passes(&one, "b"));
+    reject(&other, "b", 2);
+    reject(&one, "b", 3);
+    assert!(is_banned(&one, "b"), "at once");
+    wait_until("the other has it too", || is_banned(&other, "b"));
+    one.log.wait("banned", |_| true);
+    assert_eq!(reasons(&other), reasons(&one));
+    let third = by_user(LIMIT, &server.fields()).start();
+    wait_until("one that starts later has it", || is_banned(&third, "b"));
+    end(&other, "b");
+    for proxy in [&one, &other, &third] {
+        wait_until("it has ended everywhere", || !is_banned(proxy, "b"));
+        proxy.log.wait("override ended", |_| true);
+        assert_eq!(proxy.log.count("override set"), 0);
+    }
+    // What the other had counted before the ban is forgotten. One rejection came since then.
+    reject(&other, "b", 1);
+    assert!(!is_banned(&other, "b"));
+    let logged: usize = [&one, &other, &third].iter().map(|proxy| proxy.log.count("banned")).sum();
+    assert_eq!((logged, bans(&one) + bans(&other) + bans(&third)), (1, 1.0));
+}
+
+/// A crowd is spread over all proxies, and each bans the same key before it hears of the others.
+#[test]
+fn a_key_that_two_proxies_ban_at_once_has_one_ban() {
+    let server = RedisServer::start();
+    let limit = LIMIT.replace("after = 3", "after = 1");
+    let [one, other] = [(); 2].map(|()| by_user(&limit, &server.fields()).start());
+    let users: Vec<_> = (0..20).map(|number| format!("u{number}")).collect();
+    users.iter().for_each(|user| assert!(passes(&one, user)));
+    for user in &users {
+        // The last one may have heard of the first one's ban.
+        assert!(request(&one, user).status == 429 && request(&other, user).status == 429);
+    }
+    let logged = || one.log.count("banned") + other.log.count("banned");
+    wait_until("all are told", || logged() == 20 && bans(&one) + bans(&other) == 20.0);
+    wait_until("both have all", || {
+        [&one, &other].iter().all(|proxy| reasons(proxy).len() == users.len())
+    });
+    assert_eq!(logged(), 20);
+}
+
+#[test]
+fn a_flood_of_a_banned_key_costs_redis_nothing() {
+    let server = RedisServer::start();
+    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/d\"\n\
+                  ban = { after = 3, within = \"1h\", for = \"2h\" }\n\
+                  [limits.all]\nkey = []\nrate = \"1000000/s\"\n";
+    let proxy = Proxy::answering().admin().limits(limits).store(&server.fields()).start();
+    assert!(passes(&proxy, "b"));
+    reject(&proxy, "b", 3);
+    proxy.log.wait("banned", |_| true);
+    let calls = || {
+        let stats: String = server.run(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = calls.and_then(|calls| calls.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
+    };
+    let (before, began) = (calls(), now());
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..2_000 {
+        assert_eq!(client.get("/", &[("x-user", "b")]).status, 429);
+    }
+    let more = calls() - before;
+    assert!(more <= 50 + own_calls(began.elapsed()), "{more} calls");
+    assert_eq!(bans(&proxy), 1.0);
+}
+
+#[test]
+fn without_redis_a_ban_holds_here_and_redis_is_told_when_it_is_back() {
+    let mut server = RedisServer::start();
+    let store = server.fields().replace("20s", "1s");
+    let [one, other] = [(); 2].map(|()| by_user(LIMIT, &store).start());
+    server.kill();
+    let up = |proxy: &Tidegate| Metrics::of(proxy.admin()).value("tidegate_store_up") == 1.0;
+    wait_until("Redis counts as away", || {
+        passes(&one, "d");
+        !up(&one)
+    });
+    for user in ["b", "c"] {
+        assert!(passes(&one, user));
+        reject(&one, user, 3);
+        assert!(is_banned(&one, user), "by this process's own rejections");
+    }
+    wait_until("they are logged", || one.log.count("banned") == 2);
+    assert_eq!(reasons(&one).len(), 2);
+    end(&one, "c");
+    assert!(!is_banned(&one, "c"), "a ban that Redis does not know can be ended");
+    server.restart();
+    wait_until("the other has it", || is_banned(&other, "b"));
+    assert!(is_banned(&one, "b"));
+    assert_eq!((one.log.count("banned"), other.log.count("banned")), (2, 0));
+    assert_eq!(bans(&one), 2.0);
+    let listed = |proxy: &Tidegate| all(proxy)["overrides"][0]["ends_in_ms"].as_u64().unwrap();
+    assert!(listed(&other) <= Duration::from_secs(7_200).as_millis() as u64);
+    assert_eq!(all(&other)["overrides"].as_array().unwrap().len(), 1);
+}
