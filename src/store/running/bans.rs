@@ -177,9 +177,11 @@ impl Bans {
         self.unsent.retain(|_, ban| !ban.left().is_zero());
     }
 
-    /// Forgets a ban of which Redis does not know yet. Returns whether there was one.
-    pub(super) fn forget_unsent(&mut self, id: &OverrideId) -> bool {
-        self.unsent.remove(id).is_some()
+    /// An operator ends a ban of which Redis does not know yet. Returns whether there was one.
+    pub(super) fn end_unsent(&mut self, id: &OverrideId) -> bool {
+        let Some(mut ban) = self.unsent.remove(id) else { return false };
+        ban.log(&mut self.counts);
+        true
     }
 
     pub(super) fn count(&self, limit: &Name) -> u64 {

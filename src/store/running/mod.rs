@@ -233,7 +233,7 @@ impl RunningOverrides {
     pub(super) fn end_unsent(&self, limit: &str, key: &str) -> bool {
         let mut state = self.state.lock();
         let id = (limit.to_owned(), key.to_owned());
-        let was_there = state.bans.forget_unsent(&id);
+        let was_there = state.bans.end_unsent(&id);
         if was_there {
             state.known.remove(&id);
             self.publish(&mut state, false);
