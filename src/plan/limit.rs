@@ -59,7 +59,7 @@ pub struct LimitSpec {
     /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
     /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
-    /// Present where the algorithm is [`Algorithm::Redisson`](crate::limit::algorithm::Algorithm::Redisson).
+    /// Present where the algorithm is [`Algorithm::Redisson`].
     pub limiter: Option<String>,
 }
 
