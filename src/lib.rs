@@ -3,6 +3,7 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
+//! - [`identity`]: who asks: the plans of customers.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
@@ -63,6 +64,7 @@ pub mod clock;
 pub mod config;
 pub mod downstream;
 pub mod file;
+mod identity;
 pub mod limit;
 pub mod observe;
 mod percent;

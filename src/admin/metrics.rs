@@ -344,6 +344,7 @@ limits = ["per-client", "off", "slots"]
                 path: "/users/42",
                 request_id: None,
                 name: None,
+                tier: None,
                 figures: Algorithm::Closed,
                 outcome: Outcome::Reject { retry_after: None },
                 mode: Mode::Enforce,

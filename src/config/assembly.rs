@@ -20,8 +20,10 @@ use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::values::Names;
 use super::section::{
-    REJECT, ROOT, admin, answer, limit, log, route, server, store, test_case, trace, upstream,
+    REJECT, ROOT, admin, answer, limit, log, plans, route, server, store, test_case, trace,
+    upstream,
 };
+use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
@@ -59,6 +61,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
             store: Some(&store.location).filter(|_| is_known),
         },
     );
+    let plans = plans::build(&mut root);
     let routes = root.take("routes");
     let tests = root.take("tests");
     let ((), has_all_sections) = cx.watched(|| root.finish());
@@ -88,6 +91,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         server: &server,
         upstreams: &upstreams,
         limits: &limits,
+        plans: plans.as_ref(),
         everywhere: &everywhere,
         routes: &routes,
         names: &Names::new("routes", names.iter().map(|name| &**name)),
@@ -100,7 +104,11 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
     let limits = limits.into_iter().map(|limit| limit.value);
-    let (on, off, indexes) = by_mode(limits.collect::<Option<_>>()?);
+    let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
+    let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
+    let tiers = plans.and_then(|plans| plans.rule(server.prefixes, named.collect()));
+    let tiers = tiers.map(Arc::new);
+    let (on, off, indexes) = by_mode(limits, tiers.as_ref());
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
@@ -116,6 +124,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
+        tiers,
         off,
         no_route: no_route(everywhere),
         table: Table::new(matchers),
@@ -138,13 +147,17 @@ fn test_cases(list: Option<Item<'_>>, limits: &Names<'_>, routes: &[Arc<str>]) -
 }
 
 /// The limits that are on, the names of the limits that are off, and the index of each limit among those that are on.
-fn by_mode(limits: Vec<LimitDraft>) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
+/// `tiers` is the file's `[plans]`.
+fn by_mode(
+    limits: Vec<LimitDraft>,
+    tiers: Option<&Arc<TierRule>>,
+) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
     let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
-    for LimitDraft { spec, on: is_on, .. } in limits {
-        indexes.push(is_on.then_some(on.len()));
-        match is_on {
-            true => on.push(spec),
-            false => off.push(spec.name),
+    for draft in limits {
+        indexes.push(draft.on.then_some(on.len()));
+        match draft.on {
+            true => on.push(draft.finish(tiers)),
+            false => off.push(draft.spec.name),
         }
     }
     (on, off, indexes)

@@ -81,13 +81,11 @@ fn kind_schema(kind: &Kind) -> Json {
             json!({ "anyOf": [{ "enum": words() }, { "type": "string", "pattern": VARIABLE }] })
         }
         Kind::WordOrText(words) => json!({ "type": "string", "examples": words }),
-        Kind::TextTable => {
-            json!({ "type": "object", "additionalProperties": { "type": "string" } })
-        }
-        Kind::WholeTable(min, max) => {
-            let number = kind_schema(&Kind::Whole(*min, *max));
-            json!({ "type": "object", "minProperties": 1, "additionalProperties": number })
-        }
+        Kind::TableOf(least, kind) => json!({
+            "type": "object",
+            "minProperties": least,
+            "additionalProperties": kind_schema(kind),
+        }),
         Kind::Table(shape) => shape_schema(shape),
         Kind::Named(shape) => json!({
             "type": "object",

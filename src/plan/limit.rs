@@ -10,6 +10,7 @@ use super::counting::CountingKind;
 use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
+use crate::identity::tier::TierRule;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -27,13 +28,17 @@ pub struct LimitSpec {
     pub name: Name,
     /// The values by which the limit counts.
     pub key: KeySpec,
-    /// The figures where no override applies.
+    /// The figures where no override and no plan applies.
     pub figures: Figures,
     /// How the limit counts, and how overrides that are set while the process runs are read. `None` where the
     /// file decides no rate: for concurrency and for Redisson limiters.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<OverrideSpec>,
+    /// Other figures by the plan of a request.
+    pub tiers: Option<LimitTiers>,
+    /// The plan whose figures these are. `None` for the limit itself.
+    pub tier: Option<Name>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] where the
@@ -76,6 +81,8 @@ impl LimitSpec {
             figures: Figures::Unlimited,
             counting: None,
             overrides: KeyOverrides::default(),
+            tiers: None,
+            tier: None,
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
             max_waiting: 0,
@@ -97,7 +104,13 @@ impl LimitSpec {
             CostSpec::Header { name, .. } => Some(&**name),
             CostSpec::Fixed(_) | CostSpec::Response { .. } => None,
         };
-        self.key.headers().chain(self.exempt.headers()).chain(cost)
+        let tiers = self.tiers.iter().flat_map(|tiers| tiers.rule.headers());
+        self.key.headers().chain(self.exempt.headers()).chain(cost).chain(tiers)
+    }
+
+    /// The limit with the figures of this plan. `None` where the limit does not name the plan.
+    pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
+        self.tiers.as_ref()?.specs.iter().find(|spec| spec.tier.as_ref() == Some(tier))
     }
 
     /// Whether the tokens of a request are known only when its response has ended.
@@ -115,6 +128,15 @@ pub struct BanSpec {
     pub(crate) lasts: Duration,
     /// The answer to a banned client.
     pub(crate) answer: Arc<AnswerSpec>,
+}
+
+/// A limit's `plans`: its figures for requests with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitTiers {
+    /// How the plan of a request is found.
+    pub(crate) rule: Arc<TierRule>,
+    /// For each plan the same limit with the plan's figures, and without overrides and a candidate.
+    pub(crate) specs: Vec<Arc<LimitSpec>>,
 }
 
 /// One of a limit's `overrides`.

@@ -41,7 +41,7 @@ pub use self::estimate::Estimate;
 pub(crate) use self::estimate::TokensPerByte;
 pub use self::figures::Figures;
 use self::filter::LogFilter;
-pub use self::limit::{BanSpec, CostSpec, LimitSpec, OnStoreError, OverrideSpec};
+pub use self::limit::{BanSpec, CostSpec, LimitSpec, LimitTiers, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;
@@ -54,6 +54,7 @@ pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
+use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::network::ClientPrefixes;
@@ -69,6 +70,8 @@ pub struct Plan {
     pub upstreams: Vec<UpstreamSpec>,
     /// The limits in use. A route names its limits by their indexes in this list.
     pub limits: Vec<Arc<LimitSpec>>,
+    /// How the plan of a request is found. `None` without `[plans]`.
+    pub(crate) tiers: Option<Arc<TierRule>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
     /// The routes. `table` answers with an index in this list.

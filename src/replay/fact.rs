@@ -12,7 +12,7 @@ use super::log::{LogRecord, Logged};
 use crate::limit::algorithm::Algorithm;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, Figures, LimitSpec};
-use crate::request::key::KeySource;
+use crate::request::key::{KeySource, KeySpec};
 use crate::request::route::Conditions;
 
 /// A fact about a request that a log may leave out.
@@ -63,9 +63,7 @@ pub struct Assumption {
 impl Fact {
     /// The facts that a limit reads.
     pub(super) fn of_limit(spec: &LimitSpec) -> Vec<Self> {
-        let mut facts = Vec::new();
-        let sources = spec.key.sources.iter().flat_map(KeySource::alternatives);
-        facts.extend(sources.filter_map(Self::of_source));
+        let mut facts: Vec<_> = Self::of_key(&spec.key).collect();
         facts.extend(spec.exempt.has_networks().then_some(Self::Client));
         facts.extend(spec.exempt.headers().cloned().map(Self::Header));
         facts.extend(spec.count_when.as_ref().map(|_| Self::Status));
@@ -90,6 +88,11 @@ impl Fact {
         facts
     }
 
+    /// The facts that a key reads.
+    pub(super) fn of_key(key: &KeySpec) -> impl Iterator<Item = Self> {
+        key.sources.iter().flat_map(KeySource::alternatives).filter_map(Self::of_source)
+    }
+
     /// The facts by which a route is chosen, besides the method and the path.
     pub(super) fn of_conditions(conditions: &Conditions) -> impl Iterator<Item = Self> {
         let host = conditions.host.as_ref().map(|_| Self::Host);
@@ -106,7 +109,7 @@ impl Fact {
             KeySource::Header(name) => Some(Self::Header(name.clone())),
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
-            // `of_limit` calls this for each alternative of a `FirstOf`.
+            // `of_key` calls this for each alternative of a `FirstOf`.
             KeySource::Path
             | KeySource::Method
             | KeySource::Route

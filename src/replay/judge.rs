@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::log::{ClientOrigin, LogRecord, Logged};
+use crate::identity::tier::RequestTier;
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
@@ -30,6 +31,8 @@ pub struct Judge<'p> {
     limits: Vec<Vec<Fact>>,
     /// The facts by which routes are chosen, each with its route's index in the plan.
     routes: Vec<(usize, Fact)>,
+    /// The facts that say a request's plan.
+    tiers: Vec<Fact>,
     /// All facts that are read.
     facts: Vec<Fact>,
     /// What is assumed of facts that the log does not have.
@@ -91,13 +94,14 @@ impl<'p> Judge<'p> {
             Fact::of_conditions(conditions).map(move |fact| (route, fact))
         });
         let routes: Vec<_> = routes.collect();
+        let tiers: Vec<_> = plan.tiers.iter().flat_map(|rule| Fact::of_key(&rule.by)).collect();
         let trust = &plan.server.trust;
         let of_client = Fact::Header(trust.header.name());
         let of_client = (!trust.networks.is_empty()).then_some(&of_client);
         let (mut facts, mut headers) =
             (Vec::new(), vec![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING]);
         let of_routes = routes.iter().map(|(_, fact)| fact);
-        for fact in limits.iter().flatten().chain(of_routes).chain(of_client) {
+        for fact in limits.iter().flatten().chain(of_routes).chain(&tiers).chain(of_client) {
             if facts.contains(fact) {
                 continue;
             }
@@ -110,7 +114,7 @@ impl<'p> Judge<'p> {
             facts.push(fact.clone());
         }
         let (rehearsal, assumptions) = (Rehearsal::new(plan), assumptions.to_vec());
-        Self { plan, rehearsal, limits, routes, facts, assumptions, headers, decided: 0 }
+        Self { plan, rehearsal, limits, routes, tiers, facts, assumptions, headers, decided: 0 }
     }
 
     /// Whether a limit or a route reads this fact.
@@ -206,7 +210,9 @@ impl<'p> Judge<'p> {
                 RehearsedAnswer::Given { status, bytes, lasts }
             }
         };
-        let answer = self.rehearsal.decide(known.into_iter(), &view, answer, record.time);
+        // Where the log does not have the plan, each limit goes by its own figures, and not by those of `plans.default`.
+        let tier = (!self.tiers.iter().all(is_known)).then(RequestTier::default);
+        let answer = self.rehearsal.decide(known.into_iter(), &view, tier, answer, record.time);
         self.decided += 1;
         if self.decided.is_multiple_of(SWEEP_EVERY) {
             self.rehearsal.sweep(record.time);

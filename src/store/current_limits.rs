@@ -39,12 +39,14 @@ impl CurrentLimits {
     ) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
-        let spec = limits.get(&before.name).map_or(before, |spec| &**spec);
+        let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
+        let of_tier = before.tier.as_ref().and_then(|tier| limit.of_tier(tier));
+        let spec = of_tier.map_or(limit, |spec| &**spec);
         let is_same = std::ptr::eq(spec, before) && !may_differ;
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let in_file = || spec.overrides.find(key.plain()).map(|it| &it.figures);
+        let in_file = || limit.overrides.find(key.plain()).map(|it| &it.figures);
         let figures = running.or_else(in_file).unwrap_or(&spec.figures);
         match figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
@@ -63,7 +65,7 @@ mod tests {
     use crate::limit::time::Timestamp;
 
     use crate::plan::WantedFigures;
-    use crate::plan::testing::plan_with;
+    use crate::plan::testing::{plan, plan_with};
     use crate::store::BucketKey;
 
     fn algorithm(spec: &LimitSpec) -> Algorithm {
@@ -97,6 +99,35 @@ mod tests {
             assert_eq!(of(overridden, None), "1/s, burst 1", "it has ended");
             assert_eq!(of(ask, Some(&Figures::Unlimited)), "1/s, burst 1");
         }
+    }
+
+    #[test]
+    fn a_bucket_has_the_figures_of_its_request_s_plan() {
+        let limits = |lines: &str| {
+            let text = format!(
+                "[plans]\nby = \"ip\"\n[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"\n{lines}\n\
+                 [[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = [\"a\"]\n"
+            );
+            plan(&text).limits
+        };
+        const PLANS: &str = "plans = { pro = \"2/s\", team = \"3/s\" }";
+        let before = limits(PLANS);
+        let pro = before[0].of_tier(&Name::new("pro").unwrap()).unwrap();
+        let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
+        let current = CurrentLimits::default();
+        for (after, expected) in [
+            (PLANS, "2/s, burst 2, 0 s"),
+            ("plans = { team = \"3/s\", pro = \"4/s\" }\nwait = \"5s\"", "4/s, burst 4, 5 s"),
+            ("plans = { team = \"3/s\" }", "1/s, burst 1, 0 s"),
+            ("overrides = [{ key = [\"partner\"], rate = \"9/s\" }]", "9/s, burst 9, 0 s"),
+        ] {
+            current.put(&limits(after));
+            assert_eq!(asked(&current, pro, &key), expected, "{after}");
+        }
+        current.put(&before);
+        let asked = BucketAsk { spec: pro, key: &key, ask: Ask::for_one(algorithm(pro)) };
+        let settled = current.of(&asked, Timestamp::MIN.into(), None, true).algorithm;
+        assert_eq!(settled.to_string(), "2/s, burst 2", "where an override may have been");
     }
 
     #[test]

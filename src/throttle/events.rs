@@ -9,6 +9,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};
 use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
+use crate::limit::name::Name;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::throttled::ThrottleEvent;
@@ -72,6 +73,7 @@ fn event<'e>(
         key: key.shown().as_bytes(),
         shown,
         name: limit.key_name,
+        tier: limit.tier.map(Name::as_str),
         figures: figures(&limit.claim),
         route: request.route,
         client: request.client,

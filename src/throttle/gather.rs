@@ -7,11 +7,13 @@ use http::HeaderMap;
 
 use super::Refused;
 use super::request_limit::RequestLimit;
+use crate::identity::tier::RequestTier;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::key::Key;
+use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
 use crate::plan::{CostSpec, Figures, LimitSpec};
@@ -20,19 +22,21 @@ use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
 
-/// Gathers those of `specs` that apply to this request now, unless they let everything pass.
+/// Gathers those of `specs` that apply to this request now, unless they let everything pass. `tier` is the plan of the
+/// request, where it is known already. Otherwise the first limit with `plans` reads it.
 ///
 /// # Errors
 /// Where a key or a cost cannot be read from the request.
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
+    mut tier: Option<RequestTier<'p>>,
     store: &Store,
     now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
-        match apply(spec, request, store, now, limits) {
+        match apply(spec, request, &mut tier, store, now, limits) {
             // Only an enforcing limit stops a request.
             Err(_) if spec.mode != Mode::Enforce => {}
             Err(NotCounted::Refused(refused)) => return Err(refused),
@@ -58,14 +62,18 @@ pub(crate) enum NotCounted<'p> {
 
 /// How a limit counts a request.
 pub(crate) struct Applied<'f, 'p> {
-    /// The figures of an override, or of the limit if no override matches.
+    /// The limit, with the figures of the request's plan if it names this plan.
+    pub(crate) spec: &'p Arc<LimitSpec>,
+    /// The figures of an override. If no override matches, those of `spec`.
     pub(crate) figures: &'f Figures,
     /// What the figures are now. `None` where they let everything pass.
     pub(crate) algorithm: Option<Algorithm>,
     /// Whether an override has the figures.
     pub(crate) is_override: bool,
-    /// The limit's candidate. `None` for a key with an override: a candidate is only tried instead of the limit's own
-    /// figures.
+    /// The plan that has the figures.
+    pub(crate) tier: Option<&'p Name>,
+    /// The limit's candidate. `None` where an override or a plan has the figures: a candidate is only tried instead of
+    /// the limit's own figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
     /// Who the key is, as an override of the file says.
     key_name: Option<&'p str>,
@@ -74,31 +82,36 @@ pub(crate) struct Applied<'f, 'p> {
 }
 
 impl<'f, 'p: 'f> Applied<'f, 'p> {
-    /// How `spec` counts a request with this key. `running` is an override that was set while the process runs.
+    /// How `limit` counts a request with this key and this plan. `running` is an override that was set while the
+    /// process runs. It wins over an override of the file, and both win over the plan.
     ///
     /// # Errors
     /// Where the cost cannot be read from the request.
     fn of(
-        spec: &'p LimitSpec,
+        limit: &'p Arc<LimitSpec>,
         key: &Key,
+        tier: RequestTier<'p>,
         running: Option<&'f Figures>,
         headers: &HeaderMap,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
-        let in_file = spec.overrides.find(key);
+        let in_file = limit.overrides.find(key);
         let overridden = running.or(in_file.map(|it| &it.figures));
+        let of_tier = tier.name.and_then(|name| limit.of_tier(name));
+        let spec = of_tier.unwrap_or(limit);
         let figures = overridden.unwrap_or(&spec.figures);
         let algorithm = figures.at(now);
         let is_override = overridden.is_some();
         let candidate = spec.candidate.as_ref().filter(|_| !is_override);
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
-        let most = || largest_cost(algorithm).max(largest_cost(spec.figures.at(now)));
+        let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
         let cost = match algorithm.is_some() || is_tried {
-            true => Some(cost(&spec.cost, most, headers).map_err(NotCounted::Refused)?),
+            true => Some(cost(&limit.cost, most, headers).map_err(NotCounted::Refused)?),
             false => None,
         };
         let key_name = in_file.and_then(|it| it.name.as_deref());
-        Ok(Self { figures, algorithm, is_override, candidate, cost, key_name })
+        let tier = spec.tier.as_ref().filter(|_| !is_override);
+        Ok(Self { spec, figures, algorithm, is_override, tier, candidate, cost, key_name })
     }
 }
 
@@ -108,12 +121,13 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
 /// # Errors
 /// Where the limit does not count the request.
 pub(crate) fn applied<'p>(
-    spec: &'p LimitSpec,
+    spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
     now: Now,
 ) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
     let key = read_key(spec, request)?;
-    let applied = Applied::of(spec, &key, None, request.headers, now)?;
+    let tier = read_tier(spec, request, &mut None)?;
+    let applied = Applied::of(spec, &key, tier, None, request.headers, now)?;
     Ok((key, applied))
 }
 
@@ -125,10 +139,27 @@ fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<
     key.ok_or(NotCounted::Skipped)
 }
 
+/// The request's plan. It is read only for a limit that has plans, and once for all of them.
+fn read_tier<'p>(
+    spec: &'p LimitSpec,
+    request: &View<'_>,
+    read: &mut Option<RequestTier<'p>>,
+) -> Result<RequestTier<'p>, NotCounted<'p>> {
+    let Some(tiers) = &spec.tiers else { return Ok(RequestTier::default()) };
+    if let Some(tier) = *read {
+        return Ok(tier);
+    }
+    let tier = tiers.rule.tier(request);
+    let tier = tier.map_err(|error| NotCounted::Refused(Refused::Key(error)))?;
+    *read = Some(tier);
+    Ok(tier)
+}
+
 /// Adds a limit and, right after it, its candidate, where they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
+    tier: &mut Option<RequestTier<'p>>,
     store: &Store,
     now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
@@ -143,8 +174,10 @@ fn apply<'p>(
     };
     let running = store.running_figures(spec, &key);
     let figures = running.as_ref().map(|running| &running.figures);
-    let applied = Applied::of(spec, key.plain(), figures, request.headers, now)?;
-    let Applied { algorithm, candidate, cost: Some(cost), key_name, is_override, .. } = applied
+    let tier = read_tier(spec, request, tier)?;
+    let applied = Applied::of(spec, key.plain(), tier, figures, request.headers, now)?;
+    let Applied { spec, algorithm, tier, candidate, cost: Some(cost), key_name, is_override, .. } =
+        applied
     else {
         return Ok(());
     };
@@ -163,6 +196,7 @@ fn apply<'p>(
         }
         limits.push(RequestLimit {
             key_name,
+            tier,
             may_be_banned: spec.ban.is_some() && !is_override,
             is_banned: banned.is_some(),
             ..RequestLimit::of(claim)

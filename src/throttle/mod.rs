@@ -142,7 +142,7 @@ impl Throttle {
         let mut open = Open::default();
         let clocks = self.store.both(now);
         let specs = plan.limits_of(route);
-        open.begin(specs, request, &self.store, &self.waiting, clocks)?;
+        open.begin(specs, request, None, &self.store, &self.waiting, clocks)?;
         if open.limits.is_empty() {
             return Ok(Admission::default());
         }

@@ -10,6 +10,7 @@ use super::gather::gather;
 use super::permit::Permit;
 use super::request_limit::RequestLimit;
 use super::waiting::Waiting;
+use crate::identity::tier::RequestTier;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
@@ -29,7 +30,7 @@ pub(super) struct Open<'p> {
 
 impl<'p> Open<'p> {
     /// Begins with those of `specs` that apply. The permits to wait come before the store's decision: a request without
-    /// one must not get a place in a bucket's queue.
+    /// one must not get a place in a bucket's queue. `tier` is the request's plan, where it is known already.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
@@ -37,11 +38,12 @@ impl<'p> Open<'p> {
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
+        tier: Option<RequestTier<'p>>,
         store: &Store,
         waiting: &Waiting,
         now: Now,
     ) -> Result<(), Refused<'p>> {
-        gather(specs, request, store, now, &mut self.limits)?;
+        gather(specs, request, tier, store, now, &mut self.limits)?;
         leave_closed(&mut self.limits, store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())

@@ -15,6 +15,7 @@ use super::open::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::{Waiting, WaitingPermit};
 use super::{Permit, Refused, open};
+use crate::identity::tier::RequestTier;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -88,7 +89,8 @@ impl Rehearsal {
     }
 
     /// Lets these limits decide about a request at the time `now`, which must not be before the time of the
-    /// last call. A request that passes gets the answer `answer`.
+    /// last call. `tier` is the request's plan; with `None` the limits read it from the request. A request that passes
+    /// gets the answer `answer`.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
@@ -96,12 +98,13 @@ impl Rehearsal {
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
+        tier: Option<RequestTier<'p>>,
         answer: RehearsedAnswer,
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
         let mut open = Open::default();
-        open.begin(specs, request, &self.store, &self.waiting, self.store.both(now))?;
+        open.begin(specs, request, tier, &self.store, &self.waiting, self.store.both(now))?;
         self.store.take_locally(&mut open.claims(), Moment::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {

@@ -7,6 +7,7 @@ use super::waiting::WaitingPermit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
+use crate::limit::name::Name;
 use crate::observe::top_keys::KeyLabel;
 use crate::store::Claim;
 
@@ -17,6 +18,8 @@ pub(super) struct RequestLimit<'p> {
     pub(super) waiting: Option<WaitingPermit>,
     /// Who the key is, as an override of the file says.
     pub(super) key_name: Option<&'p str>,
+    /// The plan that has the figures.
+    pub(super) tier: Option<&'p Name>,
     /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
     pub(super) may_be_banned: bool,
     /// Whether the key is banned.
@@ -27,7 +30,7 @@ impl<'p> RequestLimit<'p> {
     /// A limit on whose key nothing more is known.
     pub(super) fn of(claim: Claim<'p>) -> Self {
         let (may_be_banned, is_banned) = (false, false);
-        Self { claim, waiting: None, key_name: None, may_be_banned, is_banned }
+        Self { claim, waiting: None, key_name: None, tier: None, may_be_banned, is_banned }
     }
 
     pub(super) fn mode(&self) -> Mode {

@@ -69,7 +69,7 @@ function showLimits() {
     badge.textContent = limit.mode;
     key.textContent = limit.key.join(", ") || "all requests";
     const most = limit.burst === null ? null : limit.algorithm === "concurrency" ? `${limit.burst} at once` : `burst ${limit.burst}`;
-    figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null].filter(Boolean).join(", ");
+    figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null, ...Object.entries(limit.plans ?? {}).map((plan) => plan.join(" "))].filter(Boolean).join(", ");
     DECISIONS.forEach(({ name }, at) => {
       numbers[at].textContent = short(limit[`${name}_per_second`]);
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);

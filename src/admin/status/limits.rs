@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Scene, busiest, rounded};
 use crate::admin::metrics;
@@ -50,6 +50,7 @@ impl Scene<'_> {
         limit["mode"] = mode.into();
         limit["on_store_error"] = spec.on_store_error.spelling().into();
         limit["overrides"] = spec.overrides.len().into();
+        limit["plans"] = plans(spec);
         limit["max_waiting"] = spec.max_waiting.into();
         limit["waiting"] = process.waiting.held_for(&spec.name).into();
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
@@ -116,6 +117,16 @@ impl Scene<'_> {
             "next": !is_rejected && top_keys::is_near(left, key.burst),
         })
     }
+}
+
+/// The rate of each plan that a limit names, or the slots. Null where it names none.
+fn plans(spec: &LimitSpec) -> Value {
+    let Some(tiers) = &spec.tiers else { return Value::Null };
+    let plans = tiers.specs.iter().filter_map(|of| {
+        let rate = of.figures.rate().unwrap_or_else(|| of.figures.to_string());
+        Some((of.tier.as_ref()?.as_str().to_owned(), rate.into()))
+    });
+    Value::Object(plans.collect::<Map<_, _>>())
 }
 
 /// The most rejected keys of all limits. Candidates are left out, because a candidate has the keys of its limit.

@@ -28,6 +28,7 @@ impl Explanation {
             "route": null,
             "params": null,
             "upstream": null,
+            "plan": null,
             "status": null,
             "allow": null,
         });

@@ -1,11 +1,13 @@
 //! Describes what a limit does with a request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::explanation::{Explanation, LIMIT};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
@@ -19,7 +21,7 @@ use crate::throttle::{self, Applied, NotCounted};
 /// Says whether the limit counts this request, by which figures and in which bucket.
 pub(super) fn describe_limit(
     plan: &Plan,
-    spec: &LimitSpec,
+    spec: &Arc<LimitSpec>,
     view: &View<'_>,
     now: Timestamp,
     text: &mut Explanation,
@@ -40,9 +42,10 @@ pub(super) fn describe_limit(
         }
         Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
-    let Applied { figures, algorithm, is_override, candidate, cost, .. } = applied;
+    let Applied { figures, algorithm, is_override, tier, candidate, cost, .. } = applied;
     text.limit_fact("applies", true);
     text.limit_fact("override", is_override);
+    text.limit_fact("plan", tier.map(Name::as_str));
     describe_figures(figures, now, text);
     let cost = cost.map(|cost| spec.cost.within(|| throttle::largest_cost(algorithm), cost));
     text.limit_fact("cost", cost.map(Cost::get));
@@ -53,7 +56,11 @@ pub(super) fn describe_limit(
         Mode::Mark => " (mark: never rejects, and tells the API)",
         Mode::Shadow | Mode::Candidate => " (shadow: never rejects)",
     };
-    let source = if is_override { ", an override for this key" } else { "" };
+    let source = match tier {
+        Some(tier) => format!(", the plan {tier}"),
+        None if is_override => ", an override for this key".to_owned(),
+        None => String::new(),
+    };
     let counts = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
         figures => figures.to_string(),
@@ -90,6 +97,27 @@ pub(super) fn describe_limit(
             describe_bucket(plan, candidate, &key, &algorithm, text);
         }
     }
+}
+
+/// Says which plan the request has, if one of these limits has plans. A plan that cannot be read is not described here:
+/// the limits say why they refuse the request.
+pub(super) fn describe_plan<'p>(
+    mut limits: impl Iterator<Item = &'p Arc<LimitSpec>>,
+    view: &View<'_>,
+    text: &mut Explanation,
+) {
+    let Some(tiers) = limits.find_map(|limit| limit.tiers.as_ref()) else { return };
+    let Ok(tier) = tiers.rule.tier(view) else { return };
+    let by = &tiers.rule.by.sources[0];
+    let name = tier.name.map(Name::as_str);
+    match (name, tier.is_default) {
+        (Some(name), false) => text.line("plan", format_args!("{name}: {by} says so")),
+        (Some(name), true) => {
+            text.line("plan", format_args!("{name}, the default: {by} says no plan of a limit"));
+        }
+        (None, _) => text.line("plan", format_args!("none: {by} says no plan of a limit")),
+    }
+    text.fact("plan", json!({ "name": name, "default": tier.is_default }));
 }
 
 /// Adds the limit, with the facts that are the same for every request.

@@ -10,7 +10,7 @@ use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use self::explanation::Explanation;
-use self::limit::describe_limit;
+use self::limit::{describe_limit, describe_plan};
 use self::route::{describe_none, describe_route, describe_spellings, why};
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
@@ -146,6 +146,7 @@ fn describe(
         }
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
+    describe_plan(plan.limits_of(route), &view, text);
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, *now, text);
     }

@@ -53,7 +53,7 @@ pub(crate) fn diff(
     changes.named("upstreams.", named(was.get("upstreams")), named(is.get("upstreams")));
     changes.limits([old, new], named(was.get("limits")), named(is.get("limits")));
     changes.named("route ", routes(old, was), routes(new, is));
-    for section in ["store", "reject", "log", "trace"] {
+    for section in ["plans", "store", "reject", "log", "trace"] {
         changes.section(section, was, is);
     }
     // A token that the file has lost may still be in force, see `AdminSpec::keep_token`. Then nothing has changed.

@@ -2,6 +2,7 @@
 //! used, every route can match, and no upstream is tidegate itself.
 
 mod keys;
+mod plans;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
@@ -9,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::reader::{Context, Span};
 use super::section::limit::LimitDraft;
+use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
@@ -22,6 +24,8 @@ pub(super) struct Whole<'w> {
     pub(super) server: &'w ServerSpec,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
+    /// `[plans]`, where the file has it.
+    pub(super) plans: Option<&'w PlansDraft>,
     /// The limits of `[server]`, which every request meets.
     pub(super) everywhere: &'w [(usize, Span)],
     pub(super) routes: &'w [RouteDraft],
@@ -41,6 +45,7 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
+        self.plans_without_rule();
         // A part with an error is missing here. Without that part, these warnings could be wrong.
         let (routes, all_here) = (self.routes, self.has_all_routes);
         let has_all = |route: &RouteDraft| route.is_whole && route.has_all_limits;
@@ -55,9 +60,10 @@ impl Whole<'_> {
             self.hidden_alternatives();
             self.forged_addresses();
         }
-        // Where `wait` is wrong, the limit has another one.
+        // Where `wait` is wrong, the limit has another one. A wrong plan is left out.
         if !self.cx.has_errors() {
             self.limits_that_hold();
+            self.doubtful_plans();
         }
     }
 

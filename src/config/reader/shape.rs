@@ -108,10 +108,8 @@ pub(crate) enum Kind {
     Word(fn() -> Vec<&'static str>),
     /// One of these words, or any other text.
     WordOrText(&'static [&'static str]),
-    /// A table of any names, each with a text.
-    TextTable,
-    /// A table of any names, each with a whole number from the first bound to the second, both included.
-    WholeTable(u64, u64),
+    /// A table of at least this number of names, each with a value of this kind.
+    TableOf(usize, &'static Self),
     Table(&'static Shape),
     /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),
@@ -136,10 +134,12 @@ impl Kind {
     pub(crate) const PATH: Self = Self::Form(
         r"/(\{\*[\w-]+\}|(\{[\w-]+\}|[^/{}()*<:;?#\[\]\\^ ][^/{}()*;?#\[\]\\^ ]*)(/(\{[\w-]+\}|[^/{}()*<:;?#\[\]\\^ ][^/{}()*;?#\[\]\\^ ]*))*(/(\{\*[\w-]+\})?)?)?",
     );
+    pub(crate) const TEXT_TABLE: Self = Self::TableOf(0, &Self::Text);
     /// A part of a key, or several alternatives.
-    pub(crate) const KEY_SOURCES: Self = Self::List(&Self::Form(
+    pub(crate) const KEY_SOURCE: Self = Self::Form(
         r"(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+))*",
-    ));
+    );
+    pub(crate) const KEY_SOURCES: Self = Self::List(&Self::KEY_SOURCE);
     /// An upstream's server.
     pub(crate) const SERVER_URL: Self = Self::Form(r"(https?|h2c)://[^/?#@\s]+/?|unix:/.+");
     /// An address to listen on.

@@ -11,6 +11,7 @@ mod key;
 pub(super) mod limit;
 mod listen;
 pub(super) mod log;
+pub(super) mod plans;
 pub(super) mod route;
 pub(super) mod server;
 pub(super) mod store;
@@ -23,6 +24,7 @@ pub(super) mod values;
 use self::admin::ADMIN;
 pub(super) use self::answer::REJECT;
 use self::log::LOG;
+use self::plans::PLANS;
 use self::route::ROUTE;
 use self::server::SERVER;
 use self::store::STORE;
@@ -38,6 +40,7 @@ static OF_ROOT: Settings<()> = &[
     field("server", Kind::Table(&SERVER), Table, "where to listen, timeouts, sizes, trust"),
     field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
     field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, counted per what"),
+    field("plans", Kind::Table(&PLANS), Words("none"), "which plan a request has"),
     field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
         "which requests, where they go, which limits apply"),
     field("store", Kind::Table(&STORE), Table, "where buckets live"),

@@ -26,7 +26,7 @@ const MOST: u64 = 1_000_000;
 pub(crate) static SETTINGS: Settings<Spec> = &[
     field("name", Kind::Text, Words("what it sends"), "its name in the report"),
     field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
-    field("headers", Kind::TextTable, Words("none"), "the headers of its requests").masked(Mask::Secret),
+    field("headers", Kind::TEXT_TABLE, Words("none"), "the headers of its requests").masked(Mask::Secret),
     setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
     setting(at!(times), Kind::Whole(1, MOST), Value("1"), "how many requests"),
     setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),

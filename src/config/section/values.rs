@@ -56,7 +56,7 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
 
 /// The name at `span`. Where the text is not a name, notes the problem and returns another name: the table
 /// is still read, to report its problems as well.
-fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
+pub(super) fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     Name::new(text).unwrap_or_else(|| {
         cx.error(
             span,

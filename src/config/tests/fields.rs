@@ -34,6 +34,9 @@ fn certificates() -> String {
     format!("certificates = [{{ {}, {} }}]", pem("cert", "api.pem"), pem("key", "api.key"))
 }
 
+/// A `[plans]`.
+const PLANS: &str = "[plans]\nby = \"ip\"";
+
 /// A configuration in which `line` is added to a section. The section's own line for the same field is left
 /// out.
 pub(super) fn with(shape: &Shape, line: &str) -> String {
@@ -57,10 +60,11 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "health" => vec![inline("path = \"/a\"")],
         "expect" => vec![inline("allowed = 1")],
         "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = { allowed = 1 }")],
-        "candidate" => vec![inline("rate = \"100/s\"")],
         "ban" => {
             vec![inline("after = 1"), inline("within = \"1s\""), inline("for = \"1s\"")]
         }
+        "candidate" | "a plan" => vec![inline("rate = \"100/s\"")],
+        "[plans]" => vec![inline("by = \"ip\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {
             vec![inline("listen = \"127.0.0.1:2\""), certificates(), pem("client_ca", "ca.pem")]
@@ -116,6 +120,9 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             if limiter {
                 rest = "[store]\nurl = \"redis://localhost\"".to_owned();
             }
+            if name == "plans" {
+                rest = PLANS.to_owned();
+            }
         }
         "[[routes]]" => route = lines,
         "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
@@ -128,6 +135,14 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "ban" => limit.push_str(&format!("\nban = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
+        "a plan" => {
+            limit.push_str(&format!("\nplans = {{ pro = {table} }}"));
+            rest = PLANS.to_owned();
+        }
+        "[plans]" => {
+            limit.push_str("\nplans = { pro = \"1/s\" }");
+            rest = format!("[plans]\n{lines}");
+        }
         "a server" => upstream = format!("servers = [{table}]"),
         "health" => upstream.push_str(&format!("\nhealth = {table}")),
         "respond" => {
@@ -274,6 +289,8 @@ fn every_field_of_the_list_is_read() {
                 ("expect", "limit", _) => "\"per-client\"",
                 ("expect", "route", _) => "\"none\"",
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
+                (_, "plans", _) => "{ pro = \"1/s\" }",
+                (_, "by", _) => "\"ip\"",
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",
                 (_, _, Kind::Whole(..)) => "1",
@@ -283,7 +300,7 @@ fn every_field_of_the_list_is_read() {
                 (_, _, Kind::Size(..)) => "\"64KiB\"",
                 (_, _, Kind::Rate) => "\"7/s\"",
                 (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",
-                (_, _, Kind::TextTable) => "{ x-a = \"b\" }",
+                (_, _, Kind::TableOf(_, Kind::Text)) => "{ x-a = \"b\" }",
                 _ => "\"text\"",
             };
             let example = match &field.kind {

@@ -12,6 +12,7 @@ use super::section::REJECT;
 use super::section::admin::ADMIN;
 use super::section::limit::LIMIT;
 use super::section::log::LOG;
+use super::section::plans::PLANS;
 use super::section::route::ROUTE;
 use super::section::server::SERVER;
 use super::section::store::STORE;
@@ -120,7 +121,7 @@ fn every_setting_that_the_default_file_shows_works() {
         .map(|line| if is_setting(line) && !line.contains("example") { &line[1..] } else { line })
         .collect();
     assert_same(&parsed(&defaults.join("\n")), &parsed(text), "a default is shown wrong");
-    for shape in [&SERVER, &UPSTREAM, &LIMIT, &ROUTE, &STORE, &REJECT, &LOG, &ADMIN] {
+    for shape in [&SERVER, &UPSTREAM, &LIMIT, &PLANS, &ROUTE, &STORE, &REJECT, &LOG, &ADMIN] {
         for field in (shape.fields)()
             .into_iter()
             .filter(|field| !matches!(field.name, "lease" | "algorithm"))

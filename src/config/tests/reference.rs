@@ -11,8 +11,11 @@ use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
 use super::super::section::headers::HEADERS;
 use super::super::section::limit::cost::ESTIMATE;
-use super::super::section::limit::{BAN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE};
+use super::super::section::limit::{
+    BAN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE, PLAN,
+};
 use super::super::section::log::LOG;
+use super::super::section::plans::PLANS;
 use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
@@ -27,7 +30,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 25] = [
+pub(super) const TABLES: [(&Shape, &str); 27] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -43,6 +46,8 @@ pub(super) const TABLES: [(&Shape, &str); 25] = [
     (&BAN, "`ban` of a limit"),
     (&CANDIDATE, "`candidate` of a limit"),
     (&OVERRIDE, "`overrides` of a limit"),
+    (&PLAN, "One of a limit's `plans`, as a table"),
+    (&PLANS, "`[plans]`"),
     (&ROUTE, "`[[routes]]`"),
     (&RESPOND, "`respond` of a route"),
     (&HEADERS, "`request_headers` and `response_headers` of a route"),

@@ -13,7 +13,7 @@ use super::reader::{
     Fallback, Field, Kind, Mask, Shape, duration, duration_text, environment, size, size_text,
 };
 use super::section::limit::algorithm::has_field;
-use super::section::limit::{CANDIDATE, LIMIT, OVERRIDE};
+use super::section::limit::{CANDIDATE, LIMIT, OVERRIDE, PLAN};
 use super::section::{REJECT, ROOT};
 
 /// Stands for a secret.
@@ -185,7 +185,7 @@ impl Walk<'_> {
             Some(algorithm) if ptr::eq(shape, &LIMIT) => algorithm,
             _ => context.algorithm,
         };
-        let of_limit = [&LIMIT, &OVERRIDE, &CANDIDATE].iter().any(|it| ptr::eq(shape, *it));
+        let of_limit = [&LIMIT, &OVERRIDE, &CANDIDATE, &PLAN].iter().any(|it| ptr::eq(shape, *it));
         let applies = |field: &&Field| {
             !of_limit || has_field(algorithm, field.name, written(field.name).is_some())
         };
@@ -249,6 +249,7 @@ impl Walk<'_> {
                     DeValue::Table(table) => self.table(shape, Some(table), context),
                     _ => Tree::None,
                 }),
+                Some(Kind::TableOf(_, kind)) => named(table, |value| self.value(kind, value, context)),
                 _ => named(table, |value| self.value(&Kind::Text, value, context)),
             },
             // One value stands for a list of one.
@@ -301,7 +302,7 @@ fn named(table: &DeTable<'_>, read: impl Fn(&DeValue<'_>) -> Tree) -> Tree {
 }
 
 fn is_of_tables(kind: &Kind) -> bool {
-    matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TextTable)
+    matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TableOf(..))
 }
 
 /// The kind itself, if it fits. Of several alternatives, the first one that fits.

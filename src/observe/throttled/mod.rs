@@ -52,6 +52,8 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) shown: &'e dyn Display,
     /// The name that an override of the file gives the key.
     pub(crate) name: Option<&'e str>,
+    /// The plan that has the figures.
+    pub(crate) tier: Option<&'e str>,
     /// The figures that decided.
     pub(crate) figures: Algorithm,
     pub(crate) route: &'e str,
@@ -282,6 +284,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         // A limit with slots has no rate. Then the line has the number of slots.
         rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
         name = event.name,
+        plan = event.tier,
         count,
         interval_ms = interval.map(millis_up),
         request_id = event.request_id,

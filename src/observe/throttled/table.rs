@@ -127,6 +127,7 @@ pub(super) struct PastEvent {
     outcome: Outcome,
     mode: Mode,
     name: Option<Box<str>>,
+    tier: Option<Box<str>>,
     figures: Algorithm,
 }
 
@@ -142,6 +143,7 @@ impl PastEvent {
             outcome: event.outcome,
             mode: event.mode,
             name: event.name.map(Into::into),
+            tier: event.tier.map(Into::into),
             figures: event.figures,
         }
     }
@@ -153,8 +155,10 @@ impl PastEvent {
         start(event.method, TEXT).clone_into(&mut self.method);
         start(event.path, TEXT).clone_into(&mut self.path);
         (self.outcome, self.figures) = (event.outcome, event.figures);
-        if self.name.as_deref() != event.name {
-            self.name = event.name.map(Into::into);
+        for (own, new) in [(&mut self.name, event.name), (&mut self.tier, event.tier)] {
+            if own.as_deref() != new {
+                *own = new.map(Into::into);
+            }
         }
     }
 
@@ -171,6 +175,7 @@ impl PastEvent {
             outcome: self.outcome,
             mode: self.mode,
             name: self.name.as_deref(),
+            tier: self.tier.as_deref(),
             figures: self.figures,
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The house, from the left of its map (here above) to the right. A module may import itself and
 /// those below its line, and none of its own line.
-const LAYERS: [&[&str]; 17] = [
+const LAYERS: [&[&str]; 18] = [
     &["main"],
     &["cli"],
     &["server", "replay"],
@@ -19,6 +19,7 @@ const LAYERS: [&[&str]; 17] = [
     &["observe"],
     &["reading"],
     &["plan"],
+    &["identity"],
     &["request"],
     &["clock"],
     &["limit", "tls"],

@@ -49,6 +49,7 @@ impl Screen<'_> {
         let parts = [
             self.limits(size.width),
             self.candidates(),
+            self.plans(),
             self.rejected(),
             self.near(),
             self.routes(),
@@ -166,6 +167,17 @@ impl Screen<'_> {
             Some((text(&limit["name"]), ScreenLine::of(Style::Text, sentence)))
         });
         ScreenPart::of("limit", "its candidate", rows.collect())
+    }
+
+    /// The figures of limits by the plan of a request.
+    fn plans(&self) -> ScreenPart {
+        let rows = list(self.status, "limits").iter().filter_map(|limit| {
+            let plans = limit["plans"].as_object()?.iter();
+            let plans: Vec<_> =
+                plans.map(|(name, rate)| format!("{name} {}", text(rate))).collect();
+            Some((text(&limit["name"]), ScreenLine::of(Style::Text, plans.join(", "))))
+        });
+        ScreenPart::of("limit", "its plans", rows.collect())
     }
 
     /// The keys of all limits that are rejected most.

@@ -113,6 +113,14 @@ fn marked_requests_have_a_column_where_a_limit_marks() {
 }
 
 #[test]
+fn plans_stand_beside_their_limit() {
+    let mut status = status();
+    status["limits"][1]["plans"] = json!({ "pro": "5/h", "team": "9/h" });
+    let lines = shown(&status, None, 140, 40).join("\n");
+    assert!(lines.contains("\nlimit     its plans\neveryone  pro 5/h, team 9/h\n"), "{lines}");
+}
+
+#[test]
 fn a_candidate_says_what_it_would_have_rejected() {
     let mut status = status();
     status["limits"][1]["candidate"] = json!({

@@ -59,6 +59,7 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("ban",         BY_RATE,        "remove it: a ban sets the rate to 0/s, and slots, or figures that stand in Redis, have none here"),
     ("candidate",   BY_RATE,        "remove it: slots, and figures that stand in Redis, cannot be tried"),
     ("overrides",   HERE,           "remove it, and set the figures of this key's limiter in Redis"),
+    ("plans",       HERE,           "remove it: the figures of such a limiter stand in Redis, and are the same for all plans"),
     ("name",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
     ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
     ("keep_alive",  &[Redisson],    "remove it: only the keys of a Redisson limiter need it, and others expire by themselves"),

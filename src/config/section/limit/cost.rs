@@ -25,7 +25,7 @@ static OF_COST: Settings<()> = &[
         "beside `header`: what a request without it takes"),
     field("response_header", Kind::HEADER, Words("none"),
         "the response's header that says what was used"),
-    field("response_json", Kind::Either(&[Kind::Text, Kind::WholeTable(1, MAX_TOKENS)]), Words("none"),
+    field("response_json", Kind::Either(&[Kind::Text, Kind::TableOf(1, &Kind::Whole(1, MAX_TOKENS))]), Words("none"),
         "a path, or paths with weights, to numbers in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it: `\"usage.total_tokens\"`, or `{ \"usage.input_tokens | message.usage.input_tokens\" = 1, \"usage.output_tokens\" = 5 }`; of alternatives the first that the response has counts, and a missing one counts as nothing where there is another"),
     field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
@@ -198,7 +198,7 @@ pub(super) struct CostBounds<'b> {
     pub(super) own: Option<u64>,
     /// The most that the algorithm takes for one request. Only a sliding log has this bound.
     pub(super) of_one_request: Option<u64>,
-    /// The bursts of the limit's overrides and of its candidate, with their positions.
+    /// The bursts of the limit's overrides, of its plans and of its candidate, with their positions.
     pub(super) overrides: &'b [(Option<u64>, Span)],
 }
 

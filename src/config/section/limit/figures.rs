@@ -26,27 +26,44 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     // `burst` and `queue` are read before `rate?`, to report their problems too.
     let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS));
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
-    let (rate, kind) = (rate?, counting.kind()?);
-    let text = rate_text(&rate)?;
-    if has_no_zone(counting, &rate, &text) {
-        return None;
-    }
     // Where a size is wrong, another one stands in, and the rate is still checked.
     let is_wrong = burst == Some(None) || queue == Some(None);
     let size = |size: Option<Option<u64>>| size.map(|size| size.unwrap_or(1));
-    let wanted = WantedFigures { rate: text.clone(), burst: size(burst), queue: size(queue) };
-    match kind.figures(&wanted) {
+    of_sizes(&rate?, (size(burst), size(queue)), counting).filter(|_| !is_wrong)
+}
+
+/// The figures of a rate alone, without a table around it.
+pub(super) fn of_rate(rate: &Item<'_>, counting: Option<&Counting>) -> Option<Figures> {
+    let counting = counting?;
+    if counting.family == Family::Concurrency {
+        rate.reject("a limit with slots has no rate: expected a table, as in `{ limit = 10 }`");
+        return None;
+    }
+    of_sizes(rate, (None, None), counting)
+}
+
+/// The figures of a rate with this burst and this queue.
+fn of_sizes(
+    rate: &Item<'_>,
+    (burst, queue): (Option<u64>, Option<u64>),
+    counting: &Counting,
+) -> Option<Figures> {
+    let (kind, text) = (counting.kind()?, rate_text(rate)?);
+    if has_no_zone(counting, rate, &text) {
+        return None;
+    }
+    match kind.figures(&WantedFigures { rate: text.clone(), burst, queue }) {
         Ok(figures) => {
             if figures == Figures::Limited(Algorithm::Closed) {
-                warn_of_zero(&rate);
+                warn_of_zero(rate);
             }
             if counting.family == Family::TokenBucket && !counting.is_named && burst.is_none() {
-                warn_of_quota(&rate, &text);
+                warn_of_quota(rate, &text);
             }
-            Some(figures).filter(|_| !is_wrong)
+            Some(figures)
         }
         Err(error) => {
-            refuse_rate(&rate, &text, counting.family, error);
+            refuse_rate(rate, &text, counting.family, error);
             None
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod cost;
 mod count_when;
 mod figures;
 mod overrides;
+pub(crate) mod plans;
 mod rate;
 mod redisson;
 mod waiting;
@@ -21,6 +22,8 @@ use self::cost::CostBounds;
 pub(crate) use self::count_when::COUNT_WHEN;
 use self::count_when::count_when;
 pub(crate) use self::overrides::OVERRIDE;
+pub(crate) use self::plans::PLAN;
+use self::plans::{PLANS, PlanDraft};
 pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
@@ -87,6 +90,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
+    field("plans", PLANS, Words("none"),
+        "other figures by the request's plan, which `[plans]` finds: `{ pro = \"600/m\" }`; a request without one of these plans has the limit's own, and `overrides` win over plans"),
     field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
@@ -123,7 +128,7 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 static OF_EXEMPT: Settings<()> = &[
     field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
     field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
-    field("header", Kind::TextTable, Words("none"), "headers with this value, in any of its spellings")
+    field("header", Kind::TEXT_TABLE, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
 ];
 
@@ -146,6 +151,7 @@ pub(crate) struct LimitDraft {
     pub(crate) sources: Vec<(KeySource, Span)>,
     /// The key parts of each override, with the position of its key.
     pub(crate) override_spans: Vec<(Vec<Part>, Span)>,
+    pub(crate) plans: Vec<PlanDraft>,
 }
 
 impl LimitDraft {
@@ -174,9 +180,11 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let overrides =
         overrides::build(&mut section, counting.as_ref(), sources.as_deref(), inherited);
     let candidate = waiting::candidate(&mut section, counting.as_ref());
+    let plans = plans::build(&mut section, counting.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
         .map(|o| (o.spec.figures.capacity(), o.span.clone()))
+        .chain(plans.iter().map(|plan| (plan.figures.capacity(), plan.span.clone())))
         .chain(candidate.as_ref().map(|(figures, span)| (figures.capacity(), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(Figures::capacity);
@@ -228,7 +236,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
-    Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
+    Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans, plans })
 }
 
 /// The parts of a key with their positions. `None` where a part is wrong. A Redisson limiter is one bucket for all

@@ -30,7 +30,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
     field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
     field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
-    field("headers", Kind::TextTable, Words("any"), "each of these with this value")
+    field("headers", Kind::TEXT_TABLE, Words("any"), "each of these with this value")
         .masked(Mask::Secret),
     field("upstream", Kind::NAME, Words("required, or `respond`"), "where its requests go"),
     field("respond", Kind::Table(&RESPOND), Words("none"),

@@ -266,3 +266,47 @@ fn explain_names_a_spelling_that_has_fewer_limits() {
         assert_eq!(out.contains("login: 5/m"), told_of.is_some(), "{out}");
     }
 }
+
+#[test]
+fn explain_says_the_plan_and_what_it_gives() {
+    const FILE: &str = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+        [plans]\nby = \"header:x-plan\"\ndefault = \"free\"\n\
+        [limits.a]\nkey = [\"header:x-user\"]\nrate = \"2/h\"\n\
+        plans = { free = \"3/h\", pro = { rate = \"5/h\", burst = 9 } }\n\
+        overrides = [{ key = [\"vip\"], rate = \"7/h\" }]\n\
+        [limits.b]\nkey = [\"header:x-user\"]\nrate = \"6/h\"\nplans = { team = \"8/h\" }\n\
+        [[routes]]\npath = \"/none\"\nrespond = {}\n\
+        [[routes]]\npath = \"/{*rest}\"\nrespond = {}\nlimits = [\"a\", \"b\"]\n\
+        [[tests]]\nsend = \"GET /\"\nheaders = { x-user = \"c\", x-plan = \"pro\" }\ntimes = 10\n\
+        expect = { allowed = 6, rejected = 4, limit = \"b\" }\n\
+        [[tests]]\nsend = \"GET /\"\nheaders = { x-user = \"d\" }\ntimes = 4\n\
+        expect = { allowed = 3, rejected = 1, limit = \"a\" }\n";
+    let folder = folder(Some(FILE));
+    let explain = |path: &str, user: &str, plan: &str| {
+        let (user, plan) = (format!("x-user: {user}"), format!("x-plan: {plan}"));
+        let mut arguments = vec!["explain", path, "--header", &user];
+        if plan != "x-plan: " {
+            arguments.extend(["--header", &plan]);
+        }
+        let (_, text, _) = told(folder.path(), &arguments);
+        let (_, facts, _) = told(folder.path(), &[&arguments[..], &["--json"]].concat());
+        (text, serde_json::from_str::<Value>(&facts).unwrap())
+    };
+    let (text, facts) = explain("/", "c", "pro");
+    assert!(text.contains("plan      pro: header:x-plan says so\n"), "{text}");
+    assert!(text.contains("limit     a: 5/h, burst 9, the plan pro\n"), "{text}");
+    assert!(text.contains("limit     b: 6/h, burst 6\n"), "{text}");
+    assert_eq!(facts["plan"], serde_json::json!({ "name": "pro", "default": false }));
+    let plans = |facts: &Value| [0, 1].map(|limit| facts["limits"][limit]["plan"].clone());
+    assert_eq!(plans(&facts), [Value::from("pro"), Value::Null]);
+    let (text, facts) = explain("/", "c", "gold");
+    assert!(text.contains("free, the default: header:x-plan says no plan of a limit\n"), "{text}");
+    assert!(!text.contains("gold"), "a value of a header: {text}");
+    assert_eq!(plans(&facts), [Value::from("free"), Value::Null]);
+    let (text, facts) = explain("/", "vip", "pro");
+    assert!(text.contains("limit     a: 7/h, burst 7, an override for this key\n"), "{text}");
+    assert_eq!(plans(&facts), [Value::Null, Value::Null]);
+    let (text, facts) = explain("/none", "c", "pro");
+    assert!(!text.contains("plan") && facts["plan"].is_null(), "no limit has plans: {text}");
+    assert_eq!(told(folder.path(), &["check"]).0, 0, "{:?}", told(folder.path(), &["check"]));
+}

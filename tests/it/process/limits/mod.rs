@@ -6,6 +6,7 @@ mod concurrency;
 mod costs;
 mod keys;
 mod marks;
+mod plans;
 mod queue;
 mod real_input;
 mod redisson;

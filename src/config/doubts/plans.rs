@@ -1,0 +1,53 @@
+//! Plans that never come in force, and plans that anybody can write.
+
+use std::collections::BTreeSet;
+
+use super::Whole;
+use crate::config::section::limit::plans::PlanDraft;
+use crate::config::section::values::Names;
+use crate::request::key::KeySource;
+
+impl Whole<'_> {
+    /// Limits with `plans`, where nothing says which plan a request has.
+    pub(super) fn plans_without_rule(&self) {
+        if self.plans.is_some() {
+            return;
+        }
+        for plan in self.drafts().filter_map(|draft| draft.plans.first()) {
+            let expected = "expected `[plans]` with `by`: the part of a request that says its plan";
+            self.cx
+                .error(&plan.span, "the limit has `plans`, and the file has no [plans]", expected)
+                .help("add `[plans]` with `by = \"header:x-plan\"` below it");
+        }
+    }
+
+    /// A rule that no limit uses, a default that no limit names, and a plan that strangers can write.
+    pub(super) fn doubtful_plans(&self) {
+        let Some(plans) = self.plans else { return };
+        let named = self.drafts().flat_map(|draft| &draft.plans);
+        let named: BTreeSet<_> = named.map(|PlanDraft { name, .. }| name.as_str()).collect();
+        if named.is_empty() {
+            let expected = "expected `plans` in a limit, as in `plans = { pro = \"600/m\" }`";
+            self.cx.warning(&plans.span, "no limit has `plans`", expected);
+            return;
+        }
+        let names = Names::new("plans", named.iter().copied());
+        if let Some((name, span)) = &plans.default
+            && names.index(name.as_str()).is_none()
+        {
+            let title = format!("no limit names the plan \"{name}\"");
+            self.cx.warning(span, title, names.instead(Some(name.as_str())));
+        }
+        let Some((by, span)) = &plans.by else { return };
+        let is_written = |source: &&KeySource| {
+            matches!(source, KeySource::Header(_) | KeySource::Cookie(_) | KeySource::Query(_))
+        };
+        if let Some(source) = by.alternatives().iter().find(is_written)
+            && self.server.trust.networks.is_empty()
+        {
+            let title = format!("the plan is read from `{source}`, which anybody can write");
+            let expected = "expected `trusted_proxies` in [server]: the proxies that write it";
+            self.cx.warning(span, title, expected);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A limit's `plans`: its figures for requests with a plan.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::super::values::name;
+use super::LimitDraft;
+use super::algorithm::Counting;
+use super::figures;
+use super::rate::ELSEWHERE;
+use crate::config::reader::{
+    Count, FieldEntry, Kind, Section, Settings, Shape, Span, Words, field, fields,
+};
+use crate::identity::tier::TierRule;
+use crate::limit::name::Name;
+use crate::limit::rate::MAX_TOKENS;
+use crate::plan::{Figures, LimitSpec, LimitTiers};
+
+/// A limit's `plans`: a rate alone, or a table.
+pub(crate) const PLANS: Kind = Kind::TableOf(0, &Kind::Either(&[Kind::Rate, Kind::Table(&PLAN)]));
+
+/// One of a limit's `plans`, written as a table.
+pub(crate) static PLAN: Shape =
+    Shape { elsewhere: ELSEWHERE, ..Shape::new("a plan", || fields(OF_PLAN)) };
+
+#[rustfmt::skip]
+static OF_PLAN: Settings<()> = &[
+    field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
+    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the plan's own count"), "as in the limit"),
+    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the plan's own count"), "as in the limit"),
+    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+];
+
+/// One of a limit's `plans`.
+pub(crate) struct PlanDraft {
+    pub(crate) name: Name,
+    pub(crate) figures: Figures,
+    /// The position of its name.
+    pub(crate) span: Span,
+}
+
+/// The plans of a limit with this counting.
+pub(super) fn build(section: &mut Section<'_>, counting: Option<&Counting>) -> Vec<PlanDraft> {
+    let entries = section.take("plans").and_then(|item| item.entries()).unwrap_or_default();
+    let plans = entries.into_iter().filter_map(|entry| {
+        let name = name(section.cx, entry.name, &entry.name_span);
+        Some(PlanDraft { name, figures: figures(&entry, counting)?, span: entry.name_span })
+    });
+    plans.collect()
+}
+
+fn figures(entry: &FieldEntry<'_>, counting: Option<&Counting>) -> Option<Figures> {
+    if !entry.item.is_table() {
+        return figures::of_rate(&entry.item, counting);
+    }
+    let mut inner = entry.item.section(&PLAN, format!("the plan `{}`", entry.name))?;
+    let figures = figures::inner(&mut inner, counting);
+    inner.finish();
+    figures
+}
+
+impl LimitDraft {
+    /// The limit with its plans. `rule` is `[plans]`.
+    pub(crate) fn finish(self, rule: Option<&Arc<TierRule>>) -> LimitSpec {
+        let Self { mut spec, plans, .. } = self;
+        let Some(rule) = rule.filter(|_| !plans.is_empty()) else { return spec };
+        // There may be many overrides, and the plans need none.
+        let (overrides, candidate) = (mem::take(&mut spec.overrides), spec.candidate.take());
+        let specs = plans.into_iter().map(|PlanDraft { name, figures, .. }| {
+            Arc::new(LimitSpec { tier: Some(name), figures, ..spec.clone() })
+        });
+        let tiers = LimitTiers { rule: Arc::clone(rule), specs: specs.collect() };
+        LimitSpec { tiers: Some(tiers), overrides, candidate, ..spec }
+    }
+}
