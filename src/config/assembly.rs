@@ -61,7 +61,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
             store: Some(&store.location).filter(|_| is_known),
         },
     );
-    let plans = plans::build(&mut root);
+    let plans = plans::build(&mut root, server.prefixes, server.loose_paths);
     let routes = root.take("routes");
     let tests = root.take("tests");
     let ((), has_all_sections) = cx.watched(|| root.finish());
@@ -106,7 +106,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let limits = limits.into_iter().map(|limit| limit.value);
     let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
     let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
-    let tiers = plans.and_then(|plans| plans.rule(server.prefixes, named.collect()));
+    let tiers = plans.and_then(|plans| plans.rule(named.collect()));
     let tiers = tiers.map(Arc::new);
     let (on, off, indexes) = by_mode(limits, tiers.as_ref());
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();

@@ -45,7 +45,7 @@ events! {
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
     /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
-    /// figures allow. Both are `None` where the buckets live in Redis.
+    /// figures allow. Both are `None` where nobody counts them.
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
@@ -70,6 +70,14 @@ events! {
     pub(crate) fn certificates_rejected(error: &dyn Display, help: &str) =
         warn!(%error, help,
             meanwhile = "the certificates from before stay in force", "certificates rejected");
+
+    /// The file with the plans of customers has changed, and is in force. It has these `lines` with a plan.
+    pub(crate) fn plans_loaded(file: &dyn Display, lines: usize) =
+        info!(%file, lines, "plans loaded");
+
+    /// The file with the plans of customers has changed, but cannot be used. `help` says what to do.
+    pub(crate) fn plans_rejected(error: &dyn Display, help: &str) =
+        warn!(%error, help, meanwhile = "the plans from before stay in force", "plans rejected");
 
     /// The admin endpoint takes requests at `address`.
     pub(crate) fn admin_listening(address: &ListenAddress) = info!(%address, "admin listening");

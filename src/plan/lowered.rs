@@ -27,15 +27,20 @@ impl LimitSpec {
 }
 
 impl Plan {
-    /// The limits whose figures this plan lowers, compared with those in force under the `old` plan, and whose buckets
+    /// The limits whose figures, or those of a plan of theirs, this plan lowers, compared with those in force under the `old` plan, and whose buckets
     /// stay. A limit that was `unlimited` is not among them, because it has no buckets.
     pub(crate) fn lowered_from(&self, old: &Self, now: Now) -> Vec<LoweredLimit> {
         let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         let lowered = |new: &Arc<LimitSpec>| {
             let old = old.get(new.name.as_str()).filter(|old| new.keeps_buckets_of(old))?;
             let (before, after) = (old.figures.at(now)?, new.figures.at(now)?);
+            let mut plans = new.tiers.iter().flat_map(|tiers| &tiers.specs).filter_map(|new| {
+                let old = old.of_tier(new.tier.as_ref()?)?;
+                Some(old.figures.at(now)?.is_lowered_by(new.figures.at(now)?))
+            });
+            let is_lowered = before.is_lowered_by(after) || plans.any(|is_lowered| is_lowered);
             let spec = Arc::clone(new);
-            before.is_lowered_by(after).then(|| LoweredLimit { spec, before, after })
+            is_lowered.then(|| LoweredLimit { spec, before, after })
         };
         self.limits.iter().filter_map(lowered).collect()
     }

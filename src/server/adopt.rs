@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
-use super::{Supervisor, service};
+use super::{Supervisor, plans, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -68,6 +68,7 @@ impl Supervisor {
         {
             events::certificates_rejected(&error, error.advice());
         }
+        self.plans = plans::watch(new.tiers.as_ref());
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);

@@ -8,6 +8,7 @@ mod inherited;
 mod listen;
 mod occasions;
 mod open_files;
+mod plans;
 mod service;
 mod sockets;
 mod successor;
@@ -125,6 +126,8 @@ struct Supervisor {
     open_files: OpenFiles,
     /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
+    /// Looks at the file with the plans of customers.
+    plans: JoinSet<()>,
     candidates: CandidateLog,
     checks: HealthChecks,
     export: SpanExport,
@@ -193,6 +196,7 @@ impl Supervisor {
         let candidates = CandidateLog::new(process.metrics.clone(), Instant::now());
         let (spans, clock) = (process.spans.clone(), process.clock.clone());
         let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
+        let plans = plans::watch(plan.tiers.as_ref());
         Ok(Self {
             process,
             first: plan,
@@ -211,6 +215,7 @@ impl Supervisor {
             occasions,
             open_files,
             certificates,
+            plans,
             candidates,
             checks,
             export,

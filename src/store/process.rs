@@ -124,7 +124,8 @@ impl ProcessStore {
     }
 
     /// Counts the keys of each lowered limit, and those whose next request the new figures refuse. `None` where the
-    /// limit's buckets live in Redis: each key there would have to be read.
+    /// limit's buckets live in Redis, because each key there would have to be read, and where the limit has plans,
+    /// because a bucket does not know the plan of the next request.
     ///
     /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
     pub(crate) fn count_over(
@@ -133,18 +134,17 @@ impl ProcessStore {
         display: KeyDisplay,
         now: Timestamp,
     ) -> Vec<(LoweredLimit, Option<OverCount>)> {
-        let is_here =
-            |limit: &LoweredLimit| self.redis.is_none() || limit.spec.scope == Scope::Node;
-        let (here, in_redis): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
+        let is_here = |limit: &LoweredLimit| {
+            let is_here = self.redis.is_none() || limit.spec.scope == Scope::Node;
+            is_here && limit.spec.tiers.is_none()
+        };
+        let (here, others): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
         let counts = match here.is_empty() {
             true => Vec::new(),
             false => self.memory.count_over(&here, display, self.wall.both(now)),
         };
         let counts = counts.into_iter().map(Some);
-        here.into_iter()
-            .zip(counts)
-            .chain(in_redis.into_iter().map(|limit| (limit, None)))
-            .collect()
+        here.into_iter().zip(counts).chain(others.into_iter().map(|limit| (limit, None))).collect()
     }
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a

@@ -72,7 +72,7 @@ fn event<'e>(
         limit: &spec.name,
         key: key.shown().as_bytes(),
         shown,
-        name: limit.key_name,
+        name: limit.name(),
         tier: limit.tier.map(Name::as_str),
         figures: figures(&limit.claim),
         route: request.route,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Refused;
-use super::request_limit::RequestLimit;
+use super::request_limit::{KeyName, RequestLimit};
 use crate::identity::tier::RequestTier;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -75,8 +75,8 @@ pub(crate) struct Applied<'f, 'p> {
     /// The limit's candidate. `None` where an override or a plan has the figures: a candidate is only tried instead of
     /// the limit's own figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
-    /// Who the key is, as an override of the file says.
-    key_name: Option<&'p str>,
+    /// Who the key is.
+    key_name: Option<KeyName<'p>>,
     /// What the request costs. `None` if neither the limit nor its candidate counts it. Then the cost is not read.
     pub(crate) cost: Option<Cost>,
 }
@@ -90,14 +90,14 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
     fn of(
         limit: &'p Arc<LimitSpec>,
         key: &Key,
-        tier: RequestTier<'p>,
+        tier: Option<&RequestTier<'p>>,
         running: Option<&'f Figures>,
         headers: &HeaderMap,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
         let in_file = limit.overrides.find(key);
         let overridden = running.or(in_file.map(|it| &it.figures));
-        let of_tier = tier.name.and_then(|name| limit.of_tier(name));
+        let of_tier = tier.and_then(|tier| limit.of_tier(tier.name?));
         let spec = of_tier.unwrap_or(limit);
         let figures = overridden.unwrap_or(&spec.figures);
         let algorithm = figures.at(now);
@@ -109,7 +109,8 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
             true => Some(cost(&limit.cost, most, headers).map_err(NotCounted::Refused)?),
             false => None,
         };
-        let key_name = in_file.and_then(|it| it.name.as_deref());
+        let key_name = in_file.and_then(|it| it.name.as_deref()).map(KeyName::Override);
+        let key_name = key_name.or_else(|| KeyName::of_line(limit, tier?));
         let tier = spec.tier.as_ref().filter(|_| !is_override);
         Ok(Self { spec, figures, algorithm, is_override, tier, candidate, cost, key_name })
     }
@@ -126,7 +127,8 @@ pub(crate) fn applied<'p>(
     now: Now,
 ) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
     let key = read_key(spec, request)?;
-    let tier = read_tier(spec, request, &mut None)?;
+    let mut read = None;
+    let tier = read_tier(spec, request, &mut read)?;
     let applied = Applied::of(spec, &key, tier, None, request.headers, now)?;
     Ok((key, applied))
 }
@@ -140,19 +142,17 @@ fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<
 }
 
 /// The request's plan. It is read only for a limit that has plans, and once for all of them.
-fn read_tier<'p>(
+fn read_tier<'t, 'p>(
     spec: &'p LimitSpec,
     request: &View<'_>,
-    read: &mut Option<RequestTier<'p>>,
-) -> Result<RequestTier<'p>, NotCounted<'p>> {
-    let Some(tiers) = &spec.tiers else { return Ok(RequestTier::default()) };
-    if let Some(tier) = *read {
-        return Ok(tier);
+    read: &'t mut Option<RequestTier<'p>>,
+) -> Result<Option<&'t RequestTier<'p>>, NotCounted<'p>> {
+    let Some(tiers) = &spec.tiers else { return Ok(None) };
+    if read.is_none() {
+        let tier = tiers.rule.tier(request);
+        *read = Some(tier.map_err(|error| NotCounted::Refused(Refused::Key(error)))?);
     }
-    let tier = tiers.rule.tier(request);
-    let tier = tier.map_err(|error| NotCounted::Refused(Refused::Key(error)))?;
-    *read = Some(tier);
-    Ok(tier)
+    Ok(read.as_ref())
 }
 
 /// Adds a limit and, right after it, its candidate, where they apply.
@@ -176,8 +176,9 @@ fn apply<'p>(
     let figures = running.as_ref().map(|running| &running.figures);
     let tier = read_tier(spec, request, tier)?;
     let applied = Applied::of(spec, key.plain(), tier, figures, request.headers, now)?;
-    let Applied { spec, algorithm, tier, candidate, cost: Some(cost), key_name, is_override, .. } =
-        applied
+    let Applied {
+        spec, algorithm, tier, candidate, cost: Some(cost), key_name, is_override, ..
+    } = applied
     else {
         return Ok(());
     };

@@ -4,11 +4,13 @@
 use tokio::time::Instant;
 
 use super::waiting::WaitingPermit;
+use crate::identity::tier::{RequestTier, TierLine};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::observe::top_keys::KeyLabel;
+use crate::plan::LimitSpec;
 use crate::store::Claim;
 
 /// A limit that applies to a request, or the candidate of one.
@@ -16,14 +18,38 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's permit to wait for this limit.
     pub(super) waiting: Option<WaitingPermit>,
-    /// Who the key is, as an override of the file says.
-    pub(super) key_name: Option<&'p str>,
+    /// Who the key is.
+    pub(super) key_name: Option<KeyName<'p>>,
     /// The plan that has the figures.
     pub(super) tier: Option<&'p Name>,
     /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
     pub(super) may_be_banned: bool,
     /// Whether the key is banned.
     pub(super) is_banned: bool,
+}
+
+/// Who a key is, for people who read the log or the page.
+pub(super) enum KeyName<'p> {
+    /// As an override of the file says.
+    Override(&'p str),
+    /// As the file with the plans says.
+    Line(TierLine),
+}
+
+impl KeyName<'_> {
+    /// The name that a line of the file with the plans has, if this limit counts by whom the line is about.
+    pub(super) fn of_line(limit: &LimitSpec, tier: &RequestTier<'_>) -> Option<Self> {
+        let (line, rule) = (tier.line.as_ref()?, &limit.tiers.as_ref()?.rule);
+        let is_counted = rule.by.sources.iter().any(|by| limit.key.sources.contains(by));
+        (is_counted && line.name().is_some()).then(|| Self::Line(line.clone()))
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Override(name) => Some(name),
+            Self::Line(line) => line.name(),
+        }
+    }
 }
 
 impl<'p> RequestLimit<'p> {
@@ -39,7 +65,12 @@ impl<'p> RequestLimit<'p> {
 
     /// The request's key, as people see it.
     pub(super) fn label(&self) -> KeyLabel<'_> {
-        KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.key_name }
+        KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.name() }
+    }
+
+    /// Who the key is.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.key_name.as_ref()?.text()
     }
 
     /// What the limit decided by itself.

@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use super::key::AskedKey;
-use super::{AdminResponse, ApiProblem, answer_json};
+use super::{AdminResponse, ApiProblem, answer_json, plans};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
@@ -26,7 +27,7 @@ impl Admin {
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = &key_of(spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
-        let figures = self.figures(spec, key);
+        let (figures, tier) = self.figures(spec, key);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
@@ -64,6 +65,8 @@ impl Admin {
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
+            "plan": tier.as_ref().map(Name::as_str),
+            "plans": plans(spec),
             "remaining": remaining,
             "retry_after_ms": retry,
             "held_ms": held,
@@ -80,7 +83,7 @@ impl Admin {
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = &key_of(spec, key)?;
-        let figures = [&self.figures(spec, key), &spec.figures];
+        let figures = [&self.figures(spec, key).0, &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
@@ -90,8 +93,9 @@ impl Admin {
         Ok(done())
     }
 
-    /// The figures that are in force for a key now.
-    fn figures(&self, spec: &LimitSpec, key: &AskedKey) -> Figures {
+    /// The figures that are in force for a key now, and the plan that has them. A request of this key may have another
+    /// plan, where the plan is not read from the key.
+    fn figures(&self, spec: &LimitSpec, key: &AskedKey) -> (Figures, Option<Name>) {
         let running = self.listed(spec.name.as_str(), &key.text);
         let running = running.filter(|running| running.is_in_force);
         let wanted = running.as_ref().map(|running| &running.entry.wanted);
@@ -101,7 +105,13 @@ impl Admin {
             let plain = key.plain.as_ref()?;
             spec.overrides.find(plain).map(|it| &it.figures)
         };
-        running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
+        if let Some(figures) = running.or_else(|| file().cloned()) {
+            return (figures, None);
+        }
+        let plain = spec.tiers.as_ref().zip(key.plain.as_ref());
+        let tier = plain.and_then(|(tiers, key)| tiers.rule.of_limit_key(&spec.key, key)?.name);
+        let spec = tier.and_then(|tier| spec.of_tier(tier)).map_or(spec, |spec| &**spec);
+        (spec.figures.clone(), spec.tier.clone())
     }
 
     /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
@@ -137,9 +147,12 @@ impl Admin {
 fn key_of(spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
-        None if spec.limiter.is_some() || spec.overrides != KeyOverrides::default() => {
+        None if spec.limiter.is_some()
+            || spec.overrides != KeyOverrides::default()
+            || spec.tiers.as_ref().is_some_and(|tiers| tiers.rule.is_key(&spec.key)) =>
+        {
             Err(ApiProblem::nonsense(
-                "this bucket, or its override in proxy.toml, is found by the plain values of its \
+                "this bucket, its override in proxy.toml or its plan is found by the plain values of its \
                  key alone: give them with `?plain`",
             ))
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::key::AskedKey;
 use super::answer::{AdminResponse, json as answer_json, only, read_only};
@@ -158,4 +158,14 @@ impl Admin {
         let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
         Some(figures.at(self.clocks())?.capacity())
     }
+}
+
+/// The rate of each plan that a limit names, or the slots. Null where it names none.
+pub(super) fn plans(spec: &LimitSpec) -> Value {
+    let Some(tiers) = &spec.tiers else { return Value::Null };
+    let plans = tiers.specs.iter().filter_map(|of| {
+        let rate = of.figures.rate().unwrap_or_else(|| of.figures.to_string());
+        Some((of.tier.as_ref()?.as_str().to_owned(), rate.into()))
+    });
+    Value::Object(plans.collect::<Map<_, _>>())
 }

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Scene, busiest, rounded};
+use crate::admin::limits::plans;
 use crate::admin::metrics;
 use crate::config::Spelled as _;
 use crate::observe::candidates::CandidateTally;
@@ -117,16 +118,6 @@ impl Scene<'_> {
             "next": !is_rejected && top_keys::is_near(left, key.burst),
         })
     }
-}
-
-/// The rate of each plan that a limit names, or the slots. Null where it names none.
-fn plans(spec: &LimitSpec) -> Value {
-    let Some(tiers) = &spec.tiers else { return Value::Null };
-    let plans = tiers.specs.iter().filter_map(|of| {
-        let rate = of.figures.rate().unwrap_or_else(|| of.figures.to_string());
-        Some((of.tier.as_ref()?.as_str().to_owned(), rate.into()))
-    });
-    Value::Object(plans.collect::<Map<_, _>>())
 }
 
 /// The most rejected keys of all limits. Candidates are left out, because a candidate has the keys of its limit.

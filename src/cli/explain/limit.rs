@@ -6,15 +6,16 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::explanation::{Explanation, LIMIT};
+use crate::identity::tier::TierLine;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
-use crate::plan::{BanSpec, CostSpec, Figures, LimitSpec, Plan, StoreLocation};
+use crate::plan::{BanSpec, CostSpec, Figures, LimitSpec, LimitTiers, Plan, StoreLocation};
 use crate::replay::report::shown;
-use crate::request::key::View;
+use crate::request::key::{KeySpec, View};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
 
@@ -106,18 +107,38 @@ pub(super) fn describe_plan<'p>(
     view: &View<'_>,
     text: &mut Explanation,
 ) {
-    let Some(tiers) = limits.find_map(|limit| limit.tiers.as_ref()) else { return };
-    let Ok(tier) = tiers.rule.tier(view) else { return };
-    let by = &tiers.rule.by.sources[0];
+    let Some(LimitTiers { rule, .. }) = limits.find_map(|limit| limit.tiers.as_ref()) else {
+        return;
+    };
+    let Ok(key) = rule.by.key(view) else { return };
+    let (tier, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
+    let value = key.map(|key| shown(&rule.by.hashed(&key)).to_string());
     let name = tier.name.map(Name::as_str);
-    match (name, tier.is_default) {
-        (Some(name), false) => text.line("plan", format_args!("{name}: {by} says so")),
-        (Some(name), true) => {
-            text.line("plan", format_args!("{name}, the default: {by} says no plan of a limit"));
-        }
-        (None, _) => text.line("plan", format_args!("none: {by} says no plan of a limit")),
-    }
-    text.fact("plan", json!({ "name": name, "default": tier.is_default }));
+    let lead = match name {
+        Some(name) if tier.is_default => format!("{name}, the default"),
+        name => name.unwrap_or("none").to_owned(),
+    };
+    let is_said = name.is_some() && !tier.is_default;
+    let file = rule.file.as_ref().map(|file| file.path().display());
+    let why = match (value.as_deref(), file, &tier.line) {
+        (None, ..) => format!("the request has no {sources}"),
+        (Some(_), None, _) if is_said => format!("{sources} says so"),
+        (Some(_), None, _) => format!("no limit names what {sources} says"),
+        (Some(value), Some(file), None) => format!("{file} has no line for {sources} {value}"),
+        (Some(value), Some(file), Some(line)) => match line.name() {
+            _ if !is_said => {
+                format!("no limit names {}, as {file} says of {sources} {value}", line.plan())
+            }
+            Some(name) => format!("{file} says so of {sources} {value} ({name})"),
+            None => format!("{file} says so of {sources} {value}"),
+        },
+    };
+    text.line("plan", format_args!("{lead}: {why}"));
+    let customer = tier.line.as_ref().and_then(TierLine::name);
+    text.fact(
+        "plan",
+        json!({ "name": name, "default": tier.is_default, "of": value, "customer": customer }),
+    );
 }
 
 /// Adds the limit, with the facts that are the same for every request.
@@ -127,15 +148,15 @@ fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
         "applies": false,
         "mode": spec.mode.name(),
         "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
-        "key_parts": sources(spec),
+        "key_parts": sources(&spec.key),
         "key": null,
     }));
     describe_figures(&spec.figures, now, text);
 }
 
-/// What the limit counts by.
-fn sources(spec: &LimitSpec) -> Vec<String> {
-    spec.key.sources.iter().map(ToString::to_string).collect()
+/// The parts of a key.
+fn sources(key: &KeySpec) -> Vec<String> {
+    key.sources.iter().map(ToString::to_string).collect()
 }
 
 /// Sets the figures that hold for the request.
@@ -195,7 +216,7 @@ fn describe_bucket(
 }
 
 fn describe_key(spec: &LimitSpec, key: &BucketKey, text: &mut Explanation) {
-    let sources = sources(spec);
+    let sources = sources(&spec.key);
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }

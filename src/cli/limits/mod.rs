@@ -287,6 +287,13 @@ fn shown(bucket: &Value) -> String {
     let mut lines: Vec<_> = ["limit", "key", "algorithm", "rate", "burst", "remaining"]
         .map(|name| (name, text(&bucket[name])))
         .into();
+    if let Some(plan) = bucket["plan"].as_str() {
+        lines.push(("plan", plan.to_owned()));
+    } else if let Some(plans) = bucket["plans"].as_object() {
+        let plans: Vec<_> =
+            plans.iter().map(|(name, rate)| format!("{name} {}", text(rate))).collect();
+        lines.push(("by plan", plans.join(", ")));
+    }
     lines.push(match &bucket["held_ms"] {
         Value::Null => ("passes in", time(&bucket["retry_after_ms"])),
         held => ("held for", time(held)),

@@ -1,8 +1,10 @@
 //! Says for the log what a reload changes: the difference of two trees of settings. It never shows a secret.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::tree::{FileText, MASKED, SettingEntry, Tree};
+use crate::identity::tier::TierFile;
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, Plan, StoreLocation};
@@ -206,6 +208,9 @@ impl Changes {
             self.content("server.tls.certificates", old.identities != new.identities);
             self.content("server.tls.client_ca", authorities(old) != authorities(new));
         }
+        let [had, has] = [old, new].map(|plan| plan.tiers.as_ref()?.file.as_ref());
+        let digest = |file: &Arc<TierFile>| file.table().digest;
+        self.content("plans.file", had.map(digest) != has.map(digest));
         let had: HashMap<_, _> = old.upstreams.iter().map(|it| (&it.name, &it.tls)).collect();
         for new in &new.upstreams {
             let differs = had.get(&new.name).is_some_and(|old| **old != new.tls);

@@ -38,11 +38,18 @@ impl Whole<'_> {
             let title = format!("no limit names the plan \"{name}\"");
             self.cx.warning(span, title, names.instead(Some(name.as_str())));
         }
+        // The plans of a file stand in no request.
+        if let Some((file, span)) = &plans.file {
+            for warning in file.unnamed(|plan| names.index(plan).is_some()) {
+                self.cx.warning(span, warning, "expected this plan in the `plans` of a limit");
+            }
+            return;
+        }
         let Some((by, span)) = &plans.by else { return };
         let is_written = |source: &&KeySource| {
             matches!(source, KeySource::Header(_) | KeySource::Cookie(_) | KeySource::Query(_))
         };
-        if let Some(source) = by.alternatives().iter().find(is_written)
+        if let Some(source) = by.sources.iter().flat_map(KeySource::alternatives).find(is_written)
             && self.server.trust.networks.is_empty()
         {
             let title = format!("the plan is read from `{source}`, which anybody can write");

@@ -1,14 +1,15 @@
 //! `[plans]`: which plan a request has. The figures of a plan stand in the `plans` of limits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::key::key_source;
 use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Words, Wrong, field, fields,
 };
-use crate::identity::tier::TierRule;
+use crate::identity::tier::{TierFile, TierFileError, TierRule};
 use crate::limit::name::Name;
-use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 
 pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
@@ -17,6 +18,8 @@ pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 static SETTINGS: Settings<()> = &[
     field("by", Kind::KEY_SOURCE, Required,
         "the part of a request that says its plan, written as a part of a limit's `key`: `\"header:x-plan\"`"),
+    field("file", Kind::Text, Words("none"),
+        "a file with a value of `by`, its plan, and perhaps a name in each line; then `by` says who asks. Read again when it changes"),
     field("default", Kind::NAME, Words("none"),
         "the plan of a request without a plan, or with one that no limit names"),
 ];
@@ -26,22 +29,53 @@ static SETTINGS: Settings<()> = &[
 pub(crate) struct PlansDraft {
     pub(crate) span: Span,
     /// `None` where it is wrong.
-    pub(crate) by: Option<(KeySource, Span)>,
+    pub(crate) by: Option<(KeySpec, Span)>,
+    pub(crate) file: Option<(TierFile, Span)>,
     pub(crate) default: Option<(Name, Span)>,
 }
 
-/// `[plans]`. `None` where the file has none, and none is misspelt.
-pub(crate) fn build(root: &mut Section<'_>) -> Option<PlansDraft> {
+/// `[plans]`. `None` where the file has none, and none is misspelt. `loose_paths` says whether keys have paths in their
+/// loose form.
+pub(crate) fn build(
+    root: &mut Section<'_>,
+    prefixes: ClientPrefixes,
+    loose_paths: bool,
+) -> Option<PlansDraft> {
     let Some(item) = root.take("plans") else {
         return root.is_misspelt("plans").then(PlansDraft::default);
     };
     let mut draft = PlansDraft { span: item.span.clone(), ..PlansDraft::default() };
     let Some(mut section) = item.section(&PLANS, PLANS.title) else { return Some(draft) };
     let by = section.require("by", "\"header:x-plan\"");
-    draft.by = by.and_then(|item| Some((key_source(&item)?, item.span)));
+    draft.by = by.and_then(|item| {
+        let sources = vec![key_source(&item)?].into();
+        Some((KeySpec { sources, missing: Missing::Skip, prefixes }, item.span))
+    });
+    let by = draft.by.as_ref().map(|(by, _)| by);
+    draft.file = section.take("file").zip(by).and_then(|(item, by)| {
+        let file = file(&item, by, loose_paths)?;
+        Some((file, item.span))
+    });
     draft.default = section.take("default").and_then(|item| Some((name(&item)?, item.span)));
     section.finish();
     Some(draft)
+}
+
+fn file(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile> {
+    const EXPECTED: &str = "expected the name of a file with a value and a plan in each line";
+    let text = item.text_as(EXPECTED)?;
+    if text.is_empty() {
+        item.reject(EXPECTED);
+        return None;
+    }
+    let refuse = |error: TierFileError| {
+        let title = match item.is_shown() {
+            true => error.to_string(),
+            false => format!("the file that is named here: {}", error.reason()),
+        };
+        item.fault(title, error.advice())
+    };
+    TierFile::open(item.cx.folder.join(text), by, loose_paths).map_err(refuse).ok()
 }
 
 fn name(item: &Item<'_>) -> Option<Name> {
@@ -51,10 +85,9 @@ fn name(item: &Item<'_>) -> Option<Name> {
 
 impl PlansDraft {
     /// How the plan of a request is found. `named` are the plans that limits name.
-    pub(crate) fn rule(&self, prefixes: ClientPrefixes, named: BTreeSet<Name>) -> Option<TierRule> {
-        let (source, _) = self.by.clone()?;
-        let by = KeySpec { sources: vec![source].into(), missing: Missing::Skip, prefixes };
-        let default = self.default.as_ref().map(|(name, _)| name.clone());
-        Some(TierRule { by, default, named })
+    pub(crate) fn rule(self, named: BTreeSet<Name>) -> Option<TierRule> {
+        let file = self.file.map(|(file, _)| Arc::new(file));
+        let default = self.default.map(|(name, _)| name);
+        Some(TierRule { by: self.by?.0, file, default, named })
     }
 }

@@ -16,11 +16,12 @@ use super::*;
 use crate::tls::testing::Authority;
 
 thread_local! {
-    /// A folder with `ca.pem`, `api.pem` and `api.key`. `api.key` is the key of `api.pem`.
+    /// A folder with `ca.pem`, `api.pem`, `api.key` and `plans.txt`. `api.key` is the key of `api.pem`.
     static PEM: tempfile::TempDir = {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         authority.write(folder.path(), "ca.pem");
         authority.issue(&["api.test"]).write(folder.path(), "api");
+        std::fs::write(folder.path().join("plans.txt"), "10.0.0.0/8 pro\n").unwrap();
         folder
     };
 }
@@ -245,6 +246,7 @@ fn every_field_of_the_list_is_read() {
                 }
                 ("server.tls", "certificates") => certificates().split_off("certificates = ".len()),
                 ("[upstreams.NAME]" | "[store]", "tls") => format!("{{ {} }}", pem("ca", "ca.pem")),
+                ("[plans]", "file") => pem("", "plans.txt").split_off(" = ".len()),
                 (_, "ca" | "client_ca") => pem("", "ca.pem").split_off(" = ".len()),
                 (_, "cert") => pem("", "api.pem").split_off(" = ".len()),
                 ("a certificate" | "tls of an upstream", "key") => {

@@ -249,7 +249,9 @@ impl Walk<'_> {
                     DeValue::Table(table) => self.table(shape, Some(table), context),
                     _ => Tree::None,
                 }),
-                Some(Kind::TableOf(_, kind)) => named(table, |value| self.value(kind, value, context)),
+                Some(Kind::TableOf(_, kind)) => {
+                    named(table, |value| self.value(kind, value, context))
+                }
                 _ => named(table, |value| self.value(&Kind::Text, value, context)),
             },
             // One value stands for a list of one.

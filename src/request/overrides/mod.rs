@@ -72,8 +72,21 @@ impl Part {
         if value == "*" {
             return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
         }
-        let part = Self::of_value(value, source, prefixes, loose_paths)?;
-        Ok(if index == 0 { part } else { Self::Alternative(index, Box::new(part)) })
+        Ok(Self::of_value(value, source, prefixes, loose_paths)?.of(index))
+    }
+
+    /// This value of the alternative at this index.
+    pub(crate) fn exact(index: usize, value: &str) -> Self {
+        Self::Exact(value.to_owned()).of(index)
+    }
+
+    fn of(self, index: usize) -> Self {
+        if index == 0 { self } else { Self::Alternative(index, Box::new(self)) }
+    }
+
+    /// The text of the only key that the part matches, where it is a key's only part. `None` where it matches several.
+    pub(crate) fn key(&self) -> Option<String> {
+        (PartShape::of(self) == PartShape::Exact).then(|| text(self, 0))
     }
 
     fn of_value(

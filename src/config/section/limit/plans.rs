@@ -41,7 +41,12 @@ pub(crate) struct PlanDraft {
 
 /// The plans of a limit with this counting.
 pub(super) fn build(section: &mut Section<'_>, counting: Option<&Counting>) -> Vec<PlanDraft> {
-    let entries = section.take("plans").and_then(|item| item.entries()).unwrap_or_default();
+    let Some(item) = section.take("plans") else { return Vec::new() };
+    if !item.is_table() {
+        item.reject("expected a table, as in `{ pro = \"600/m\" }`");
+        return Vec::new();
+    }
+    let entries = item.entries().unwrap_or_default();
     let plans = entries.into_iter().filter_map(|entry| {
         let name = name(section.cx, entry.name, &entry.name_span);
         Some(PlanDraft { name, figures: figures(&entry, counting)?, span: entry.name_span })

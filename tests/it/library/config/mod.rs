@@ -26,6 +26,8 @@ fn folder() -> Folder {
     fs::write(folder.path().join("locked.key"), locked).unwrap();
     let whole = fs::read_to_string(folder.path().join("cert.pem")).unwrap();
     fs::write(folder.path().join("half.pem"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(folder.path().join("plans.txt"), "a pro\nb gold Customer B\nc silver\n").unwrap();
+    fs::write(folder.path().join("broken.txt"), "a pro\na-secret\n").unwrap();
     folder
 }
 

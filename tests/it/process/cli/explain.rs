@@ -296,11 +296,13 @@ fn explain_says_the_plan_and_what_it_gives() {
     assert!(text.contains("plan      pro: header:x-plan says so\n"), "{text}");
     assert!(text.contains("limit     a: 5/h, burst 9, the plan pro\n"), "{text}");
     assert!(text.contains("limit     b: 6/h, burst 6\n"), "{text}");
-    assert_eq!(facts["plan"], serde_json::json!({ "name": "pro", "default": false }));
+    let plan = &facts["plan"];
+    assert_eq!((&plan["name"], &plan["default"]), (&"pro".into(), &false.into()), "{plan}");
+    assert_eq!((plan["of"].as_str().unwrap().len(), &plan["customer"]), (22, &Value::Null));
     let plans = |facts: &Value| [0, 1].map(|limit| facts["limits"][limit]["plan"].clone());
     assert_eq!(plans(&facts), [Value::from("pro"), Value::Null]);
     let (text, facts) = explain("/", "c", "gold");
-    assert!(text.contains("free, the default: header:x-plan says no plan of a limit\n"), "{text}");
+    assert!(text.contains("free, the default: no limit names what header:x-plan says\n"), "{text}");
     assert!(!text.contains("gold"), "a value of a header: {text}");
     assert_eq!(plans(&facts), [Value::from("free"), Value::Null]);
     let (text, facts) = explain("/", "vip", "pro");

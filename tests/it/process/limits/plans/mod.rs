@@ -1,4 +1,6 @@
-//! Figures by the plan that a request says it has.
+//! Figures by the plan that a request says it has, or that a file gives to who asks.
+
+mod file;
 
 use crate::support::client::{Connection, Reply, get};
 use crate::support::proxy::Proxy;
@@ -128,7 +130,7 @@ fn every_algorithm_with_overrides_has_plans() {
 #[test]
 fn a_plan_says_how_many_may_be_under_way() {
     in_both_stores(|store| {
-        let (upstream, _asked, go) = Upstream::slow();
+        let (upstream, asked, go) = Upstream::slow();
         let limit = "algorithm = \"concurrency\"\nlimit = 1\nplans = { pro = { limit = 2 } }";
         let proxy = Proxy::to(upstream.url()).store(store).section(BY_HEADER);
         let proxy = proxy.limit("slots", &format!("key = [\"header:x-user\"]\n{limit}")).start();
@@ -136,14 +138,14 @@ fn a_plan_says_how_many_may_be_under_way() {
             .map(|_| {
                 let mut client = Connection::open(proxy.address);
                 client.send("GET /slow HTTP/1.1\r\nhost: a\r\nx-user: a\r\nx-plan: pro\r\n\r\n");
+                asked.recv().unwrap();
                 client
             })
             .collect();
-        wait_until("both slots are taken", || {
-            let reply = ask(&proxy, "a", "pro");
-            reply.status == 429 && told(&reply) == Some((2, 0))
-        });
-        assert_eq!(told(&ask(&proxy, "a", "")), Some((1, 0)));
+        for (plan, slots) in [("pro", 2), ("", 1)] {
+            let reply = ask(&proxy, "a", plan);
+            assert_eq!((reply.status, told(&reply)), (429, Some((slots, 0))), "{plan}");
+        }
         drop(go);
         for mut client in held {
             assert_eq!(client.reply("GET").status, 200);

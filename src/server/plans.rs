@@ -1,0 +1,44 @@
+//! Reads the file with the plans of customers again when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::clock::every;
+use crate::identity::tier::{Look, TierRule};
+use crate::observe::events;
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks at the file of this rule, as long as the returned set is kept. The file may be large, so it is read on a thread
+/// of its own: neither requests nor the admin endpoint wait.
+pub(super) fn watch(rule: Option<&Arc<TierRule>>) -> JoinSet<()> {
+    let mut watching = JoinSet::new();
+    let Some(rule) = rule.filter(|rule| rule.file.is_some()).cloned() else { return watching };
+    watching.spawn(async move {
+        let mut looks = every(LOOK);
+        loop {
+            looks.tick().await;
+            let rule = Arc::clone(&rule);
+            // A panic has its own line, and the next look may succeed.
+            let _ = spawn_blocking(move || look(&rule)).await;
+        }
+    });
+    watching
+}
+
+fn look(rule: &TierRule) {
+    let Some(file) = &rule.file else { return };
+    match file.look() {
+        Look::Unchanged => {}
+        Look::Loaded(table) => {
+            events::plans_loaded(&file.path().display(), table.lines);
+            for warning in file.unnamed(|plan| rule.named.contains(plan)) {
+                events::config_warning(&warning);
+            }
+        }
+        Look::Rejected(error) => events::plans_rejected(&error, error.advice()),
+    }
+}
