@@ -49,7 +49,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use crate::limit::time::Timestamp;
-    use crate::plan::testing::plan_with as plan;
+    use crate::plan::testing::{plan as of_text, plan_with as plan};
 
     #[test]
     fn a_reload_finds_the_limits_that_it_lowers() {
@@ -67,6 +67,25 @@ mod tests {
         ] {
             let lowered = plan(new).lowered_from(&plan(old), Timestamp::MIN.into());
             assert_eq!(!lowered.is_empty(), is_lowered, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_lowered_where_one_of_its_plans_is() {
+        let limit = |plans: &str| {
+            let limit =
+                format!("[limits.a]\nkey = [\"ip\"]\nrate = \"1/s\"\nplans = {{ {plans} }}\n");
+            let route = "[[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"a\"]\n";
+            of_text(&format!("[plans]\nby = \"ip\"\n{limit}{route}"))
+        };
+        let old = limit("pro = \"5/s\", team = \"9/s\"");
+        for (new, is_lowered) in [
+            ("pro = \"5/s\", team = \"8/s\"", true),
+            ("pro = \"6/s\", team = \"9/s\"", false),
+            ("pro = \"5/s\", other = \"1/s\"", false),
+        ] {
+            let lowered = limit(new).lowered_from(&old, Timestamp::MIN.into());
+            assert_eq!(!lowered.is_empty(), is_lowered, "{new}");
         }
     }
 

@@ -1,4 +1,5 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
 
 use super::*;
 use crate::request::key::{Missing, hash as hash_of};
@@ -174,13 +175,13 @@ fn a_million_lines() {
     for name in ["", " Customer"] {
         let lines = (0..1_000_000).map(|at| format!("key-of-a-customer-{at} pro{name}\n"));
         let file: String = lines.collect();
-        let (before, begin) = (resident(), std::time::Instant::now());
+        let (before, begin) = (resident(), Instant::now());
         let table = read(&by, file.as_bytes()).unwrap();
         let took = begin.elapsed();
         let keys: Vec<_> = (0..1_000_000)
             .map(|at| Key::of([Some(format!("key-of-a-customer-{at}").as_bytes())]))
             .collect();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         assert!(keys.iter().all(|key| table.find(&by, key).is_some()));
         let looked_up = begin.elapsed().as_nanos() / 1_000_000;
         let kept = table.entries.len() * size_of::<Entry>() + table.texts.len();
