@@ -122,7 +122,7 @@ impl TierFile {
 
     /// Looks whether the file has changed. New content comes in force when two looks in a row have read the same
     /// content: a file that is still being written is not used. To be called about once a second. Blocks while the file
-    /// is read, which takes about a second for a million lines.
+    /// is read, which takes about half a second for a million lines.
     pub(crate) fn look(&self) -> Look {
         let mut watch = self.watch.lock();
         if !watch.content.is_to_be_read(FileStamp::of(&self.path)) {
