@@ -21,9 +21,14 @@ fn recipe(line: &str) -> String {
 
 #[test]
 fn each_recipe_passes_its_own_tests() {
-    let all = blocks_of(&fs::read_to_string(path(RECIPES)).unwrap(), "toml");
+    let text = fs::read_to_string(path(RECIPES)).unwrap();
+    let all = blocks_of(&text, "toml");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
+    // What a recipe has beside its file.
+    if let Some(plans) = blocks_of(&text, "text").iter().find(|it| it.starts_with("# value")) {
+        fs::write(folder.path().join("plans.txt"), plans).unwrap();
+    }
     let mut tried = 0;
     for example in all.iter().filter(|it| it.contains("[[tests]]")) {
         fs::write(&file, completed(example)).unwrap();
@@ -139,4 +144,20 @@ fn the_429_server_needs_no_api() {
     let never = ask("/never", "a");
     assert_eq!((never.status, never.header("retry-after")), (429, None));
     assert_eq!(ask("/slow", "a").status, 200);
+}
+
+#[test]
+fn the_recipe_for_bans_keeps_out_who_does_not_stop() {
+    let proxy = started(&recipe("[limits.login]"), &Upstream::echoing());
+    let mut client = Connection::open(proxy.address);
+    let mut seen = Vec::new();
+    while seen.last() != Some(&403) {
+        seen.push(client.request("POST", "/login", &[], b"").status);
+        assert!(seen.len() < 10_000, "nobody is banned");
+    }
+    assert!(seen.iter().filter(|status| **status == 429).count() >= 20, "{seen:?}");
+    let banned = client.request("POST", "/login", &[], b"");
+    assert_eq!(banned.status, 403);
+    let rest: u64 = banned.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=600).contains(&rest), "{rest}");
 }
