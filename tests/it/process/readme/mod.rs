@@ -55,6 +55,12 @@ fn blocks_of(text: &str, language: &str) -> Vec<String> {
     blocks
 }
 
+/// The manual's example of a file of plans.
+fn plans() -> String {
+    let file = blocks("text").into_iter().find(|block| block.starts_with("# value"));
+    file.expect("the manual has a file of plans")
+}
+
 /// An example of the manual as a file: what it leaves out is put beside it.
 fn completed(example: &str) -> String {
     let mut text = example.to_owned();
@@ -79,6 +85,7 @@ fn loaded(text: &str) -> config::Loaded {
     // What it names stands beside it.
     let folder = Folder::new();
     folder.write_server("cert", &["localhost"]);
+    fs::write(folder.path().join("plans.txt"), plans()).unwrap();
     let file = folder.path().join("proxy.toml");
     config::parse(file.to_str().unwrap(), text, &env, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
