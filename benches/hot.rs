@@ -22,7 +22,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::observe::candidates::RejectedBy;
 use tidegate::observe::metrics::Metrics;
 use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
-use tidegate::request::key::View;
+use tidegate::request::key::{Token, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
 use tidegate::store::{self, Claim, Moment, ProcessStore, Store};
@@ -249,6 +249,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         headers,
         params: PathParams::none(),
         cert: None,
+        token: Token::NONE,
         id: None,
     };
     spec.key.key(&view).unwrap().expect("no limit of the plan above skips")

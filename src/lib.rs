@@ -6,6 +6,7 @@
 //! - [`identity`]: who asks: the plans of customers.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
+//! - [`jwt`]: tokens of clients, verified when a limit reads a claim of them.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
@@ -65,6 +66,7 @@ pub mod config;
 pub mod downstream;
 pub mod file;
 mod identity;
+pub mod jwt;
 pub mod limit;
 pub mod observe;
 mod percent;

@@ -6,7 +6,7 @@
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle and upstream log lines; spans; the number of client connections (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
-//! | each server's health and requests in flight | its metrics, summed when they are read |
+//! | each server's health and requests in flight; the keys of tokens | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
 //!
 //! The right column exists once for each worker, and its types say so: `Rc`, `Cell` and `RefCell`, in a runtime that
@@ -32,6 +32,8 @@ use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionLimit, Connections};
 use crate::downstream::{Listener, Port};
+use crate::jwt::Tokens;
+use crate::jwt::keys::SharedKeys;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::error_log::ErrorLog;
@@ -124,6 +126,8 @@ pub struct Published {
     pub plan: Arc<Plan>,
     /// The state of each upstream, in the plan's order.
     pub upstreams: Vec<Arc<UpstreamState>>,
+    /// The keys of each `[jwt.NAME]`, in the plan's order.
+    pub keys: Vec<Arc<SharedKeys>>,
 }
 
 /// The orders of the process to a running worker.
@@ -241,5 +245,6 @@ fn activate(
     let upstreams = upstreams.collect();
     // Requests count references in the `Rc` of this `Active`, and not in the `Arc` of the shared plan.
     let (error_log, spans) = (process.error_log.clone(), process.spans.clone());
-    Active::new(published.plan.clone(), upstreams, error_log, spans, metrics.clone())
+    let tokens = Tokens::new(&published.keys);
+    Active::new(published.plan.clone(), upstreams, tokens, error_log, spans, metrics.clone())
 }

@@ -40,9 +40,9 @@ pub(super) struct ReplayArgs {
     /// An older file to compare with: the report shows both results, and the clients that are newly hit
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// The value of a header, a cookie, `host` or `cert` that is not in the log. With `ip`, each client has its own
-    /// value. With `none`, no request has a value. Any other text is the value of all requests. May be
-    /// repeated
+    /// The value of a header, a cookie, a claim, `host` or `cert` that is not in the log. With `ip`, each client has
+    /// its own value. With `user`, it is the user's name in the log. With `none`, no request has a value. Any other
+    /// text is the value of all requests. May be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
     /// Also write the report to this file, as an HTML page with plots

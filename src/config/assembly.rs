@@ -20,13 +20,13 @@ use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::values::Names;
 use super::section::{
-    REJECT, ROOT, admin, answer, limit, log, plans, route, server, store, test_case, trace,
+    REJECT, ROOT, admin, answer, jwt, limit, log, plans, route, server, store, test_case, trace,
     upstream,
 };
 use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::plan::{
-    Action, AnswerSpec, Balance, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
+    Action, AnswerSpec, Balance, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
     UpstreamSpec,
 };
 use crate::request::name::form;
@@ -61,6 +61,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
             store: Some(&store.location).filter(|_| is_known),
         },
     );
+    let jwt = jwt::build(&mut root);
     let plans = plans::build(&mut root, server.prefixes, server.loose_paths);
     let routes = root.take("routes");
     let tests = root.take("tests");
@@ -91,6 +92,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         server: &server,
         upstreams: &upstreams,
         limits: &limits,
+        jwt: &jwt,
         plans: plans.as_ref(),
         everywhere: &everywhere,
         routes: &routes,
@@ -103,6 +105,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
     let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
+    let jwt = jwt.into_iter().map(|table| table.value.map(Arc::new));
+    let jwt: Vec<_> = jwt.collect::<Option<_>>()?;
     let limits = limits.into_iter().map(|limit| limit.value);
     let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
     let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
@@ -120,7 +124,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     Some(Plan {
         methods: methods.collect(),
-        read_headers: read_headers(&matchers, &upstreams, &on),
+        read_headers: read_headers(&matchers, &upstreams, &on, &jwt),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
@@ -129,6 +133,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         no_route: no_route(everywhere),
         table: Table::new(matchers),
         routes: finished,
+        jwt,
         store,
         reject: Arc::new(reject),
         log,
@@ -169,11 +174,12 @@ fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 
-/// The headers that routes, balancing and limits read, each in its form.
+/// The headers that routes, balancing and limits read, or that have tokens, each in its form.
 fn read_headers(
     matchers: &[(Pattern, Conditions)],
     upstreams: &[UpstreamSpec],
     limits: &[LimitSpec],
+    jwt: &[Arc<JwtSpec>],
 ) -> HashSet<String> {
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
@@ -181,5 +187,6 @@ fn read_headers(
         _ => None,
     });
     let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
+    let headers = headers.chain(jwt.iter().filter_map(|table| table.header()));
     headers.chain(limits.iter().flat_map(LimitSpec::headers)).map(form).collect()
 }

@@ -86,6 +86,7 @@ fn kind_schema(kind: &Kind) -> Json {
             "minProperties": least,
             "additionalProperties": kind_schema(kind),
         }),
+        Kind::Object => json!({ "type": "object" }),
         Kind::Table(shape) => shape_schema(shape),
         Kind::Named(shape) => json!({
             "type": "object",

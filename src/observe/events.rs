@@ -102,6 +102,15 @@ events! {
                 then all of its clients count as one",
             "client header ignored");
 
+    /// The keys of a `[jwt.NAME]` cannot be read. `keys` is the number of those that stay in force.
+    pub(crate) fn jwt_keys_unavailable(jwt: &Name, error: &str, keys: usize) =
+        warn!(%jwt, error, keys,
+            help = "see that the URL or the file in `keys` can be read from here, and has public keys",
+            "jwt keys unavailable");
+
+    /// The keys of a `[jwt.NAME]` are new, or can be read again. `keys` is their number.
+    pub(crate) fn jwt_keys_read(jwt: &Name, keys: usize) = info!(%jwt, keys, "jwt keys read");
+
     /// A server does not take connections any more.
     pub(crate) fn server_down(upstream: &str, server: &str, error: &dyn Display) =
         warn!(upstream, server, %error, "server down");

@@ -10,6 +10,7 @@ mod counting;
 mod estimate;
 mod figures;
 pub(crate) mod filter;
+mod jwt;
 mod limit;
 mod listen;
 mod lowered;
@@ -41,6 +42,8 @@ pub use self::estimate::Estimate;
 pub(crate) use self::estimate::TokensPerByte;
 pub use self::figures::Figures;
 use self::filter::LogFilter;
+pub use self::jwt::JwtSpec;
+pub(crate) use self::jwt::{JwksUrl, KeyLocation, OnInvalid};
 pub use self::limit::{BanSpec, CostSpec, LimitSpec, LimitTiers, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
@@ -86,6 +89,8 @@ pub struct Plan {
     /// The headers of a request that a limit, a route or an upstream reads, each once,
     /// as `request::name::form` writes it.
     pub(crate) read_headers: HashSet<String>,
+    /// Whose tokens are believed, in the file's order.
+    pub jwt: Vec<Arc<JwtSpec>>,
     /// Where buckets live.
     pub store: StoreSpec,
     /// The answer to a throttled client where a limit has none.
@@ -237,7 +242,7 @@ pub(crate) enum ThrottleLog {
     Off,
 }
 
-/// How the parts of a key that come from headers, cookies and the query are shown.
+/// How the parts of a key that come from headers, cookies, the query and tokens are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyDisplay {
     /// As a hash.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use serde_json::{Map, Value};
 
 /// One of `[[tests]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct TestCase {
     pub(crate) target: Uri,
     /// Their headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// The claims of their token, which counts as verified. `None`: they have no token.
+    pub(crate) claims: Option<Map<String, Value>>,
     /// The address from which they come.
     pub(crate) from: IpAddr,
     /// How many requests there are, at least 1.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
+use crate::jwt::Tokens;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::events;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
@@ -20,6 +21,8 @@ pub(crate) struct Active {
     pub(crate) plan: Arc<Plan>,
     /// The plan's upstreams.
     pub(crate) upstreams: Vec<Rc<Upstream>>,
+    /// What verifies the tokens of the plan's clients.
+    pub(super) tokens: Tokens,
     /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
@@ -39,13 +42,14 @@ impl Active {
     pub(crate) fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Rc<Upstream>>,
+        tokens: Tokens,
         error_log: Arc<ErrorLog>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, error_log, spans }
+        Self { plan, upstreams, tokens, counters, metrics, rejections, fields, error_log, spans }
     }
 
     /// The counter of the route with this index in the plan, or of requests without a route.

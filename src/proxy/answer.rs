@@ -1,7 +1,7 @@
 //! The answers that tidegate composes itself. [`respond`] is the only place that turns a refusal into an
 //! answer.
 
-use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
 
 use super::active::Active;
@@ -13,8 +13,12 @@ use super::rejection::RejectionContent;
 use super::response::{OwnResponse, own, trailers_only};
 use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
+use crate::request::key::KeyError;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
+
+/// What a client is told whose token does not verify (RFC 6750, 3).
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 
 /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` where
 /// it is not known.
@@ -40,6 +44,9 @@ pub(super) fn respond(
             match refusal {
                 Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => {
                     allow(&mut answer, allowed);
+                }
+                Refusal::Limits(Refused::Key(KeyError::Token(_))) => {
+                    answer.headers_mut().insert(WWW_AUTHENTICATE, INVALID_TOKEN);
                 }
                 Refusal::Upstream(UpstreamError::Paused(left)) => {
                     let seconds = whole_seconds(*left);

@@ -22,6 +22,7 @@ pub(super) enum Status {
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 /// The trailers after the messages of a call.

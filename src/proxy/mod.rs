@@ -21,7 +21,7 @@ mod request_id;
 mod response;
 mod trace;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::mem;
 use std::pin::pin;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
-use crate::request::key::View;
+use crate::request::key::{Token, View};
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Throttle};
 use crate::upstream::progress::{BodyEnd, BodyFault};
@@ -296,12 +296,18 @@ impl Proxy {
         findings.read(&reading);
         active.note_untrusted(&reading);
         let route = reading.route;
+        let began = exchange.began;
+        let token = LazyCell::new(|| {
+            let now = self.clock.wall().at(self.clock.at(began));
+            active.tokens.read(&head.headers, now)
+        });
         let view = View {
             cert: client.cert.as_deref(),
+            token: Token(&token),
             id: request_id.and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)
         };
-        let now = self.clock.at(exchange.began);
+        let now = self.clock.at(began);
         // A client that leaves before the limits have decided leaves a request that is held.
         findings.decision = DecisionKind::Delayed;
         let traced = findings.span().map(|span| &mut span.limits);

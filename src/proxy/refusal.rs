@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, StatusCode, request};
 use super::grpc::Status;
 use super::headers::invalid_name;
 use crate::reading::BadHead;
+use crate::request::key::KeyError;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
 use crate::upstream::progress::BodyFault;
@@ -106,13 +107,14 @@ impl Refusal<'_> {
                 (414, Status::Internal, "the path is too long once it is rewritten".into())
             }
             Self::Limits(refused) => {
-                let (status, grpc) = match refused {
-                    Refused::Key(_) | Refused::Cost { .. } => (400, Status::InvalidArgument),
+                let grpc = match refused {
+                    Refused::Key(KeyError::Token(_)) => Status::Unauthenticated,
+                    Refused::Key(_) | Refused::Cost { .. } => Status::InvalidArgument,
                     // `rejection` composes this answer by the file's settings.
-                    Refused::Throttled { .. } => (429, Status::ResourceExhausted),
-                    Refused::StoreUnavailable => (503, Status::Unavailable),
+                    Refused::Throttled { .. } => Status::ResourceExhausted,
+                    Refused::StoreUnavailable => Status::Unavailable,
                 };
-                (status, grpc, refused.to_string().into())
+                (refused.status(), grpc, refused.to_string().into())
             }
             Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => {
                 (client_gone().as_u16(), Status::Internal, "the client has left".into())

@@ -22,7 +22,7 @@ use crate::plan::{Plan, RouteSpec};
 use crate::request::body_length;
 use crate::request::client::{Client, PeerAddress};
 use crate::request::host::{Host, HostError};
-use crate::request::key::View;
+use crate::request::key::{Token, View};
 use crate::request::method::{self, MethodCase};
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::{NoRoute, PathParams};
@@ -198,7 +198,7 @@ pub(crate) fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
 }
 
 impl RequestReading<'_, '_> {
-    /// The view of a request that has no certificate and no id. The method and the headers are those of the head that
+    /// The view of a request that has no certificate, no token and no id. The method and the headers are those of the head that
     /// was read.
     pub(crate) fn view<'v>(&'v self, method: &'v Method, headers: &'v HeaderMap) -> View<'v> {
         let pattern = self.found.as_ref().map(|route| self.plan.table.pattern(*route));
@@ -214,6 +214,7 @@ impl RequestReading<'_, '_> {
             params: pattern
                 .map_or(PathParams::none(), |pattern| PathParams::of(pattern, &self.path)),
             cert: None,
+            token: Token::NONE,
             id: None,
         }
     }

@@ -28,6 +28,8 @@ pub(crate) enum Fact {
     Cookie(String),
     /// The subject of the client's certificate.
     Certificate,
+    /// This claim of the client's token, or that the request had none.
+    Claim(String),
     /// The status of the answer.
     Status,
     /// The bytes of the answer's body.
@@ -45,6 +47,8 @@ pub(crate) enum Fact {
 pub(crate) enum Assumed {
     /// Each client has its own value: its address.
     Client,
+    /// It is the user's name, which the log has.
+    User,
     /// No request has it.
     Absent,
     /// Every request has this value.
@@ -54,7 +58,7 @@ pub(crate) enum Assumed {
 /// A fact with what is assumed of it, as in `header:x-api-key=ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
-    /// The fact: a header, a cookie, the host, or the certificate.
+    /// The fact: a header, a cookie, the host, the certificate, or a claim.
     pub(crate) fact: Fact,
     /// Its value.
     pub(crate) assumed: Assumed,
@@ -109,6 +113,7 @@ impl Fact {
             KeySource::Header(name) => Some(Self::Header(name.clone())),
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
+            KeySource::Jwt(claim) => Some(Self::Claim(claim.clone())),
             // `of_key` calls this for each alternative of a `FirstOf`.
             KeySource::Path
             | KeySource::Method
@@ -120,7 +125,10 @@ impl Fact {
 
     /// Whether `--assume` can be about this fact.
     pub(super) fn can_be_assumed(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate)
+        matches!(
+            self,
+            Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate | Self::Claim(_)
+        )
     }
 
     /// Whether the log has the fact of this request.
@@ -134,7 +142,7 @@ impl Fact {
             Self::Status => record.status.is_some(),
             Self::Bytes => record.bytes.is_some(),
             Self::Duration => record.duration.is_some(),
-            Self::Certificate | Self::Use | Self::LimiterFigures => false,
+            Self::Certificate | Self::Claim(_) | Self::Use | Self::LimiterFigures => false,
         }
     }
 }
@@ -148,6 +156,7 @@ impl fmt::Display for Fact {
             Self::Header(name) => write!(f, "the header {name}"),
             Self::Cookie(name) => write!(f, "the cookie {name}"),
             Self::Certificate => f.write_str("the client's certificate"),
+            Self::Claim(claim) => write!(f, "the claim {claim} of a token"),
             Self::Status => f.write_str("the status"),
             Self::Bytes => f.write_str("the size of the answer's body"),
             Self::Duration => f.write_str("how long the request took"),
@@ -168,20 +177,21 @@ impl FromStr for Assumption {
 
     /// The error says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
-        const SHAPE: &str = "write it as in 'header:x-api-key=ip', 'cookie:session=none' or \
-                             'host=api.example.com'";
+        const SHAPE: &str = "write it as in 'header:x-api-key=ip', 'cookie:session=none', \
+                             'jwt:sub=user' or 'host=api.example.com'";
         let (fact, value) =
             text.split_once('=').ok_or_else(|| format!("`{text}` assumes nothing: {SHAPE}"))?;
         let source: KeySource = fact.trim().parse().map_err(|error| format!("{error}"))?;
         let source = Fact::of_source(&source).filter(Fact::can_be_assumed);
         let fact = source.ok_or_else(|| {
             format!(
-                "nothing can be assumed of `{}`, only of a header, a cookie, `host` and `cert`",
+                "nothing can be assumed of `{}`, only of a header, a cookie, a claim, `host` and `cert`",
                 fact.trim()
             )
         })?;
         let assumed = match value.trim() {
             "ip" => Assumed::Client,
+            "user" => Assumed::User,
             "none" => Assumed::Absent,
             "" => return Err(format!("`{text}` has no value: {SHAPE}")),
             value => Assumed::Text(value.to_owned()),

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, TRANSFER_ENCODING};
@@ -15,7 +16,7 @@ use crate::identity::tier::RequestTier;
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::View;
+use crate::request::key::{Claims, Token, TokenReading, View};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
@@ -37,6 +38,8 @@ pub struct Judge<'p> {
     facts: Vec<Fact>,
     /// What is assumed of facts that the log does not have.
     assumptions: Vec<Assumption>,
+    /// What the token of all requests is. `None`: its claims are what is assumed of them.
+    pub(super) token: Option<TokenReading>,
     /// The headers that limits and routes read, and those that frame a request.
     headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
@@ -114,7 +117,8 @@ impl<'p> Judge<'p> {
             facts.push(fact.clone());
         }
         let (rehearsal, assumptions) = (Rehearsal::new(plan), assumptions.to_vec());
-        Self { plan, rehearsal, limits, routes, tiers, facts, assumptions, headers, decided: 0 }
+        let (token, decided) = (None, 0);
+        Self { plan, rehearsal, limits, routes, tiers, facts, assumptions, token, headers, decided }
     }
 
     /// Whether a limit or a route reads this fact.
@@ -143,7 +147,8 @@ impl<'p> Judge<'p> {
         let address = client.as_ref().map(|client| client.address);
         let is_known = |fact: &Fact| match fact {
             Fact::Client => address.is_some(),
-            fact => fact.is_known(record) || self.assumed(fact).is_some(),
+            Fact::Claim(_) if self.token.is_some() => true,
+            fact => fact.is_known(record) || self.is_assumed(fact, record),
         };
         let mut missing = SmallVec::new();
         let refused = |part, route| JudgedRequest {
@@ -156,7 +161,7 @@ impl<'p> Judge<'p> {
         let Ok(method) = Method::from_bytes(record.method.as_bytes()) else {
             return refused("method", None);
         };
-        let host = self.text(&Fact::Host, &record.host, address);
+        let host = self.text(&Fact::Host, &record.host, record, address);
         let query = match &record.query {
             Logged::Value(query) => Some(&**query),
             Logged::Absent | Logged::Unknown => None,
@@ -183,8 +188,10 @@ impl<'p> Judge<'p> {
                 missing.push(MissingFact::Route(index));
             }
         }
-        let cert = self.text(&Fact::Certificate, &Logged::Unknown, address);
-        let view = View { cert: cert.as_deref(), ..reading.view(&method, &headers) };
+        let cert = self.text(&Fact::Certificate, &Logged::Unknown, record, address);
+        let token = self.token.clone().unwrap_or_else(|| self.claims(record, address));
+        let (cert, token) = (cert.as_deref(), &&token);
+        let view = View { cert, token: Token(token), ..reading.view(&method, &headers) };
         let spec = reading.route;
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
@@ -270,9 +277,10 @@ impl<'p> Judge<'p> {
                     HeaderValue::from_bytes(value.as_bytes()).ok()
                 }
                 Logged::Value(_) | Logged::Absent => None,
-                Logged::Unknown if *name == COOKIE => self.cookies(record.client),
+                Logged::Unknown if *name == COOKIE => self.cookies(record),
                 Logged::Unknown => {
-                    let value = self.assumed_text(&Fact::Header(name.clone()), record.client);
+                    let fact = Fact::Header(name.clone());
+                    let value = self.assumed_text(&fact, record, record.client);
                     value.and_then(|value| HeaderValue::from_str(&value).ok())
                 }
             };
@@ -284,13 +292,30 @@ impl<'p> Judge<'p> {
     }
 
     /// A `cookie` header of all cookies that are assumed.
-    fn cookies(&self, client: Option<IpAddr>) -> Option<HeaderValue> {
+    fn cookies(&self, record: &LogRecord<'_>) -> Option<HeaderValue> {
         let pairs = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Cookie(name) => Some(format!("{name}={}", self.assumed_text(fact, client)?)),
+            Fact::Cookie(name) => {
+                Some(format!("{name}={}", self.assumed_text(fact, record, record.client)?))
+            }
             _ => None,
         });
         let pairs: Vec<_> = pairs.collect();
         if pairs.is_empty() { None } else { HeaderValue::from_str(&pairs.join("; ")).ok() }
+    }
+
+    /// A token with the claims that are assumed. No log has tokens.
+    fn claims(&self, record: &LogRecord<'_>, client: Option<IpAddr>) -> TokenReading {
+        let claims = self.facts.iter().filter_map(|fact| match fact {
+            Fact::Claim(claim) => {
+                Some((claim.clone(), self.assumed_text(fact, record, client)?.into()))
+            }
+            _ => None,
+        });
+        let values: serde_json::Map<_, _> = claims.collect();
+        match values.is_empty() {
+            true => TokenReading::Absent,
+            false => TokenReading::Verified(Rc::new(Claims { table: 0, values })),
+        }
     }
 
     /// The value that the log has, or else the assumed value.
@@ -298,18 +323,36 @@ impl<'p> Judge<'p> {
         &self,
         fact: &Fact,
         logged: &'v Logged<'_>,
+        record: &LogRecord<'_>,
         client: Option<IpAddr>,
     ) -> Option<Cow<'v, str>> {
         match logged {
             Logged::Value(value) => Some(Cow::Borrowed(value)),
             Logged::Absent => None,
-            Logged::Unknown => self.assumed_text(fact, client).map(Cow::Owned),
+            Logged::Unknown => self.assumed_text(fact, record, client).map(Cow::Owned),
         }
     }
 
-    fn assumed_text(&self, fact: &Fact, client: Option<IpAddr>) -> Option<String> {
+    /// Whether the fact is assumed, by means of what the log has of this request.
+    fn is_assumed(&self, fact: &Fact, record: &LogRecord<'_>) -> bool {
+        match self.assumed(fact) {
+            Some(Assumed::User) => record.user != Logged::Unknown,
+            assumed => assumed.is_some(),
+        }
+    }
+
+    fn assumed_text(
+        &self,
+        fact: &Fact,
+        record: &LogRecord<'_>,
+        client: Option<IpAddr>,
+    ) -> Option<String> {
         match self.assumed(fact)? {
             Assumed::Client => client.map(|client| client.to_string()),
+            Assumed::User => match &record.user {
+                Logged::Value(user) => Some(user.to_string()),
+                Logged::Absent | Logged::Unknown => None,
+            },
             Assumed::Absent => None,
             Assumed::Text(text) => Some(text.clone()),
         }

@@ -62,6 +62,7 @@ mod tests {
     use http::{HeaderMap, Method};
 
     use super::*;
+    use crate::request::key::Token;
     use crate::request::path::NormalPath;
     use crate::request::route::{Conditions, PathParams, Pattern};
 
@@ -101,6 +102,7 @@ mod tests {
                 headers: &headers,
                 params: PathParams::none(),
                 cert: None,
+                token: Token::NONE,
                 id: None,
             };
             assert_eq!(exempt.covers(&view), expected, "{name}");

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
+use super::token_keys::token_keys;
 use super::{Supervisor, plans, service};
 use crate::config;
 use crate::limit::name::Name;
@@ -73,9 +74,10 @@ impl Supervisor {
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
         self.export.send_to(new.trace.otlp.as_ref());
-        let upstreams = upstreams(&new, Some(&old));
+        let (upstreams, keys) = (upstreams(&new, Some(&old)), token_keys(&new, Some(&old)));
         self.checks.check(new.upstreams.iter().zip(&upstreams));
-        self.published.send_replace(Arc::new(Published { plan: new, upstreams }));
+        self.readers.read(&keys);
+        self.published.send_replace(Arc::new(Published { plan: new, upstreams, keys }));
         self.retired.push(old.plan.clone());
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);

@@ -12,6 +12,7 @@ mod plans;
 mod service;
 mod sockets;
 mod successor;
+mod token_keys;
 
 use std::error::Error;
 use std::io;
@@ -35,6 +36,8 @@ use self::occasions::{Occasion, Occasions};
 use self::open_files::OpenFiles;
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
+pub(crate) use self::token_keys::read_token_keys;
+use self::token_keys::{KeyReaders, token_keys};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
@@ -130,6 +133,7 @@ struct Supervisor {
     plans: JoinSet<()>,
     candidates: CandidateLog,
     checks: HealthChecks,
+    readers: KeyReaders,
     export: SpanExport,
     /// When to read a file again that is wrong, and to log its errors again. `None` if the file is valid.
     rejected: Option<LogInterval>,
@@ -156,9 +160,12 @@ impl Supervisor {
         }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
-        let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };
+        let (upstreams, keys) = (upstreams(&plan, None), token_keys(&plan, None));
+        let published = Published { upstreams, keys, plan: plan.clone() };
         let mut checks = HealthChecks::default();
         checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
+        let mut readers = KeyReaders::default();
+        readers.read(&published.keys);
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
@@ -218,6 +225,7 @@ impl Supervisor {
             plans,
             candidates,
             checks,
+            readers,
             export,
             rejected: None,
             shadow: start.shadow.then(LogInterval::default),

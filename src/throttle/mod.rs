@@ -119,6 +119,18 @@ pub enum Refused<'p> {
     StoreUnavailable,
 }
 
+impl Refused<'_> {
+    /// The status of the answer. A rejection has this one where the file names no other.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Key(KeyError::Token(_)) => 401,
+            Self::Key(_) | Self::Cost { .. } => 400,
+            Self::Throttled { .. } => 429,
+            Self::StoreUnavailable => 503,
+        }
+    }
+}
+
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
     /// `quotas` gets what the answer says of the limits. If the request has a span, `traced` gets what the span

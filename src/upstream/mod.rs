@@ -14,6 +14,7 @@ mod driver;
 mod error;
 pub(crate) mod event_timeout;
 pub(crate) mod executor;
+pub(crate) mod fetch;
 pub mod health;
 mod kept_head;
 mod open;

@@ -11,8 +11,8 @@ pub(super) struct Explanation {
     facts: Value,
     /// The facts of each limit. Each limit has one paragraph too.
     limits: Vec<Value>,
-    /// Why the first limit that refuses the request answers it with 400.
-    refused: Option<String>,
+    /// The status and the reason with which the first limit that refuses the request answers it.
+    refused: Option<(u16, String)>,
 }
 
 /// The title of a limit's paragraph.
@@ -28,6 +28,7 @@ impl Explanation {
             "route": null,
             "params": null,
             "upstream": null,
+            "token": null,
             "plan": null,
             "status": null,
             "allow": null,
@@ -64,21 +65,22 @@ impl Explanation {
         }
     }
 
-    /// The last limit refuses the request with 400. Then no limit counts the request. The first refusal is the answer.
-    pub(super) fn refuse(&mut self, why: &str) {
+    /// The last limit refuses the request with an error. Then no limit counts the request. The first refusal is the
+    /// answer.
+    pub(super) fn refuse(&mut self, status: u16, why: &str) {
         self.limit_fact("refuses", why);
-        self.refused.get_or_insert_with(|| why.to_owned());
+        self.refused.get_or_insert_with(|| (status, why.to_owned()));
     }
 
     /// Adds the refusal, if there is one. This comes after the last limit.
     pub(super) fn finish_limits(&mut self) {
-        let Some(why) = self.refused.take() else { return };
+        let Some((status, why)) = self.refused.take() else { return };
         for limit in &mut self.limits {
             limit["applies"] = false.into();
         }
         self.fact("allow", Value::Null);
-        self.fact("status", 400);
-        self.line("answer", format_args!("400: {why}"));
+        self.fact("status", status);
+        self.line("answer", format_args!("{status}: {why}"));
     }
 
     /// The facts, and the sentences beside them.

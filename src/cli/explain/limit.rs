@@ -19,12 +19,13 @@ use crate::request::key::{KeySpec, View};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
 
-/// Says whether the limit counts this request, by which figures and in which bucket.
+/// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
+/// `plain`.
 pub(super) fn describe_limit(
     plan: &Plan,
     spec: &Arc<LimitSpec>,
     view: &View<'_>,
-    now: Timestamp,
+    (now, plain): (Timestamp, bool),
     text: &mut Explanation,
 ) {
     let name = &spec.name;
@@ -32,9 +33,9 @@ pub(super) fn describe_limit(
     let (key, applied) = match throttle::applied(spec, view, now.into()) {
         Ok(counted) => counted,
         Err(NotCounted::Refused(why)) if spec.mode == Mode::Enforce => {
-            let why = why.to_string();
-            text.refuse(&why);
-            return text.line(LIMIT, format_args!("{name} refuses it with 400: {why}"));
+            let (status, why) = (why.status(), why.to_string());
+            text.refuse(status, &why);
+            return text.line(LIMIT, format_args!("{name} refuses it with {status}: {why}"));
         }
         // If a limit that does not enforce cannot count a request, it lets the request pass.
         Err(NotCounted::Refused(why)) => {
@@ -51,7 +52,8 @@ pub(super) fn describe_limit(
     let cost = cost.map(|cost| spec.cost.within(|| throttle::largest_cost(algorithm), cost));
     text.limit_fact("cost", cost.map(Cost::get));
     let key = BucketKey::new(spec, key, plan.log.keys);
-    text.limit_fact("key", shown(key.shown()));
+    let shown_key = if plain { key.plain() } else { key.shown() };
+    text.limit_fact("key", shown(shown_key));
     let mode = match spec.mode {
         Mode::Enforce => "",
         Mode::Mark => " (mark: never rejects, and tells the API)",
@@ -89,7 +91,7 @@ pub(super) fn describe_limit(
             let rate = rejections.rate().unwrap_or_default();
             text.more(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
         }
-        describe_key(spec, &key, text);
+        describe_key(spec, &key, plain, text);
         describe_bucket(plan, spec, &key, &algorithm, text);
     }
     if let Some(candidate) = candidate {
@@ -215,13 +217,14 @@ fn describe_bucket(
     }
 }
 
-fn describe_key(spec: &LimitSpec, key: &BucketKey, text: &mut Explanation) {
+fn describe_key(spec: &LimitSpec, key: &BucketKey, plain: bool, text: &mut Explanation) {
     let sources = sources(&spec.key);
     if sources.is_empty() {
         return text.more("one bucket for all requests");
     }
-    let hashed = if key.shown() == key.plain() { "" } else { " (hashed)" };
-    let (logged, sources) = (shown(key.shown()), sources.join(" and "));
+    let logged = if plain { key.plain() } else { key.shown() };
+    let hashed = if logged == key.plain() { "" } else { " (hashed)" };
+    let (logged, sources) = (shown(logged), sources.join(" and "));
     text.more(format_args!("counted by {sources}: {logged}{hashed}"));
     let mut parts = spec.key.sources.iter().zip(key.plain().values());
     if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {

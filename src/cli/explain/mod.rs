@@ -3,15 +3,18 @@
 mod explanation;
 mod limit;
 mod route;
+mod token;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
+use serde_json::{Map, Value};
 
 use self::explanation::Explanation;
 use self::limit::{describe_limit, describe_plan};
 use self::route::{describe_none, describe_route, describe_spellings, why};
+use self::token::ExplainedToken;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
@@ -20,6 +23,7 @@ use crate::reading::{
     self, BadHead, RequestHead, RequestReading, Seen, Sender, TargetParts, Unreadable,
 };
 use crate::request::client::{Client, PeerAddress};
+use crate::request::key::{Token, View};
 use crate::request::line::request_line;
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
@@ -30,7 +34,8 @@ use crate::request::route::Table;
 #[command(after_help = "For example:\n  \
     tidegate explain 'GET /users/42'\n  \
     tidegate explain 'POST https://api.example.com/orders?page=2' --ip 203.0.113.7 \\\n      \
-    --header 'x-api-key: abc' --header 'cookie: session=xyz'")]
+    --header 'x-api-key: abc' --header 'cookie: session=xyz'\n  \
+    tidegate explain 'GET /orders' --claims '{\"sub\":\"a\"}' --plain")]
 pub(super) struct Explain {
     /// The request: a method and a path or URL, as in 'GET /users/42'; without a method, GET
     #[arg(required = true, num_args = 1..=2)]
@@ -41,6 +46,12 @@ pub(super) struct Explain {
     /// A header, as in 'x-api-key: abc'; may be repeated
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
+    /// The claims of a token that counts as verified, as in '{"sub":"a"}'
+    #[arg(long, value_name = "JSON", value_parser = claims)]
+    claims: Option<Map<String, Value>>,
+    /// Show keys and claims as they are, not as the log shows them
+    #[arg(long)]
+    plain: bool,
     #[command(flatten)]
     file: ConfigFile,
     /// Print the result as JSON
@@ -56,7 +67,8 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     })?;
     let headers = headers(&explain.headers, &uri)?;
     let (peer, now) = (canonical_address(explain.ip), Clock::new().now());
-    let request = ExplainedRequest { method, uri, headers, peer, now };
+    let (claims, plain) = (explain.claims.clone(), explain.plain);
+    let request = ExplainedRequest { method, uri, headers, claims, peer, now, plain };
     let mut text = Explanation::new(request.method.as_str());
     if let Err(unreadable) = describe(&plan, &request, &mut text) {
         describe_unreadable(&plan, &request.method, &unreadable, &mut text);
@@ -72,8 +84,17 @@ struct ExplainedRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    /// The claims of a token that counts as verified.
+    claims: Option<Map<String, Value>>,
     peer: IpAddr,
     now: Timestamp,
+    /// Whether keys are shown as they are.
+    plain: bool,
+}
+
+/// The claims of a token, as JSON.
+fn claims(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
 }
 
 fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
@@ -102,7 +123,7 @@ fn describe(
     request: &ExplainedRequest,
     text: &mut Explanation,
 ) -> Result<(), Unreadable> {
-    let ExplainedRequest { method, uri, headers, peer, now } = request;
+    let ExplainedRequest { method, uri, headers, peer, now, plain, .. } = request;
     let mut sent = headers.clone();
     let reading = reading::read(
         plan,
@@ -130,7 +151,8 @@ fn describe(
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
-    let view = reading.view(method, &sent);
+    let token = ExplainedToken::of(plan, route, request, &sent);
+    let view = View { token: Token(&&token.reading), ..reading.view(method, &sent) };
     let candidates = plan.table.candidates(path, host.as_str());
     match found {
         Ok(found) => {
@@ -146,9 +168,10 @@ fn describe(
         }
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
+    token.describe(plan, *plain, text);
     describe_plan(plan.limits_of(route), &view, text);
     for limit in plan.limits_of(route) {
-        describe_limit(plan, limit, &view, *now, text);
+        describe_limit(plan, limit, &view, (*now, *plain), text);
     }
     text.finish_limits();
     Ok(())

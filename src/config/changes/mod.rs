@@ -55,6 +55,7 @@ pub(crate) fn diff(
     changes.named("upstreams.", named(was.get("upstreams")), named(is.get("upstreams")));
     changes.limits([old, new], named(was.get("limits")), named(is.get("limits")));
     changes.named("route ", routes(old, was), routes(new, is));
+    changes.named("jwt.", named(was.get("jwt")), named(is.get("jwt")));
     for section in ["plans", "store", "reject", "log", "trace"] {
         changes.section(section, was, is);
     }

@@ -1,6 +1,7 @@
 //! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
 //! used, every route can match, and no upstream is tidegate itself.
 
+mod jwt;
 mod keys;
 mod plans;
 mod waits;
@@ -13,7 +14,7 @@ use super::section::limit::LimitDraft;
 use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
-use crate::plan::{Action, Balance, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
+use crate::plan::{Action, Balance, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, Table};
@@ -24,6 +25,7 @@ pub(super) struct Whole<'w> {
     pub(super) server: &'w ServerSpec,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
+    pub(super) jwt: &'w [Named<JwtSpec>],
     /// `[plans]`, where the file has it.
     pub(super) plans: Option<&'w PlansDraft>,
     /// The limits of `[server]`, which every request meets.
@@ -45,6 +47,7 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
+        self.claims();
         self.plans_without_rule();
         // A part with an error is missing here. Without that part, these warnings could be wrong.
         let (routes, all_here) = (self.routes, self.has_all_routes);

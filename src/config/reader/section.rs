@@ -4,6 +4,7 @@
 //! A method that reads a wrong value notes the problem and returns `None`. The caller goes on, to find all
 //! problems of the file at once. A plan with errors is thrown away in the end.
 
+use serde_json::{Map, Value as Json};
 use toml::de::{DeTable, DeValue};
 
 use super::context::{Context, NotedProblem};
@@ -244,6 +245,28 @@ impl<'c> Item<'c> {
         let mut section = Section::new(self.cx, table, self.span.clone(), shape);
         section.title = title.into();
         Some(section)
+    }
+
+    /// The value as a JSON object, with the variables in its texts replaced.
+    pub(crate) fn json_object(&self) -> Option<Map<String, Json>> {
+        let entries = self.entries()?;
+        entries.iter().map(|entry| Some((entry.name.to_owned(), entry.item.json()?))).collect()
+    }
+
+    fn json(&self) -> Option<Json> {
+        Some(match self.value {
+            DeValue::String(_) => self.text()?.into(),
+            DeValue::Integer(number) => {
+                i64::from_str_radix(number.as_str(), number.radix()).ok()?.into()
+            }
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok()?.into(),
+            DeValue::Boolean(flag) => (*flag).into(),
+            DeValue::Datetime(time) => time.to_string().into(),
+            DeValue::Array(_) => {
+                self.list()?.iter().map(Self::json).collect::<Option<Vec<_>>>()?.into()
+            }
+            DeValue::Table(_) => self.json_object()?.into(),
+        })
     }
 
     /// The value as a table whose names the operator chooses.

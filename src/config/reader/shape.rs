@@ -110,6 +110,8 @@ pub(crate) enum Kind {
     WordOrText(&'static [&'static str]),
     /// A table of at least this number of names, each with a value of this kind.
     TableOf(usize, &'static Self),
+    /// A table of any names and values.
+    Object,
     Table(&'static Shape),
     /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),
@@ -137,7 +139,7 @@ impl Kind {
     pub(crate) const TEXT_TABLE: Self = Self::TableOf(0, &Self::Text);
     /// A part of a key, or several alternatives.
     pub(crate) const KEY_SOURCE: Self = Self::Form(
-        r"(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param):[^|]+))*",
+        r"(ip|path|method|host|route|cert|(header|cookie|query|param|jwt):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param|jwt):[^|]+))*",
     );
     pub(crate) const KEY_SOURCES: Self = Self::List(&Self::KEY_SOURCE);
     /// An upstream's server.

@@ -4,8 +4,8 @@ use crate::config::reader::{Item, Wrong, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
-                        `cookie:NAME`, `query:NAME`, `param:NAME` or `cert`, or several of them with `|` \
-                        between them";
+                        `cookie:NAME`, `query:NAME`, `param:NAME`, `cert` or `jwt:CLAIM`, or several of them \
+                        with `|` between them";
 
 /// A part of a key.
 pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
@@ -13,7 +13,7 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
         text.parse().map_err(|error| match error {
             KeySourceError::Unknown(_) => meant(text).map_or(Wrong::Expected, Wrong::Because),
             KeySourceError::Nameless(kind) => {
-                Wrong::Other(format!("expected a name behind it: `{kind}:NAME`"))
+                Wrong::Other(format!("expected a name behind it: `{}`", KeySource::spelling(&kind)))
             }
             KeySourceError::Header(_) => Wrong::other("expected the name of a header"),
             KeySourceError::Cookie(_) => Wrong::other("expected the name of a cookie"),
@@ -55,12 +55,12 @@ fn meant(text: &str) -> Option<String> {
         return of_variable(variable).map(|part| format!("did you mean \"{part}\"?"));
     }
     let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
-    let kinds = KeySource::SPELLINGS.map(|spelling| spelling.trim_end_matches(":NAME"));
+    let kinds = KeySource::SPELLINGS.map(|spelling| spelling.split(':').next().unwrap_or(spelling));
     let near = nearest(kind, kinds)?;
     if near == kind {
         return None;
     }
-    let named = KeySource::SPELLINGS.contains(&format!("{near}:NAME").as_str());
+    let named = KeySource::spelling(near).contains(':');
     Some(match named {
         true => format!("did you mean `{near}:{name}`?"),
         false => format!("did you mean `{near}`?"),

@@ -7,6 +7,7 @@
 pub(super) mod admin;
 pub(super) mod answer;
 pub(super) mod headers;
+pub(super) mod jwt;
 mod key;
 pub(super) mod limit;
 mod listen;
@@ -43,6 +44,7 @@ static OF_ROOT: Settings<()> = &[
     field("plans", Kind::Table(&PLANS), Words("none"), "which plan a request has"),
     field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
         "which requests, where they go, which limits apply"),
+    field("jwt", Kind::Named(&jwt::JWT), Words("none"), "whose tokens are believed: limits count by claims of them"),
     field("store", Kind::Table(&STORE), Table, "where buckets live"),
     field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
     field("log", Kind::Table(&LOG), Table, "what is logged, and how"),

@@ -155,6 +155,19 @@ pub(super) fn towards(
     Some(Arc::new(spec))
 }
 
+/// How a server is verified that has no `tls` of its own: by the machine's authorities. `span` is where the file names
+/// the server.
+pub(super) fn by_machine(
+    section: &Section<'_>,
+    (server, span): (&Endpoint, &Span),
+    system: &SystemRoots,
+) -> Option<Arc<client::ClientTlsSpec>> {
+    let roots = system.get_or_init(|| machine(section, span)).clone()?;
+    let spec = client::ClientTlsSpec { roots, server_name: None, identity: None };
+    nameable(section, &spec, server, span)?;
+    Some(Arc::new(spec))
+}
+
 /// Checks that a certificate can name this server.
 fn nameable(
     section: &Section<'_>,

@@ -60,6 +60,8 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "health" => vec![inline("path = \"/a\"")],
         "expect" => vec![inline("allowed = 1")],
+        "[jwt.NAME]" => vec![inline("keys = \"http://127.0.0.1:1/keys\"")],
+        "keys" => vec![inline("secret = \"a secret of thirty-two bytes ....\"")],
         "[[tests]]" => vec![inline("send = \"GET /a\""), inline("expect = { allowed = 1 }")],
         "ban" => {
             vec![inline("after = 1"), inline("within = \"1s\""), inline("for = \"1s\"")]
@@ -156,6 +158,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             rest = format!("[server]\ntls = {{ {listen}, certificates = [{table}] }}");
         }
         "tls of an upstream" => upstream = format!("servers = [\"https://a\"]\ntls = {table}"),
+        "keys" => rest = format!("[jwt.main]\nkeys = {table}"),
         "expect" => rest = format!("[[tests]]\nsend = \"GET /a\"\nexpect = {table}"),
         title => rest = format!("{title}\n{lines}"),
     }
@@ -193,6 +196,7 @@ pub(super) fn assert_same(one: &Loaded, other: &Loaded, what: &str) {
     assert_eq!(one.admin, other.admin, "{what}");
     assert_eq!(one.trace, other.trace, "{what}");
     assert_eq!(one.tests, other.tests, "{what}");
+    assert_eq!(one.jwt, other.jwt, "{what}");
 }
 
 #[test]
@@ -265,6 +269,8 @@ fn every_field_of_the_list_is_read() {
                 (_, "path", _) => "[\"/a\"]",
                 ("overrides", "key", _) => "[\"*\"]",
                 (_, "key" | "hash_key", _) => "[\"ip\"]",
+                (_, "keys", _) => "\"http://127.0.0.1:1/keys\"",
+                (_, "algorithms", _) => "[\"RS256\"]",
                 (_, "remove", _) => "[\"x-a\"]",
                 (_, "listen", _) => "\"127.0.0.1:1\"",
                 (_, "url", _) if shape.title == "[store]" => "\"memory:\"",
@@ -303,6 +309,7 @@ fn every_field_of_the_list_is_read() {
                 (_, _, Kind::Rate) => "\"7/s\"",
                 (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",
                 (_, _, Kind::TableOf(_, Kind::Text)) => "{ x-a = \"b\" }",
+                (_, _, Kind::Object) => "{ sub = \"a\", org = { id = 1 } }",
                 _ => "\"text\"",
             };
             let example = match &field.kind {

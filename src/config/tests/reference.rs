@@ -10,6 +10,7 @@ use super::super::reader::{Fallback, Field, Kind, Shape};
 use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
 use super::super::section::headers::HEADERS;
+use super::super::section::jwt::{JWT, SECRET};
 use super::super::section::limit::cost::ESTIMATE;
 use super::super::section::limit::{
     BAN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE, PLAN,
@@ -30,7 +31,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 27] = [
+pub(super) const TABLES: [(&Shape, &str); 29] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -51,6 +52,8 @@ pub(super) const TABLES: [(&Shape, &str); 27] = [
     (&ROUTE, "`[[routes]]`"),
     (&RESPOND, "`respond` of a route"),
     (&HEADERS, "`request_headers` and `response_headers` of a route"),
+    (&JWT, "`[jwt.NAME]`"),
+    (&SECRET, "`keys` of `[jwt.NAME]`, as a table"),
     (&STORE, "`[store]`"),
     (&REJECT, "`[reject]`"),
     (&LOG, "`[log]`"),

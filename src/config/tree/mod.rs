@@ -304,7 +304,7 @@ fn named(table: &DeTable<'_>, read: impl Fn(&DeValue<'_>) -> Tree) -> Tree {
 }
 
 fn is_of_tables(kind: &Kind) -> bool {
-    matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TableOf(..))
+    matches!(kind, Kind::Table(_) | Kind::Named(_) | Kind::TableOf(..) | Kind::Object)
 }
 
 /// The kind itself, if it fits. Of several alternatives, the first one that fits.

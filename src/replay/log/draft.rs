@@ -111,7 +111,8 @@ impl<'l> RecordDraft<'l> {
             LogField::Path => set_first(&mut self.path, value),
             LogField::Query if record.query == Logged::Unknown => record.query = query(value),
             LogField::Host if record.host == Logged::Unknown => record.host = value.logged(),
-            LogField::Query | LogField::Host => {}
+            LogField::User if record.user == Logged::Unknown => record.user = value.logged(),
+            LogField::Query | LogField::Host | LogField::User => {}
             LogField::Status => {
                 let code = value.whole().and_then(|code| u16::try_from(code).ok());
                 let code = code.and_then(|code| StatusCode::from_u16(code).ok());
@@ -153,6 +154,8 @@ impl<'l> RecordDraft<'l> {
         let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
         self.set_client(ClientOrigin::Peer, address::parse(client));
+        let user = if has_host { first_word(rest).1 } else { rest };
+        self.record.user = Logged::of(Cow::Borrowed(user));
         if has_host {
             self.record.host = Logged::Value(Cow::Borrowed(first));
         }

@@ -25,6 +25,8 @@ pub(super) enum LogField {
     /// The query, with or without its `?`.
     Query,
     Host,
+    /// The name of the user who has logged in.
+    User,
     /// The status of the response.
     Status,
     /// Bytes of the response.
@@ -54,7 +56,7 @@ pub(super) enum TimeRank {
 pub(super) fn named(name: &str) -> Option<LogField> {
     use LogField::{
         Bytes, Client, CombinedHead, Duration, ForwardedFor, Header, Host, Message, Method, Module,
-        PartialSeconds, Path, Query, Request, Status, Target, Time,
+        PartialSeconds, Path, Query, Request, Status, Target, Time, User,
     };
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
@@ -73,11 +75,13 @@ pub(super) fn named(name: &str) -> Option<LogField> {
         "body_bytes_sent" | "bytes_sent" => Bytes,
         "request_time" => Duration(1),
         "host" | "http_host" => Host,
+        "remote_user" | "user" => User,
         // Caddy.
         "ts" => Time(TimeRank::Precise),
         "client_ip" => Client(ClientOrigin::Client),
         "remote_ip" => Client(ClientOrigin::Peer),
         "size" => Bytes,
+        "user_id" => User,
         // Envoy, and what Istio and Envoy Gateway write with it.
         "duration" => Duration(1_000),
         "start_time" => Time(TimeRank::Began),
@@ -94,6 +98,7 @@ pub(super) fn named(name: &str) -> Option<LogField> {
         "RequestMethod" => Method,
         "RequestPath" => Target,
         "RequestHost" => Host,
+        "ClientUsername" => User,
         "DownstreamStatus" => Status,
         "DownstreamContentSize" => Bytes,
         "Duration" => Duration(1_000_000_000),

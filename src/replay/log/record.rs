@@ -121,6 +121,8 @@ pub struct LogRecord<'l> {
     pub query: Logged<'l>,
     /// The host that the client asked for, perhaps with a port.
     pub host: Logged<'l>,
+    /// The name of the user who has logged in.
+    pub user: Logged<'l>,
     /// The headers.
     pub headers: LoggedHeaders<'l>,
     /// The status of the response.
@@ -145,6 +147,7 @@ impl LogRecord<'_> {
             path: Cow::Owned(self.path.into_owned()),
             query: self.query.into_owned(),
             host: self.host.into_owned(),
+            user: self.user.into_owned(),
             headers: LoggedHeaders { named: named.collect(), are_complete },
             status: self.status,
             bytes: self.bytes,

@@ -16,6 +16,7 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
     let record = |(gap, client, is_login): &(u64, u8, bool)| {
         now = now.plus_micros(gap * 1_000);
         LogRecord {
+            user: Logged::Unknown,
             time: now,
             client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, *client))),
             method: "GET".into(),

@@ -3,6 +3,7 @@
 
 mod read;
 mod source;
+mod token;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +22,9 @@ use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
+pub(crate) use read::{Sole, token};
 pub use source::{KeySource, KeySourceError, KeySources};
+pub use token::{Claims, Token, TokenFault, TokenReading};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,11 +72,13 @@ pub struct View<'r> {
     pub params: PathParams<'r>,
     /// The subject of the client's certificate; `None` where the client has shown no certificate.
     pub cert: Option<&'r str>,
+    /// The client's token.
+    pub token: Token<'r>,
     /// The request's id in the log. No limit counts by it.
     pub id: Option<&'r str>,
 }
 
-/// Why a request has no key. The request is then answered with 400.
+/// Why a request has no key. The request is then answered with 400, or with 401 if its token is the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The header, cookie or query parameter comes twice.
@@ -85,26 +90,31 @@ pub enum KeyError {
     /// The part is missing, and the limit demands it.
     #[error("the {} is missing", .0.title())]
     Absent(KeySource),
+    /// The token does not verify, and such requests are refused.
+    #[error("the token is not valid: {0}")]
+    Token(TokenFault),
 }
 
 impl KeySpec {
     /// The key of a request, with plain values. `None` where the limit does not apply to the request.
     ///
     /// # Errors
-    /// Where a part comes twice, can be read in two ways, or is missing and demanded. The first two are
-    /// errors even where another part is missing and the limit would not apply.
+    /// Where a part comes twice, can be read in two ways, or is missing and demanded, or where a token does not verify
+    /// and must. All but a missing part are errors even where another part is missing and the limit would not apply.
     pub fn key(&self, request: &View<'_>) -> Result<Option<Key>, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
-            match source.push(request, self.prefixes, &mut builder) {
+            match source.push(request, self.prefixes, (0, 1), &mut builder) {
                 Found::Once => {}
                 Found::Nowhere => {
+                    builder.alternative(0);
                     builder.push_absent();
                     absent = absent.or(Some(source));
                 }
                 Found::Repeated => return Err(KeyError::Repeated(source.clone())),
                 Found::Ambiguous => return Err(KeyError::Ambiguous(source.clone())),
+                Found::Invalid(fault) => return Err(KeyError::Token(fault)),
             }
         }
         match (absent, self.missing) {
@@ -122,12 +132,20 @@ impl KeySpec {
         })
     }
 
-    /// Whether a part may hold a secret: whether it comes from a header, a cookie or the query.
+    /// The claims that it reads.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &String> {
+        self.sources.iter().flat_map(KeySource::alternatives).filter_map(|source| match source {
+            KeySource::Jwt(claim) => Some(claim),
+            _ => None,
+        })
+    }
+
+    /// Whether a part may hold a secret: whether it comes from a header, a cookie, the query or a token.
     pub(crate) fn has_secrets(&self) -> bool {
         self.sources.iter().any(KeySource::is_secret)
     }
 
-    /// The same key with each value from a header, a cookie or the query replaced by its hash. The hash is
+    /// The same key with each value from a header, a cookie, the query or a token replaced by its hash. The hash is
     /// the first 128 bits of SHA-256 of the value, base64url without padding. An absent value stays absent.
     pub fn hashed(&self, key: &Key) -> Key {
         if !self.has_secrets() {
@@ -135,7 +153,7 @@ impl KeySpec {
         }
         let mut builder = KeyBuilder::default();
         for (source, (index, value)) in self.sources.iter().zip(key.parts()) {
-            let source = source.alternatives().get(index).unwrap_or(source);
+            let source = source.alternative(index).unwrap_or(source);
             builder.alternative(index);
             match value {
                 Some(value) if source.is_secret() => builder.push(&hash_text(&value)),

@@ -4,11 +4,13 @@
 use std::borrow::Cow;
 
 use http::header::COOKIE;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::token::{TokenFault, TokenReading};
 use super::{KeySource, View, ip_text};
 use crate::limit::key::KeyBuilder;
 use crate::percent::{decode, decode_query};
+use crate::request::credentials;
 use crate::request::method::counted;
 use crate::request::name::{has_ambiguous_alias, may_be};
 use crate::request::network::ClientPrefixes;
@@ -24,16 +26,28 @@ pub(super) enum Found {
     Repeated,
     /// The upstream may or may not see the part, or may read another value in it.
     Ambiguous,
+    /// The part is a claim of a token that does not verify, and such requests are refused.
+    Invalid(TokenFault),
+}
+
+/// The only value of a header, cookie or parameter, or why there is none.
+pub(crate) enum Sole<'v> {
+    Nowhere,
+    Once(Cow<'v, [u8]>),
+    Repeated,
+    Ambiguous,
 }
 
 impl KeySource {
-    /// Appends this part of the request.
+    /// Appends this part of the request. It is the alternative at `index`, from 0, of `count`.
     pub(super) fn push(
         &self,
         request: &View<'_>,
         prefixes: ClientPrefixes,
+        (index, count): (usize, usize),
         builder: &mut KeyBuilder,
     ) -> Found {
+        builder.alternative(index);
         match self {
             Self::Ip => builder.push_plain(&ip_text(request.client, prefixes)),
             Self::Path => builder.push(request.path.matching().as_bytes()),
@@ -58,15 +72,27 @@ impl KeySource {
                 let cert = request.cert.map(|cert| Some(Cow::Borrowed(cert.as_bytes())));
                 return only(cert, builder);
             }
+            // Values of the second `[jwt.NAME]` follow all alternatives of the first, so that they never meet.
+            Self::Jwt(claim) => match &**request.token.0 {
+                TokenReading::Verified(claims) => {
+                    let Some(value) = claims.value(claim) else { return Found::Nowhere };
+                    builder.alternative(index + count * claims.table);
+                    builder.push(value.as_bytes());
+                }
+                TokenReading::Absent | TokenReading::Invalid { refuses: false, .. } => {
+                    return Found::Nowhere;
+                }
+                TokenReading::Invalid { fault, refuses: true } => return Found::Invalid(*fault),
+                TokenReading::Repeated => return Found::Repeated,
+                TokenReading::Ambiguous => return Found::Ambiguous,
+            },
             Self::FirstOf(sources) => {
                 for (index, source) in sources.iter().enumerate() {
-                    builder.alternative(index);
-                    match source.push(request, prefixes, builder) {
+                    match source.push(request, prefixes, (index, sources.len()), builder) {
                         Found::Nowhere => {}
                         found => return found,
                     }
                 }
-                builder.alternative(0);
                 return Found::Nowhere;
             }
         }
@@ -74,21 +100,30 @@ impl KeySource {
     }
 }
 
-/// Appends the only value, without blanks at its edges. `None` is a value that servers read differently, or that
-/// only some servers see.
+/// Appends the only value, without blanks at its edges.
 fn only<'v>(
     values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>,
     builder: &mut KeyBuilder,
 ) -> Found {
-    let mut values = values.into_iter();
-    match (values.next(), values.next()) {
-        (None, _) => Found::Nowhere,
-        (Some(None), _) | (_, Some(None)) => Found::Ambiguous,
-        (Some(Some(_)), Some(Some(_))) => Found::Repeated,
-        (Some(Some(value)), None) => {
+    match sole(values) {
+        Sole::Nowhere => Found::Nowhere,
+        Sole::Ambiguous => Found::Ambiguous,
+        Sole::Repeated => Found::Repeated,
+        Sole::Once(value) => {
             builder.push(trim(&value));
             Found::Once
         }
+    }
+}
+
+/// The only value. `None` is a value that servers read differently, or that only some servers see.
+fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v> {
+    let mut values = values.into_iter();
+    match (values.next(), values.next()) {
+        (None, _) => Sole::Nowhere,
+        (Some(None), _) | (_, Some(None)) => Sole::Ambiguous,
+        (Some(Some(_)), Some(Some(_))) => Sole::Repeated,
+        (Some(Some(value)), None) => Sole::Once(value),
     }
 }
 
@@ -173,4 +208,39 @@ fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Opti
             false => may_be(&found, name).then_some(None),
         }
     })
+}
+
+/// The token that a request has in this header or cookie.
+pub(crate) fn token<'r>(place: &'r KeySource, headers: &'r HeaderMap) -> Sole<'r> {
+    match place {
+        KeySource::Cookie(name) => sole(cookies(headers, name)),
+        KeySource::Header(name) => in_header(name, headers),
+        _ => Sole::Nowhere,
+    }
+}
+
+/// Credentials of another scheme, such as `Basic`, are no token. But many APIs take the last word of the header for the
+/// token, whatever its scheme: what looks like a token is one.
+fn in_header<'r>(name: &HeaderName, headers: &'r HeaderMap) -> Sole<'r> {
+    if has_ambiguous_alias(headers, name) {
+        return Sole::Ambiguous;
+    }
+    let values = headers.get_all(name).iter();
+    let found = sole(values.map(|value| credentials::normal_form(value.as_bytes())));
+    let is_of_another_scheme = |value: &[u8]| {
+        let written = headers.get(name).map(|value| trim(value.as_bytes())).unwrap_or_default();
+        let scheme = written.split(|byte| *byte <= b' ').next().unwrap_or_default();
+        let has_scheme = scheme.len() < written.len();
+        has_scheme && !scheme.eq_ignore_ascii_case(b"bearer") && !has_form(value)
+    };
+    match found {
+        Sole::Once(value) if is_of_another_scheme(&value) => Sole::Nowhere,
+        found => found,
+    }
+}
+
+/// Whether a text has the form of a signed token.
+fn has_form(value: &[u8]) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    value.iter().all(is_letter) && value.iter().filter(|byte| **byte == b'.').count() == 2
 }

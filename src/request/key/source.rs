@@ -32,6 +32,8 @@ pub enum KeySource {
     Param(String),
     /// The subject of the client's verified certificate.
     Cert,
+    /// A claim of the client's verified token: a name, or names with dots between them.
+    Jwt(String),
     /// The first of these sources that the request has. There are two to [`MOST_ALTERNATIVES`] sources, and
     /// none of them is a `FirstOf`.
     FirstOf(Box<[Self]>),
@@ -44,7 +46,7 @@ pub enum KeySourceError {
     #[error("`{0}` is nothing that a limit can count by: {spellings}", spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", "))]
     Unknown(String),
     /// A header, cookie … without a name.
-    #[error("`{0}` needs a name: `{0}:NAME`")]
+    #[error("`{0}` needs a name: `{spelling}`", spelling = KeySource::spelling(.0))]
     Nameless(String),
     /// The text cannot be the name of a header.
     #[error("`{0}` cannot be the name of a header")]
@@ -59,7 +61,7 @@ pub enum KeySourceError {
 
 impl KeySource {
     /// The spellings of all sources, for error messages.
-    pub(crate) const SPELLINGS: [&'static str; 10] = [
+    pub(crate) const SPELLINGS: [&'static str; 11] = [
         "ip",
         "path",
         "method",
@@ -70,13 +72,20 @@ impl KeySource {
         "query:NAME",
         "param:NAME",
         "cert",
+        "jwt:CLAIM",
     ];
 
-    /// Whether the source's values may be a client's secrets: values from a header, a cookie or the query.
+    /// The spelling in this list that begins with this word.
+    pub(crate) fn spelling(kind: &str) -> &'static str {
+        let is_it = |text: &&str| text.split(':').next() == Some(kind);
+        Self::SPELLINGS.into_iter().find(is_it).unwrap_or_default()
+    }
+
+    /// Whether the source's values may be a client's secrets: values from a header, a cookie, the query or a token.
     /// A certificate's subject is no secret: it names the client, but proves nothing.
     pub(crate) fn is_secret(&self) -> bool {
         match self {
-            Self::Header(_) | Self::Cookie(_) | Self::Query(_) => true,
+            Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Jwt(_) => true,
             Self::FirstOf(sources) => sources.iter().any(Self::is_secret),
             _ => false,
         }
@@ -90,6 +99,14 @@ impl KeySource {
         }
     }
 
+    /// The alternative of values with this index, from 0. The claims of the second `[jwt.NAME]` have indexes after all
+    /// alternatives, and so on.
+    pub(crate) fn alternative(&self, index: usize) -> Option<&Self> {
+        let all = self.alternatives();
+        let of_table = || all.get(index % all.len()).filter(|it| matches!(it, Self::Jwt(_)));
+        all.get(index).or_else(|| (index < MOST_ALTERNATIVES).then(of_table).flatten())
+    }
+
     /// The source's name in messages to clients.
     pub(super) fn title(&self) -> String {
         match self {
@@ -100,6 +117,7 @@ impl KeySource {
             Self::Query(name) => format!("query parameter `{name}`"),
             Self::Param(name) => format!("path parameter `{name}`"),
             Self::Cert => "client certificate".to_owned(),
+            Self::Jwt(claim) => format!("token with the claim `{claim}`"),
             Self::FirstOf(sources) => {
                 sources.iter().map(Self::title).collect::<Vec<_>>().join(" or ")
             }
@@ -151,6 +169,7 @@ impl fmt::Display for KeySource {
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Param(name) => write!(f, "param:{name}"),
             Self::Cert => f.write_str("cert"),
+            Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::FirstOf(sources) => {
                 let sources: Vec<_> = sources.iter().map(Self::to_string).collect();
                 f.write_str(&sources.join(" | "))
@@ -183,7 +202,7 @@ impl FromStr for KeySource {
             ("host", None) => Ok(Self::Host),
             ("route", None) => Ok(Self::Route),
             ("cert", None) => Ok(Self::Cert),
-            ("header" | "cookie" | "query" | "param", None | Some("")) => {
+            ("header" | "cookie" | "query" | "param" | "jwt", None | Some("")) => {
                 Err(KeySourceError::Nameless(kind.to_owned()))
             }
             ("header", Some(name)) => match HeaderName::from_bytes(name.as_bytes()) {
@@ -194,6 +213,7 @@ impl FromStr for KeySource {
             ("cookie", Some(name)) => Err(KeySourceError::Cookie(name.to_owned())),
             ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
             ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
+            ("jwt", Some(claim)) => Ok(Self::Jwt(claim.to_owned())),
             _ => Err(KeySourceError::Unknown(text.to_owned())),
         }
     }

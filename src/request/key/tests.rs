@@ -43,6 +43,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
         headers: &headers,
         params,
         cert: request.cert,
+        token: Token::NONE,
         id: None,
     })
 }

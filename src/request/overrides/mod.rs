@@ -111,6 +111,7 @@ impl Part {
                 None => Err(format!("`{text}` is no host without a port")),
             },
             KeySource::Header(name) => exact(value::normal(name, text.as_bytes()), text),
+            KeySource::Jwt(_) => Ok(Self::Exact(text.to_owned())),
             _ => exact(Some(Cow::Borrowed(trim(text.as_bytes()))), text),
         }
     }
@@ -132,15 +133,14 @@ pub(crate) fn of_alternative<'t, 's>(
     text: &'t str,
     source: &'s KeySource,
 ) -> Result<(usize, &'t str, &'s KeySource), String> {
-    let alternatives = source.alternatives();
-    let (first, others) = match alternatives {
-        [first, others @ ..] if !others.is_empty() => (first, others),
-        [only] => return Ok((0, text, only)),
-        _ => return Ok((0, text, source)),
+    let (first, others) = match source.alternatives() {
+        [only] if !matches!(only, KeySource::Jwt(_)) => return Ok((0, text, only)),
+        [first, others @ ..] => (first, others),
+        [] => return Ok((0, text, source)),
     };
     let numbered = text.split_once('=').and_then(|(number, value)| {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-        Some((index, value, alternatives.get(index)?))
+        Some((index, value, source.alternative(index)?))
     });
     if let Some(numbered) = numbered {
         return Ok(numbered);

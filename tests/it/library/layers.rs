@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 18] = [
     &["store", "config"],
     &["redis"],
     &["observe"],
-    &["reading"],
+    &["reading", "jwt"],
     &["plan"],
     &["identity"],
     &["request"],

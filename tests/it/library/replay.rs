@@ -102,6 +102,7 @@ impl Sent {
         }
         headers.are_all();
         LogRecord {
+            user: Logged::Unknown,
             time,
             client: Some(self.client()),
             client_is: ClientOrigin::Peer,
@@ -147,7 +148,7 @@ fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
         let clock = Clock::starting_at(Timestamp::from_micros(BEGIN).unwrap());
         let process = process(&plan, clock);
         let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-        let published = Published { plan: Arc::new(plan), upstreams };
+        let published = Published { plan: Arc::new(plan), upstreams, keys: Vec::new() };
         let (_published, plan) = watch::channel(Arc::new(published));
         let (_drain, draining) = watch::channel(false);
         let (_end, stop) = watch::channel(false);

@@ -112,6 +112,7 @@ impl Directive<'_> {
             ('T', Some("ms")) => LogField::Duration(1_000),
             ('T', None | Some("s")) => LogField::Duration(1),
             ('v' | 'V', None) => LogField::Host,
+            ('u', None) => LogField::User,
             ('i', Some(name)) if name.eq_ignore_ascii_case("host") => LogField::Host,
             ('i', Some(name)) if name.eq_ignore_ascii_case("x-forwarded-for") => {
                 LogField::ForwardedFor

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tidegate::limit::key::Key;
-use tidegate::request::key::{ClientPrefixes, KeyError, KeySource, KeySpec, Missing, View};
+use tidegate::request::key::{ClientPrefixes, KeyError, KeySource, KeySpec, Missing, Token, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::{PathParams, Pattern};
 
@@ -107,6 +107,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         headers: &parts.headers,
         params: if is_matched { PathParams::of(&pattern, &path) } else { PathParams::none() },
         cert: None,
+        token: Token::NONE,
         id: None,
     }))
 }
@@ -141,7 +142,7 @@ fn read(source: &KeySource, parts: &Parts<'_>) -> Option<Option<Vec<u8>>> {
             }),
             KeySource::Host => Some(b"api.example".into()),
             KeySource::Route => Some(b"route".into()),
-            KeySource::Cert => None,
+            KeySource::Cert | KeySource::Jwt(_) => None,
             KeySource::Path => {
                 let path = NormalPath::parse(parts.path, true).unwrap();
                 Some(path.matching().into())

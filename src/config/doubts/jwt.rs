@@ -1,0 +1,49 @@
+//! Checks of what counts by claims against the tables `[jwt.NAME]`.
+
+use super::Whole;
+use crate::limit::key::MOST_ALTERNATIVES;
+use crate::plan::Balance;
+use crate::request::key::KeySource;
+
+impl Whole<'_> {
+    /// Claims without a `[jwt.NAME]` whose keys verify the token, and tables whose tokens nobody reads.
+    pub(super) fn claims(&self) {
+        let limits =
+            self.drafts().flat_map(|limit| &limit.sources).map(|(part, span)| (part, span));
+        let hashed = self.upstreams.iter().flat_map(|upstream| {
+            let balance = upstream.value.as_ref().map(|spec| &spec.balance);
+            let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
+            key.iter().map(|part| (part, &upstream.span))
+        });
+        let mut is_read = false;
+        for (part, span) in limits.chain(hashed) {
+            let alternatives = part.alternatives();
+            let Some(claim) = alternatives.iter().find(|it| matches!(it, KeySource::Jwt(_))) else {
+                continue;
+            };
+            is_read = true;
+            if self.jwt.is_empty() {
+                let title =
+                    format!("`{claim}` is read from a token, and the file has no `[jwt.NAME]`");
+                self.cx.error(span, title, "expected a table that says whose tokens are believed").help(
+                    "add `[jwt.main]` with `keys = \"https://login.example.com/keys\"`, where the keys of \
+                     the tokens' issuer are",
+                );
+            } else if alternatives.len() * self.jwt.len() > MOST_ALTERNATIVES {
+                let title =
+                    format!("`{part}` has too many alternatives for {} tables", self.jwt.len());
+                let expected = format!(
+                    "expected no more than {MOST_ALTERNATIVES}: each table `[jwt.NAME]` counts for itself"
+                );
+                self.cx.error(span, title, expected);
+            }
+        }
+        if !is_read && !self.cx.has_errors() {
+            for table in self.jwt {
+                let title = format!("nothing reads the tokens of `[jwt.{}]`", table.name);
+                let expected = "expected a part `jwt:CLAIM` in the `key` of a limit";
+                self.cx.warning(&table.span, title, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `[jwt.NAME]`.
+
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use http::uri::PathAndQuery;
+use jsonwebtoken::{Algorithm, AlgorithmFamily};
+
+use super::tls::{self, SystemRoots};
+use super::upstream::server_address;
+use super::values::{Named, header_name, named, once_each};
+use crate::config::reader::{
+    Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
+    fields, read, setting, spellings, words,
+};
+use crate::file::read_ordinary;
+use crate::jwt::keys::KeySet;
+use crate::limit::name::Name;
+use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeyLocation, OnInvalid, Scheme};
+use crate::request::key::KeySource;
+
+type Spec = JwtSpec;
+
+pub(crate) static JWT: Shape = Shape::new("[jwt.NAME]", || fields(SETTINGS));
+
+#[rustfmt::skip]
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    field("keys", Kind::Either(&[Kind::Text, Kind::Table(&SECRET)]), Words("required where signatures are verified"),
+        "a JWKS: an `https://` URL, which is fetched, or a file, which may also be PEM; or `{ secret = \"${SECRET}\" }` for HS256 to HS512. Read again when it changes"),
+    setting(at!(issuer, text), Kind::Text, Words("any"), "what `iss` must be"),
+    setting(at!(audience, audience), Kind::Either(&[Kind::Text, Kind::TEXT_LIST]), Words("any"),
+        "what `aud` must hold; of a list one of the texts"),
+    setting(at!(algorithms, algorithms), Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
+        "the algorithms that are allowed, if the key allows them too"),
+    field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token, after `Bearer` or another scheme"),
+    field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),
+    setting(at!(leeway), Kind::Duration(Zero::Allowed), Value("\"30s\""), "how far the clock of the issuer may be from ours, for `exp` and `nbf`"),
+    setting(at!(refresh), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
+        "between two fetches of a JWKS; a verified token without `exp` is remembered for this time"),
+    field("verify", Kind::Flag, Value("true"),
+        "`false`: claims are believed without a look at the signature, where something in front has verified it"),
+    setting(at!(invalid), Kind::Word(spellings::<OnInvalid>), Value("\"ignore\""),
+        "a token that does not verify counts as none; or `\"reject\"`: a request with such a token is answered with 401 where a limit reads it"),
+];
+
+words!(OnInvalid { "ignore" => Ignore, "reject" => Reject });
+
+/// `keys`, written as a table.
+pub(crate) static SECRET: Shape = Shape::new("keys", || fields(OF_SECRET));
+
+#[rustfmt::skip]
+static OF_SECRET: Settings<()> = &[
+    field("secret", Kind::Text, Required, "what tokens are signed with, at least 32 bytes").masked(Mask::Secret),
+];
+
+const KEYS: &str = "expected a URL, the name of a file, or `{ secret = \"…\" }`";
+
+const URL: &str = "expected a URL as in \"https://login.example.com/keys\"";
+
+/// The shortest secret that does not weaken HS256 (RFC 7518, 3.2).
+const SHORTEST_SECRET: usize = 32;
+
+/// The tables in the file's order.
+pub(crate) fn build(root: &mut Section<'_>) -> Vec<Named<JwtSpec>> {
+    let system = SystemRoots::new();
+    named(root, "jwt", &JWT, |section, name| Some(one(section, name, &system)))
+}
+
+fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
+    let mut spec = JwtSpec::new(name);
+    let verifies = match section.item("verify") {
+        None => true,
+        Some(item) => {
+            let verifies = item.flag().unwrap_or(true);
+            if !verifies {
+                item.doubt(
+                    "signatures are not looked at: whoever reaches tidegate can write any claim",
+                    "leave it only where something in front has verified the token",
+                );
+            }
+            verifies
+        }
+    };
+    section.take("verify");
+    let item = match verifies {
+        true => section.require("keys", "\"https://login.example.com/keys\""),
+        // They are checked all the same.
+        false => section.take("keys"),
+    };
+    let keys = item.as_ref().and_then(|item| keys(item, &section, system));
+    let cookie = section.take("cookie");
+    if let Some(cookie) = &cookie
+        && let Some(header) = section.take("header")
+    {
+        header
+            .fault("both `header` and `cookie` say where the token is", "remove one of them")
+            .related(&cookie.span, "the other one");
+    }
+    let place = match cookie {
+        Some(item) => cookie_source(&item),
+        None => section.value("header", header_name).map(KeySource::Header),
+    };
+    let has_secret = matches!(keys, Some(KeyLocation::Secret(_)));
+    if let (Some(item), Some(_)) = (section.item("algorithms"), &keys) {
+        check_algorithms(&item, has_secret);
+    }
+    spec.place = place.unwrap_or(spec.place);
+    spec.keys = keys.filter(|_| verifies);
+    read(SETTINGS, section, spec)
+}
+
+fn keys(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<KeyLocation> {
+    if item.is_table() {
+        return secret(item.section(&SECRET, "keys")?);
+    }
+    let text = item.text_as(KEYS)?;
+    if text.contains("://") {
+        return url(item, section, system).map(KeyLocation::Url);
+    }
+    if text.is_empty() {
+        item.reject(KEYS);
+        return None;
+    }
+    file(item, item.cx.folder.join(text)).map(KeyLocation::File)
+}
+
+fn secret(mut section: Section<'_>) -> Option<KeyLocation> {
+    let item = section.require("secret", "\"${SECRET}\"");
+    section.finish();
+    let item = item?.secret();
+    let secret = item.text()?.into_bytes();
+    if secret.is_empty() {
+        item.reject("expected the secret that tokens are signed with");
+        return None;
+    }
+    if secret.len() < SHORTEST_SECRET {
+        item.doubt(
+            "the secret is shorter than 32 bytes",
+            "whoever has one token can try all short secrets: expected 32 bytes or more",
+        );
+    }
+    Some(KeyLocation::Secret(secret))
+}
+
+/// Reads the file now, to report a broken one. The process reads it again.
+fn file(item: &Item<'_>, path: PathBuf) -> Option<PathBuf> {
+    let fault = match read_ordinary(&path) {
+        Ok(text) => KeySet::parse(&text).err().map(|error| format!("has no keys: {error}")),
+        Err(error) => Some(format!("cannot be read: {error}")),
+    };
+    let Some(fault) = fault else { return Some(path) };
+    let title = match item.is_shown() {
+        true => format!("{} {fault}", path.display()),
+        false => format!("the file that is named here {fault}"),
+    };
+    item.fault(title, "expected a JWKS, or PEM with \"-----BEGIN PUBLIC KEY-----\"");
+    None
+}
+
+fn url(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<JwksUrl> {
+    // The text in front of `@` may be a password.
+    if item.text()?.contains('@') {
+        item.clone().secret().reject("expected a URL without a user and a password");
+        return None;
+    }
+    let (server, path) = item.parse(URL, |text| {
+        let begin = text.find("://").map_or(0, |at| at + 3);
+        let end = text[begin..].find(['/', '?', '#']).map_or(text.len(), |at| begin + at);
+        let (server, path) = text.split_at(end);
+        let server = server_address(server)?;
+        if !matches!(server.scheme, Scheme::Http | Scheme::Https) {
+            return Err(Wrong::other("expected `https://` in front"));
+        }
+        let path = path.split('#').next().unwrap_or_default();
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok((server, PathAndQuery::from_str(&path).map_err(|_| Wrong::Expected)?))
+    })?;
+    let tls = match (&server.scheme, &server.endpoint) {
+        (Scheme::Https, host) => Some(tls::by_machine(section, (host, &item.span), system)?),
+        (_, Endpoint::Tcp { host, .. }) if !is_here(host) => {
+            item.doubt(
+                "the keys are fetched in clear text: whoever is on the way can put others in their place",
+                "expected `https://`",
+            );
+            None
+        }
+        _ => None,
+    };
+    Some(JwksUrl { server, path, tls })
+}
+
+fn is_here(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn cookie_source(item: &Item<'_>) -> Option<KeySource> {
+    item.parse("expected the name of a cookie", |name| {
+        format!("cookie:{name}").parse().map_err(|_| Wrong::Expected)
+    })
+}
+
+fn text(item: &Item<'_>) -> Option<String> {
+    const EXPECTED: &str = "expected a text that is not empty";
+    item.parse(EXPECTED, |text| match text.is_empty() {
+        true => Err(Wrong::Expected),
+        false => Ok(text.to_owned()),
+    })
+}
+
+fn audience(item: &Item<'_>) -> Option<Vec<String>> {
+    let items = item.list_or_one();
+    if items.is_empty() && item.is_list() {
+        item.reject(
+            "expected at least one audience: without `audience` a token may be for anybody",
+        );
+        return None;
+    }
+    Some(once_each(&items, text))
+}
+
+/// All algorithms, by their names in a token.
+fn algorithm_names() -> Vec<&'static str> {
+    vec![
+        "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256",
+        "ES384", "EdDSA",
+    ]
+}
+
+fn algorithms(item: &Item<'_>) -> Option<Vec<Algorithm>> {
+    let items = item.list()?;
+    if items.is_empty() {
+        item.reject("expected at least one algorithm, as in [\"RS256\"]");
+        return None;
+    }
+    items.iter().map(algorithm).collect()
+}
+
+fn algorithm(item: &Item<'_>) -> Option<Algorithm> {
+    let expected = format!("expected one of {}", algorithm_names().join(", "));
+    item.parse(&expected, |text| Algorithm::from_str(text).map_err(|_| Wrong::Expected))
+}
+
+/// Symmetric algorithms need a secret, and a secret can be used with no others.
+fn check_algorithms(item: &Item<'_>, has_secret: bool) {
+    for item in item.list().unwrap_or_default() {
+        let Some(name) = item.text() else { continue };
+        let Ok(algorithm) = Algorithm::from_str(&name) else { continue };
+        match (algorithm.family() == AlgorithmFamily::Hmac, has_secret) {
+            (true, false) => {
+                item.reject("expected an algorithm with a public key: `keys` has no secret");
+            }
+            (false, true) => {
+                item.reject("expected HS256, HS384 or HS512: `keys` is a secret");
+            }
+            _ => {}
+        }
+    }
+}

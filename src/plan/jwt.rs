@@ -1,0 +1,92 @@
+//! `[jwt.NAME]`: whose tokens are believed, and where requests have them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::header::AUTHORIZATION;
+use http::uri::PathAndQuery;
+use jsonwebtoken::Algorithm;
+
+use super::ServerAddress;
+use crate::limit::name::Name;
+use crate::request::key::KeySource;
+use crate::tls::client;
+
+/// `[jwt.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtSpec {
+    pub(crate) name: Name,
+    /// Where the keys are. `None` where signatures are not looked at.
+    pub(crate) keys: Option<KeyLocation>,
+    /// What `iss` must be; `None` is anything.
+    pub(crate) issuer: Option<String>,
+    /// `aud` must hold one of these; empty is anything.
+    pub(crate) audience: Vec<String>,
+    /// The algorithms that a key may be used with, if it allows them; empty is all of the key's.
+    pub(crate) algorithms: Vec<Algorithm>,
+    /// The header or the cookie that has the token.
+    pub(crate) place: KeySource,
+    /// How far the clock of the issuer may be from ours.
+    pub(crate) leeway: Duration,
+    /// The time between two fetches of a JWKS. A verified token without `exp` is remembered for this time.
+    pub(crate) refresh: Duration,
+    /// What becomes of a request whose token does not verify.
+    pub(crate) invalid: OnInvalid,
+}
+
+/// Where the keys of a `[jwt.NAME]` are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyLocation {
+    /// A JWKS (RFC 7517) that is fetched.
+    Url(JwksUrl),
+    /// A file with a JWKS, or with public keys or certificates in PEM.
+    File(PathBuf),
+    /// The secret of HS256, HS384 and HS512.
+    Secret(Vec<u8>),
+}
+
+/// The URL of a JWKS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JwksUrl {
+    pub(crate) server: ServerAddress,
+    pub(crate) path: PathAndQuery,
+    /// How the server is verified; `None` for a URL of `http`.
+    pub(crate) tls: Option<Arc<client::ClientTlsSpec>>,
+}
+
+/// What becomes of a request whose token does not verify.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnInvalid {
+    /// The token counts as none.
+    #[default]
+    Ignore,
+    /// The request is refused with 401 if a limit reads the token.
+    Reject,
+}
+
+impl JwtSpec {
+    /// Reads tokens in `authorization`, without looking at signatures.
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            keys: None,
+            issuer: None,
+            audience: Vec::new(),
+            algorithms: Vec::new(),
+            place: KeySource::Header(AUTHORIZATION),
+            leeway: Duration::ZERO,
+            refresh: Duration::ZERO,
+            invalid: OnInvalid::default(),
+        }
+    }
+
+    /// The header that has the token; `None` where a cookie has it.
+    pub(crate) fn header(&self) -> Option<&HeaderName> {
+        match &self.place {
+            KeySource::Header(name) => Some(name),
+            _ => None,
+        }
+    }
+}

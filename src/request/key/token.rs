@@ -1,0 +1,117 @@
+//! The token of a request and its claims, as keys read them. `jwt` verifies tokens.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+
+/// The claims of a verified token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claims {
+    /// The place in the file, from 0, of the `[jwt.NAME]` that has verified the token.
+    pub(crate) table: usize,
+    /// The claims, as the token has them.
+    pub(crate) values: Map<String, Value>,
+}
+
+/// Why a token does not verify. The texts say nothing of what is in the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFault {
+    /// It is too long.
+    #[error("it is longer than 16 KiB")]
+    TooLong,
+    /// It does not have the form of a signed token.
+    #[error("it is no signed JWT")]
+    Malformed,
+    /// Its header names extensions that must be understood.
+    #[error("its header has `crit`")]
+    Critical,
+    /// No key of the table, or `algorithms`, allows its `alg`.
+    #[error("its `alg` fits no key")]
+    Algorithm,
+    /// No keys have been read.
+    #[error("no keys have been read yet")]
+    NoKeys,
+    /// No key has its `kid`.
+    #[error("no key has its `kid`")]
+    UnknownKey,
+    /// The signature is not that of a key.
+    #[error("its signature is wrong")]
+    Signature,
+    /// Its `iss` is that of no table.
+    #[error("its `iss` is another one")]
+    Issuer,
+    /// Its `aud` does not hold what it must.
+    #[error("its `aud` is another one")]
+    Audience,
+    /// It has expired.
+    #[error("it has expired")]
+    Expired,
+    /// It holds from a later time on.
+    #[error("it is not valid yet")]
+    Early,
+    /// A time in it cannot be read.
+    #[error("its `exp` or `nbf` is no time")]
+    Time,
+}
+
+/// What the token of a request turned out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TokenReading {
+    /// The request has no token.
+    Absent,
+    /// There are two tokens in one place.
+    Repeated,
+    /// The API may read another token, or none.
+    Ambiguous,
+    /// The token does not verify.
+    Invalid {
+        /// Why not.
+        fault: TokenFault,
+        /// Whether a limit that reads the token refuses the request. If not, the token counts as none.
+        refuses: bool,
+    },
+    /// The token is verified.
+    Verified(Rc<Claims>),
+}
+
+/// The token of a request. What it is comes from a cell that is filled when a limit first asks.
+#[derive(Clone, Copy)]
+pub struct Token<'r>(pub &'r dyn Deref<Target = TokenReading>);
+
+impl Token<'_> {
+    /// No token.
+    pub const NONE: Token<'static> = Token(&&TokenReading::Absent);
+}
+
+impl fmt::Debug for Token<'_> {
+    /// Neither verifies the token nor shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Claims {
+    /// The value of a claim. Lists and objects are no values.
+    pub(crate) fn value(&self, claim: &str) -> Option<Cow<'_, str>> {
+        match find(&self.values, claim)? {
+            Value::String(text) => Some(Cow::Borrowed(text)),
+            value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+/// The claim of this name. If there is none, a dot leads into the object whose name stands in front of it. The names of
+/// claims may have dots themselves, as in `https://example.com/plan`.
+fn find<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
+    let nested = || {
+        name.match_indices('.').find_map(|(dot, _)| {
+            let (outer, inner) = (name.get(..dot)?, name.get(dot + 1..)?);
+            find(claims.get(outer)?.as_object()?, inner)
+        })
+    };
+    claims.get(name).or_else(nested)
+}
