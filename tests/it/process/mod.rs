@@ -18,6 +18,7 @@ mod regression;
 mod reload;
 mod runbook;
 mod shared;
+mod tokens;
 mod traces;
 mod trouble;
 mod upstreams;

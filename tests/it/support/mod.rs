@@ -22,6 +22,7 @@ pub(crate) mod sentinels;
 pub(crate) mod service;
 pub(crate) mod tidegate;
 pub(crate) mod tls;
+pub(crate) mod tokens;
 pub(crate) mod upstream;
 pub(crate) mod worker;
 

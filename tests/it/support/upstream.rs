@@ -55,9 +55,17 @@ impl Upstream {
 
     /// Answers each request with what `answer` returns; an empty answer closes the connection.
     pub(crate) fn answering(answer: impl Fn(&Got) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::answering_on(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// The same on a socket that is there already.
+    pub(crate) fn answering_on(
+        listener: TcpListener,
+        answer: impl Fn(&Got) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         let kept = requests.clone();
-        let server = Self::raw(move |mut stream| {
+        let server = Self::on(listener, move |mut stream| {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             for earlier in 0.. {
                 let Some(mut got) = read_request(&mut reader) else { return };

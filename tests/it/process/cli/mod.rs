@@ -28,7 +28,7 @@ fn folder(text: Option<&str>) -> tempfile::TempDir {
 }
 
 /// Exit code, standard output, standard error.
-fn told(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(in crate::process) fn told(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let told = program().args(arguments).current_dir(folder).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (told.status.code().unwrap(), text(told.stdout), text(told.stderr))

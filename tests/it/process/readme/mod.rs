@@ -169,6 +169,7 @@ fn the_shipped_file_shows_every_setting() {
         if let Some(heading) = line.strip_prefix("### ") {
             // `[limits.NAME]` and the like; what stands within a field is shown in its line.
             let table = heading.trim_matches('`').replace("upstreams.NAME", "upstreams.api");
+            let table = table.replace("jwt.NAME", "jwt.main");
             section = table.replace("limits.NAME", "limits.per-client");
         } else if let Some((name, _)) = line.strip_prefix("| `").and_then(|row| row.split_once('`'))
             && section.starts_with('[')
@@ -188,7 +189,7 @@ fn switched_on(text: &str, examples: bool) -> String {
         let is_example = in_example || line.contains("# example");
         let fits = !line.contains("# only of algorithm");
         // A setting of another algorithm than the one that is shown, or one that names other files.
-        if ["leaky-bucket", "fixed-window", "TLS", "of \"hash\""]
+        if ["leaky-bucket", "fixed-window", "TLS", "of \"hash\"", "else"]
             .iter()
             .any(|of| line.contains(&format!("# {of}: ")))
         {
