@@ -2,12 +2,15 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{blocks_of, completed, path};
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, Reply, get};
+use crate::support::cluster::Cluster;
+use crate::support::redis::in_both_stores;
 use crate::support::tidegate::{Tidegate, program};
+use crate::support::tokens::{Signer, jwks};
 use crate::support::upstream::{Upstream, ok};
 
 const RECIPES: &str = "docs/recipes.md";
@@ -161,4 +164,56 @@ fn the_recipe_for_bans_keeps_out_who_does_not_stop() {
     assert_eq!(banned.status, 403);
     let rest: u64 = banned.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=600).contains(&rest), "{rest}");
+}
+
+/// What a user, a team and an organisation may take is decided together, wherever the buckets live.
+#[test]
+fn the_recipe_for_three_levels_takes_from_all_or_none() {
+    in_both_stores(three_levels);
+    let cluster = Cluster::of_masters();
+    three_levels(&format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url()));
+}
+
+fn three_levels(store: &str) {
+    let (folder, signer) = (tempfile::tempdir().unwrap(), Signer::new("a"));
+    let keys = folder.path().join("keys.json");
+    fs::write(&keys, jwks(&[&signer])).unwrap();
+    // Nothing comes back while the test runs.
+    let text = recipe("[limits.organisation]")
+        .replace("https://login.example.com/.well-known/jwks.json", keys.to_str().unwrap())
+        .replace("\"10/s\"", "\"2/h\"")
+        .replace("\"30/s\"", "\"3/h\"")
+        .replace("\"100/s\"", "\"4/h\"");
+    let store = if store.is_empty() { String::new() } else { format!("[store]\n{store}\n") };
+    let api = Upstream::echoing();
+    let proxy = started(&format!("{store}{text}"), &api);
+    let ask = |sub: &str, team: &str, org: &str| {
+        let token = signer.token(&json!({
+            "iss": "https://login.example.com/", "aud": "https://api.example.com",
+            "sub": sub, "team": team, "org": org,
+        }));
+        get(proxy.address, "/v1/orders", &[("authorization", &format!("Bearer {token}"))])
+    };
+    let passes = |sub, team, org| assert_eq!(ask(sub, team, org).status, 200, "{sub} {team}");
+    let refused = |sub, team, org, levels: &[&str]| {
+        let levels: Vec<_> = levels.iter().map(|level| (*level).to_owned()).collect();
+        let reply = ask(sub, team, org);
+        assert_eq!((reply.status, reply.violated()), (429, levels), "{sub} {team}");
+    };
+    passes("anna", "sales", "acme");
+    passes("anna", "sales", "acme");
+    refused("anna", "sales", "acme", &["user"]);
+    // What was refused took nothing from the team, which has one left.
+    passes("ben", "sales", "acme");
+    refused("ben", "sales", "acme", &["team"]);
+    refused("cem", "sales", "acme", &["team"]);
+    // Nor from the users and the organisation.
+    passes("cem", "stock", "acme");
+    refused("cem", "stock", "acme", &["organisation"]);
+    refused("anna", "sales", "acme", &["user", "team", "organisation"]);
+    passes("ben", "sales", "globex");
+
+    assert_eq!(get(proxy.address, "/v1/orders", &[]).status, 400);
+    let broken = get(proxy.address, "/v1/orders", &[("authorization", "Bearer a.b.c")]);
+    assert_eq!(broken.status, 401);
 }
