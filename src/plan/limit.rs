@@ -108,6 +108,12 @@ impl LimitSpec {
         self.key.headers().chain(self.exempt.headers()).chain(cost).chain(tiers)
     }
 
+    /// The claims that it reads of a request's token.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &String> {
+        let tiers = self.tiers.iter().flat_map(|tiers| tiers.rule.by.claims());
+        self.key.claims().chain(tiers)
+    }
+
     /// The limit with the figures of this plan. `None` where the limit does not name the plan.
     pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
         self.tiers.as_ref()?.specs.iter().find(|spec| spec.tier.as_ref() == Some(tier))

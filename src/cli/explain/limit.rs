@@ -107,6 +107,7 @@ pub(super) fn describe_limit(
 pub(super) fn describe_plan<'p>(
     mut limits: impl Iterator<Item = &'p Arc<LimitSpec>>,
     view: &View<'_>,
+    plain: bool,
     text: &mut Explanation,
 ) {
     let Some(LimitTiers { rule, .. }) = limits.find_map(|limit| limit.tiers.as_ref()) else {
@@ -114,7 +115,10 @@ pub(super) fn describe_plan<'p>(
     };
     let Ok(key) = rule.by.key(view) else { return };
     let (tier, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
-    let value = key.map(|key| shown(&rule.by.hashed(&key)).to_string());
+    let value = key.map(|key| match plain {
+        true => shown(&key).to_string(),
+        false => shown(&rule.by.hashed(&key)).to_string(),
+    });
     let name = tier.name.map(Name::as_str);
     let lead = match name {
         Some(name) if tier.is_default => format!("{name}, the default"),

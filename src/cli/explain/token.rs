@@ -31,7 +31,7 @@ impl ExplainedToken {
         headers: &HeaderMap,
     ) -> Self {
         let mut read = Vec::new();
-        for claim in plan.limits_of(route).flat_map(|limit| limit.key.claims()) {
+        for claim in plan.limits_of(route).flat_map(|limit| limit.claims()) {
             if !read.contains(claim) {
                 read.push(claim.clone());
             }

@@ -15,8 +15,10 @@ impl Whole<'_> {
             let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
             key.iter().map(|part| (part, &upstream.span))
         });
+        let plans = self.plans.and_then(|plans| plans.by.as_ref());
+        let plans = plans.iter().flat_map(|(by, span)| by.sources.iter().map(move |it| (it, span)));
         let mut is_read = false;
-        for (part, span) in limits.chain(hashed) {
+        for (part, span) in limits.chain(hashed).chain(plans) {
             let alternatives = part.alternatives();
             let Some(claim) = alternatives.iter().find(|it| matches!(it, KeySource::Jwt(_))) else {
                 continue;
@@ -41,7 +43,8 @@ impl Whole<'_> {
         if !is_read && !self.cx.has_errors() {
             for table in self.jwt {
                 let title = format!("nothing reads the tokens of `[jwt.{}]`", table.name);
-                let expected = "expected a part `jwt:CLAIM` in the `key` of a limit";
+                let expected =
+                    "expected a part `jwt:CLAIM` in the `key` of a limit, or as `plans.by`";
                 self.cx.warning(&table.span, title, expected);
             }
         }

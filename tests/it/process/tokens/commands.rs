@@ -151,3 +151,20 @@ fn replay_takes_a_claim_from_the_log() {
     let (_, out, _) = told(folder.path(), &["replay", "access.log"]);
     assert!(out.contains("the claim sub of a token"), "the limit is left out: {out}");
 }
+
+#[test]
+fn explain_says_which_plan_a_claim_names() {
+    let (folder, signer) = (Folder::new(), Signer::new("a"));
+    let tables = with_file(&folder, "main", &[&signer], "");
+    let tables = format!("{tables}\n[plans]\nby = \"jwt:org.plan\"\n");
+    let limit = "key = [\"ip\"]\nrate = \"1/h\"\nplans = { pro = \"3/h\" }";
+    written(&folder, &Proxy::answering().section(&tables).limit("one", limit).text());
+    let token = signer.token(&json!({ "org": { "plan": "pro" } }));
+    let header = format!("authorization: Bearer {token}");
+    let facts = explained(&folder, &["--header", &header]);
+    assert_eq!(facts["token"]["fate"], "verified");
+    assert_eq!(facts["plan"]["name"], "pro");
+    assert_ne!(facts["plan"]["of"], "pro", "it is hashed, as in the log");
+    let plain = explained(&folder, &["--header", &header, "--plain"]);
+    assert_eq!((&plain["plan"]["of"], &plain["plan"]["name"]), (&"pro".into(), &"pro".into()));
+}

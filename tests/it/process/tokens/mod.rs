@@ -256,3 +256,15 @@ fn a_changed_file_of_keys_is_in_force_and_a_broken_one_is_not() {
         "the old one is withdrawn"
     );
 }
+
+/// Nothing else of the route reads the token.
+#[test]
+fn a_claim_says_the_plan() {
+    let (folder, signer) = (Folder::new(), Signer::new("a"));
+    let tables = with_file(&folder, "main", &[&signer], "invalid = \"reject\"\n");
+    let tables = format!("{tables}\n[plans]\nby = \"jwt:plan\"\n");
+    let proxy = proxy(&tables, "key = [\"ip\"]\nplans = { pro = \"3/h\" }").start();
+    let [pro, free] = ["pro", "free"].map(|plan| signer.token(&json!({ "plan": plan })));
+    assert_eq!(statuses(&proxy, &[&free, &free, &pro, &pro, &pro]), [200, 429, 200, 200, 429]);
+    assert_eq!(ask(proxy.address, "a.b.c").status, 401);
+}
