@@ -251,6 +251,8 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         cert: None,
         token: Token::NONE,
         id: None,
+        has_end: true,
+        cost: None,
     };
     spec.key.key(&view).unwrap().expect("no limit of the plan above skips")
 }

@@ -11,6 +11,7 @@
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
 //! - [`upstream`]: the API behind: connections, balancing, retries.
+//! - [`decide`]: calls of other proxies that ask for a decision, and the answers to them.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading.
@@ -63,6 +64,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod decide;
 pub mod downstream;
 pub mod file;
 mod identity;

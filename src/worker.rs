@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
+use crate::decide::Leases;
 use crate::downstream::accept::{self, ConnectionLimit, Connections};
 use crate::downstream::{Listener, Port};
 use crate::jwt::Tokens;
@@ -65,6 +66,8 @@ pub struct Process {
     pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub(crate) waiting: Arc<Waiting>,
+    /// What requests hold that were allowed, and that another proxy forwards.
+    pub(crate) leases: Arc<Leases>,
     /// The client connections that are open: at most `max_connections`.
     pub(crate) connections: Arc<ConnectionLimit>,
     /// How keys are shown. A reload does not change this.
@@ -93,6 +96,7 @@ impl Process {
             draining: false.into(),
             store: store::ProcessStore::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
+            leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
             keys: plan.log.keys,
             clock,
@@ -183,7 +187,7 @@ pub async fn run(
         metrics: metrics.clone(),
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
-    let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone()));
+    let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone(), process.leases.clone()));
     let connections = Rc::new(Connections::new(process.connections.clone()));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());

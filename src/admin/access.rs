@@ -8,9 +8,9 @@ use http::header::{
 };
 use http::uri::Authority;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use sha2::{Digest as _, Sha256};
 
 use super::answer::{AdminResponse, problem};
+use crate::request::credentials::{bearer, is_secret};
 
 /// A browser says here whether the page that sends a request is from the same site (Fetch Metadata Request
 /// Headers, section 2.3).
@@ -106,15 +106,9 @@ fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
         || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
-/// Whether the request has the token. Digests are compared: the time of the comparison reveals nothing
-/// about the token.
+/// Whether the request has the token.
 fn holds(headers: &HeaderMap, token: &str) -> bool {
-    let given =
-        headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
-    given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token))
+    bearer(headers).is_some_and(|given| is_secret(given.as_bytes(), token))
 }
 
 #[cfg(test)]

@@ -68,6 +68,11 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
+    ("counter", "tidegate_decide_requests_total", "Calls that asked for a decision, by how they asked and the status that the request's client gets.", |scrape, page| {
+        for ((via, status), count) in &scrape.reading.asked {
+            page.sample(&[("via", via), ("status", &status.to_string())], count);
+        }
+    }),
     ("counter", "tidegate_decisions_total", "Decisions of limits on requests.", |scrape, page| {
         for (limit, counts) in &scrape.reading.limits {
             for (decision, count) in OUTCOMES.iter().zip(counts) {
@@ -365,7 +370,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 34);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 35);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

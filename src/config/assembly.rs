@@ -10,6 +10,7 @@ use toml::de::DeTable;
 use super::doubts::Whole;
 use super::reader::{Context, Item, Section, read};
 use super::section::admin::ADMIN;
+use super::section::decide::DECIDE;
 use super::section::limit::{LimitDraft, cost};
 use super::section::log::LOG;
 use super::section::route::ROUTE;
@@ -20,8 +21,8 @@ use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::values::Names;
 use super::section::{
-    REJECT, ROOT, admin, answer, jwt, limit, log, plans, route, server, store, test_case, trace,
-    upstream,
+    REJECT, ROOT, admin, answer, decide, jwt, limit, log, plans, route, server, store, test_case,
+    trace, upstream,
 };
 use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
@@ -42,12 +43,14 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
     let everywhere = server.take("limits");
-    let ((server, taken), is_server_right) = cx.watched(|| server::build(server));
+    let decides = root.has(|name| name == "decide");
+    let ((server, mut taken), is_server_right) = cx.watched(|| server::build(server, decides));
     let StoreDraft { spec: store, is_known, on_error: on_store_error } =
         store::build(root.table("store", &STORE));
     let reject = root.table("reject", &REJECT);
     let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
     let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
+    let (decide, decide_span) = decide::build(root.table("decide", &DECIDE), &server, &mut taken);
     let admin = admin::build(root.table("admin", &ADMIN), &taken);
     let trace = trace::build(root.table("trace", &TRACE));
     let upstreams = upstream::build(&mut root, server.prefixes);
@@ -76,6 +79,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         upstreams: Names::new("upstreams", upstreams.iter().map(|it| it.name.as_str())),
         limits: Names::new("limits", limits.iter().map(|it| it.name.as_str())),
         loose_paths: server.loose_paths,
+        only_decides: decides && server.listen.is_empty() && server.tls.is_none(),
     };
     let (everywhere, has_everywhere) =
         cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
@@ -90,6 +94,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let whole = Whole {
         cx,
         server: &server,
+        decide: (&decide, &decide_span),
         upstreams: &upstreams,
         limits: &limits,
         jwt: &jwt,
@@ -138,6 +143,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         reject: Arc::new(reject),
         log,
         admin,
+        decide,
         trace,
         tests,
     })

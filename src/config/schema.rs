@@ -62,6 +62,9 @@ fn shape_schema(shape: &Shape) -> Json {
         let one = |field: &&str| json!({ "required": [field] });
         schema["oneOf"] = shape.one_of.iter().map(one).collect();
     }
+    if !shape.not_both.is_empty() {
+        schema["not"] = json!({ "required": shape.not_both });
+    }
     schema
 }
 
@@ -118,8 +121,8 @@ mod tests {
         assert_eq!(upstream["required"], json!(["servers"]));
         assert!(limit.get("required").is_none(), "a Redisson limiter needs no rate");
         let route = &schema["properties"]["routes"]["items"];
-        let one = json!([{ "required": ["upstream"] }, { "required": ["respond"] }]);
-        assert_eq!((&route["required"], &route["oneOf"]), (&json!(["path"]), &one));
+        let both = json!({ "required": ["upstream", "respond"] });
+        assert_eq!((&route["required"], &route["not"]), (&json!(["path"]), &both));
         assert_eq!(limit["additionalProperties"], false);
     }
 

@@ -55,6 +55,8 @@ pub enum Port {
     Plain,
     /// A TLS handshake, with these certificates.
     Tls(Arc<Certificates>),
+    /// HTTP, by proxies that ask for decisions.
+    Decide,
 }
 
 /// Serves a connection to its end. The connection holds its permit until then.
@@ -83,6 +85,9 @@ async fn serve(
             count_slow(&proxy, Overdue::Head, peer);
         }
     };
+    if matches!(port, Port::Decide) {
+        peer = peer.asking();
+    }
     if is_introduced(peer, &proxy.active().plan.server) {
         let reading = proxy_header::read(socket.clone());
         match Box::pin(in_time(due, news.clone(), reading)).await {
@@ -96,7 +101,7 @@ async fn serve(
         return permit.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
-        Port::Plain => Left(socket.clone()),
+        Port::Plain | Port::Decide => Left(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, news) = (socket.clone(), news.clone());
             match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
@@ -163,7 +168,7 @@ fn count_slow(proxy: &Proxy, overdue: Overdue, peer: PeerAddress) {
 
 /// Whether this peer is a load balancer whose connections must begin with a PROXY header.
 fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
-    server.proxy_protocol && server.trust.trusts_peer(peer)
+    server.proxy_protocol && server.trust.trusts_peer(peer) && !peer.asks()
 }
 
 /// Whether this client may have one more connection. A trusted proxy is not counted: its connections are

@@ -33,8 +33,8 @@ macro_rules! events {
 }
 
 events! {
-    /// The proxy takes connections at `address`.
-    pub(crate) fn listening(address: &ListenAddress) = info!(%address, "listening");
+    /// The proxy takes connections at `address`, which this setting names.
+    pub(crate) fn listening(address: &ListenAddress, setting: &str) = info!(%address, setting, "listening");
 
     /// The command line puts every limit in shadow.
     pub(crate) fn all_in_shadow() =
@@ -352,10 +352,9 @@ mod tests {
         let line = |level, message, field: &str, value: &str| json!({"level": level, "target": "tidegate", "message": message, field: value});
         let list = |message, field: &str, items: &[&str]| json!({"level": "WARN", "target": "tidegate", "message": message, field: items});
         let address = ListenAddress::Tcp(([127, 0, 0, 1], 8080).into());
-        assert_eq!(
-            logged(|| listening(&address)),
-            line("INFO", "listening", "address", "127.0.0.1:8080")
-        );
+        let mut listens = line("INFO", "listening", "address", "127.0.0.1:8080");
+        listens["setting"] = json!("server.listen");
+        assert_eq!(logged(|| listening(&address, "server.listen")), listens);
         let mut rejected = list("config rejected", "errors", &["line 1", "line 2"]);
         rejected["meanwhile"] = json!("the configuration from before stays in force");
         assert_eq!(

@@ -123,6 +123,11 @@ impl LimitSpec {
     pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
+
+    /// Whether the limit must learn when a request has ended: it is settled then, or has slots.
+    pub(crate) fn awaits_end(&self) -> bool {
+        self.is_settled() || matches!(self.figures, Figures::Limited(Algorithm::Concurrency(_)))
+    }
 }
 
 /// `ban` of a limit.

@@ -25,6 +25,11 @@ impl ListenAddress {
         }
     }
 
+    /// Whether other machines reach the address.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.tcp().is_some_and(|address| !address.ip().to_canonical().is_loopback())
+    }
+
     /// The address, if two settings must not both name it. `None` for port 0, which is another port each time.
     pub(crate) fn fixed(&self) -> Option<Self> {
         self.tcp().is_none_or(|address| address.port() != 0).then(|| self.clone())

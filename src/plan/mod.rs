@@ -99,6 +99,8 @@ pub struct Plan {
     pub(crate) log: LogSpec,
     /// The admin endpoint.
     pub admin: AdminSpec,
+    /// Where other proxies ask for decisions.
+    pub decide: DecideSpec,
     /// Which requests are traced, and where their spans go.
     pub(crate) trace: TraceSpec,
     /// What `tidegate check` tries.
@@ -120,7 +122,7 @@ impl Plan {
 /// `[server]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// The addresses for clear text; empty only where there is `tls`.
+    /// The addresses for clear text; empty only where there is `tls` or `[decide]`.
     pub listen: Vec<ListenAddress>,
     /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
@@ -267,6 +269,24 @@ impl AdminSpec {
     pub(crate) fn keep_token(&mut self, bound: Option<SocketAddr>, old: &Self) {
         let is_reached = bound.is_some_and(|address| !address.ip().to_canonical().is_loopback());
         if is_reached && self.token.is_none() {
+            self.token.clone_from(&old.token);
+        }
+    }
+}
+
+/// `[decide]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DecideSpec {
+    /// Where other proxies ask for decisions; `None` is nowhere.
+    pub listen: Option<ListenAddress>,
+    /// The token that they must show.
+    pub token: Option<String>,
+}
+
+impl DecideSpec {
+    /// Keeps the token of `old`, as [`AdminSpec::keep_token`] does.
+    pub(crate) fn keep_token(&mut self, bound: Option<&ListenAddress>, old: &Self) {
+        if bound.is_some_and(ListenAddress::is_reached) && self.token.is_none() {
             self.token.clone_from(&old.token);
         }
     }

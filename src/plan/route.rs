@@ -51,6 +51,8 @@ pub enum Action {
         /// The path for the upstream, where the route names another path.
         rewrite: Option<Box<Rewrite>>,
     },
+    /// Another proxy forwards the requests, and asks here whether they may go (`[decide]`).
+    Decide,
     /// The proxy answers the requests itself.
     Respond {
         /// The status, 200 to 599.

@@ -11,6 +11,7 @@ use super::protocol::{ProblemType, Protocol};
 use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
 use super::response::{OwnResponse, own, trailers_only};
+use crate::decide::BadCall;
 use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
 use crate::request::key::KeyError;
@@ -19,6 +20,7 @@ use crate::upstream::UpstreamError;
 
 /// What a client is told whose token does not verify (RFC 6750, 3).
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` where
 /// it is not known.
@@ -47,6 +49,10 @@ pub(super) fn respond(
                 }
                 Refusal::Limits(Refused::Key(KeyError::Token(_))) => {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, INVALID_TOKEN);
+                }
+                Refusal::Call(BadCall::Method) => allow(&mut answer, &[Method::POST]),
+                Refusal::Call(BadCall::Token) => {
+                    answer.headers_mut().insert(WWW_AUTHENTICATE, BEARER);
                 }
                 Refusal::Upstream(UpstreamError::Paused(left)) => {
                     let seconds = whole_seconds(*left);

@@ -25,9 +25,12 @@ impl Proxy {
         request: Request<Incoming>,
         client: &Rc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> {
-        let exchange = Exchange::of(request);
+        let mut exchange = Exchange::of(request);
+        if client.peer.address.asks() {
+            exchange.ask(self.active.borrow().plan.decide.token.as_deref());
+        }
         let protocol = exchange.protocol;
-        let (version, is_head) = (exchange.head.version, exchange.head.method == Method::HEAD);
+        let (version, is_head) = (exchange.head.version, *exchange.method() == Method::HEAD);
         let answering = AssertUnwindSafe(|| self.answer(exchange, client));
         let answering = match panic::catch_unwind(answering) {
             Ok(answering) => AssertUnwindSafe(answering).catch_unwind().left_future(),

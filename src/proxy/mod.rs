@@ -7,6 +7,7 @@
 mod active;
 mod answer;
 mod body;
+mod calls;
 pub(crate) mod client;
 mod discard;
 mod entry;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Request, Version, request};
+use http::{HeaderMap, Method, Request, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -46,10 +47,12 @@ use self::protocol::{Protocol, protocol};
 use self::record::{RequestDetails, RequestFindings, RequestRecord};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use crate::clock::Clock;
+use crate::decide::{Call, Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
+use crate::request::client::PeerAddress;
 use crate::request::key::{Token, View};
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Throttle};
@@ -62,6 +65,8 @@ pub(crate) struct Proxy {
     times: Rc<Cell<ClientTimes>>,
     throttle: Throttle,
     clock: Clock,
+    /// What requests hold that others forward.
+    leases: Arc<Leases>,
 }
 
 /// The client has left before its answer.
@@ -72,7 +77,10 @@ pub(crate) struct ClientLeft;
 /// The parts of a request. A part is taken out when it is used up.
 struct Exchange {
     began: Instant,
+    /// The head. Where another proxy asks, that of the request that it asks about.
     head: request::Parts,
+    /// What another proxy asks, where one does.
+    call: Option<Box<Call>>,
     /// Which fields the request has.
     seen: Seen,
     protocol: Protocol,
@@ -86,17 +94,39 @@ struct Exchange {
 impl Exchange {
     fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
-        let (seen, body) = (Seen::of(&head.headers), Some(body));
+        Self::new(head, Some(body))
+    }
+
+    fn new(head: request::Parts, body: Option<Incoming>) -> Self {
+        let seen = Seen::of(&head.headers);
         let (protocol, body_end) = (protocol(&head.headers, seen), BodyEnd::default());
-        Self { began: Instant::now(), head, seen, protocol, body, body_end, switched: None }
+        let began = Instant::now();
+        Self { began, head, call: None, seen, protocol, body, body_end, switched: None }
+    }
+
+    /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
+    fn ask(&mut self, token: Option<&str>) {
+        self.call = Some(Box::new(Call::read(&mut self.head, token)));
+        // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
+        self.protocol = protocol::plain(&self.head.headers, self.seen);
+    }
+
+    /// The method by which the answer is framed.
+    fn method(&self) -> &Method {
+        self.call.as_ref().map_or(&self.head.method, |call| &call.method)
     }
 }
 
 impl Proxy {
     /// A proxy with a first plan.
-    pub(crate) fn new(active: Rc<Active>, throttle: Throttle, clock: Clock) -> Self {
+    pub(crate) fn new(
+        active: Rc<Active>,
+        throttle: Throttle,
+        clock: Clock,
+        leases: Arc<Leases>,
+    ) -> Self {
         let times = Rc::new(Cell::new(ClientTimes::of(&active.plan.server)));
-        Self { active: RefCell::new(active), times, throttle, clock }
+        Self { active: RefCell::new(active), times, throttle, clock, leases }
     }
 
     /// The plan in force.
@@ -145,6 +175,7 @@ impl Proxy {
         let Exchange { began, seen, protocol, .. } = exchange;
         let is_second = client.begin(began);
         let mut record = self.begin(client, began, &mut exchange.head, protocol);
+        record.via = exchange.call.as_ref().map(|call| call.via());
         let server = &record.active.plan.server;
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
@@ -161,7 +192,14 @@ impl Proxy {
             let mut quotas = Quotas::new();
             let (active, findings) = (&*record.active, &mut record.findings);
             let request_id = record.request_id.as_deref();
-            let outcome = {
+            let in_body =
+                |call: &Call| call.fault.is_none() && call.form.is_some_and(Form::has_body);
+            let outcome = if exchange.call.as_deref().is_some_and(in_body) {
+                let answered = Box::pin(self.answer_call(active, client, &mut exchange)).await;
+                // The requests in the call have their own records.
+                record.is_silent = answered.is_ok();
+                answered
+            } else {
                 let passing =
                     self.pass(active, client, &mut exchange, request_id, findings, &mut quotas);
                 let mut passing = pin!(passing);
@@ -173,8 +211,11 @@ impl Proxy {
                     }
                 }
             };
-            let (mut answer, mut closes) = match outcome {
-                Ok(answer) => (answer, false),
+            let (mut answer, status, mut closes) = match outcome {
+                Ok(answer) => {
+                    let status = answer.status();
+                    (answer, status, false)
+                }
                 // The record ends here, and counts and logs the request with the status 499.
                 Err(Refusal::ClientLeft) => return Err(ClientLeft),
                 Err(refusal) => {
@@ -188,14 +229,22 @@ impl Proxy {
                     let (active, route) = (&*record.active, record.findings.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let answer = answer::respond(&refusal, &quotas, active, protocol, route);
-                    record.findings.permit.refused(answer.status());
-                    let closes = refusal.closes() || is_authority_form;
+                    let status = answer.status();
+                    record.findings.permit.refused(status);
+                    let (answer, closes) = match &exchange.call {
+                        Some(_) if matches!(refusal, Refusal::Call(_) | Refusal::Panic) => {
+                            (answer, false)
+                        }
+                        // The head is not that of the call, and leaves the connection as it is.
+                        Some(call) => (call.refuse(answer), matches!(refusal, Refusal::Body(_))),
+                        None => (answer, refusal.closes() || is_authority_form),
+                    };
                     let closes = closes || !exchange.body_end.is_reached();
-                    (answer.map(ResponseBody::whole), closes)
+                    (answer.map(ResponseBody::whole), status, closes)
                 }
             };
             drop(quotas);
-            withhold_body(&mut answer, &exchange.head.method);
+            withhold_body(&mut answer, exchange.method());
             // Over HTTP/2 an unread body ends with its stream.
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
@@ -219,7 +268,7 @@ impl Proxy {
             {
                 answer.headers_mut().insert(name, id.clone());
             }
-            record.status = answer.status();
+            record.status = status;
             if let Some(span) = record.findings.span() {
                 span.grpc_status = grpc::status(answer.headers());
             }
@@ -265,6 +314,8 @@ impl Proxy {
             sent: 0,
             request_id: None,
             protocol,
+            via: None,
+            is_silent: false,
             status: client_gone(),
             findings: RequestFindings { details, ..RequestFindings::default() },
         }
@@ -281,6 +332,12 @@ impl Proxy {
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let (plan, seen) = (&*active.plan, exchange.seen);
+        if let Some(fault) = exchange.call.as_mut().and_then(|call| call.fault.take()) {
+            return Err(Refusal::Call(fault));
+        }
+        let call = exchange.call.as_deref();
+        let form = call.and_then(|call| call.form);
+        let sender = call.and_then(|call| call.ip).map(PeerAddress::Network);
         let head = &mut exchange.head;
         let uri = mem::take(&mut head.uri);
         let came = RequestHead {
@@ -289,7 +346,7 @@ impl Proxy {
             version: head.version,
             headers: &mut head.headers,
             seen,
-            sender: Sender::Peer(client.peer.address),
+            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
         };
         let reading =
             reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;
@@ -302,8 +359,11 @@ impl Proxy {
             active.tokens.read(&head.headers, now)
         });
         let view = View {
-            cert: client.cert.as_deref(),
+            // The certificate of a proxy that asks is not that of its client.
+            cert: client.cert.as_deref().filter(|_| form.is_none()),
             token: Token(&token),
+            has_end: form.is_none_or(Form::has_body),
+            cost: call.and_then(|call| Some(call.cost?.get())),
             id: request_id.and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)
         };
@@ -315,11 +375,18 @@ impl Proxy {
         findings.decision = DecisionKind::default();
         let over;
         Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
+        if let Some(form) = form {
+            let mut answer = response::own(form.allowed(), None, Bytes::new());
+            // Whoever asks may pass this on to the API, as the proxy does.
+            answer.headers_mut().extend(over.map(|over| (TIDEGATE_OVER.clone(), over)));
+            write_quotas(answer.headers_mut(), active, quotas);
+            return Ok(answer.map(ResponseBody::whole));
+        }
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)
             }
-            Action::Respond { .. } => None,
+            Action::Respond { .. } | Action::Decide => None,
         };
         let RequestReading { client: address, path, found, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
@@ -328,6 +395,8 @@ impl Proxy {
             NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
         })?;
         let mut answer = match &route.action {
+            // Requests come here until a restart, where the file has left out `server.listen`.
+            Action::Decide => return Err(Refusal::NotFound),
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
@@ -360,8 +429,12 @@ impl Proxy {
 
 /// The last changes to the answer of a request that the limits let pass.
 fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
+    write_quotas(headers, active, quotas);
+    headers::change_answer(headers, route);
+}
+
+fn write_quotas(headers: &mut HeaderMap, active: &Active, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         active.fields.write(headers, quotas, &active.plan.reject);
     }
-    headers::change_answer(headers, route);
 }

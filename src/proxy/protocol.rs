@@ -91,6 +91,11 @@ impl GrpcKind {
     }
 }
 
+/// Plain HTTP, whatever type of content the request has.
+pub(super) fn plain(asked: &HeaderMap, seen: Seen) -> Protocol {
+    Protocol::Http(ProblemType::accepted(asked, seen))
+}
+
 /// The protocol of a request with these headers.
 pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
@@ -99,7 +104,7 @@ pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let begins =
         |begin: &[u8]| kind.get(..begin.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(begin));
     if !begins(b"application/grpc") {
-        Protocol::Http(ProblemType::accepted(asked, seen))
+        plain(asked, seen)
     } else if begins(b"application/grpc-web-text") {
         Protocol::Grpc(GrpcKind::WebText)
     } else if begins(b"application/grpc-web") {

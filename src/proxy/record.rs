@@ -16,6 +16,7 @@ use super::client::ClientConnection;
 use super::protocol::Protocol;
 use super::refusal::{Refusal, client_gone};
 use super::trace::SpanNotes;
+use crate::decide::NO_FORM;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
@@ -46,6 +47,10 @@ pub(super) struct RequestRecord {
     /// The request ID, if the file names a header for it.
     pub(super) request_id: Option<Box<HeaderValue>>,
     pub(super) protocol: Protocol,
+    /// How another proxy asks about the request, where one does.
+    pub(super) via: Option<&'static str>,
+    /// Whether this is only a call about requests that have their own records.
+    pub(super) is_silent: bool,
 }
 
 impl RequestRecord {
@@ -59,8 +64,10 @@ impl RequestRecord {
     pub(super) fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
         match &plan.routes.get(self.findings.route?)?.action {
-            Action::Forward { upstream, .. } => plan.upstream(*upstream).map(|it| &it.name),
-            Action::Respond { .. } => None,
+            Action::Forward { upstream, .. } if self.via.is_none() => {
+                plan.upstream(*upstream).map(|it| &it.name)
+            }
+            Action::Forward { .. } | Action::Decide | Action::Respond { .. } => None,
         }
     }
 
@@ -97,6 +104,7 @@ impl RequestRecord {
             user_agent = user_agent.as_deref(),
             limit = details.limit.as_ref().map(Name::as_str),
             upstream = details.server.as_deref(),
+            via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
             trace_id = details.span.as_ref().map(|span| span.ids.trace.to_string()),
             "request"
@@ -114,8 +122,14 @@ impl RequestRecord {
 
 /// Counts and logs a malformed request, which is answered with `status`.
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
-    let decision = DecisionKind::Allowed;
-    active.metrics.request(RouteCounter::NO_ROUTE, status, decision, Duration::ZERO, None);
+    let (metrics, via) = (&active.metrics, client.peer.address.asks().then_some(NO_FORM));
+    match via {
+        Some(via) => metrics.asked(via, status),
+        None => {
+            let (counter, decision) = (RouteCounter::NO_ROUTE, DecisionKind::Allowed);
+            metrics.request(counter, status, decision, Duration::ZERO, None);
+        }
+    }
     if active.plan.log.access {
         info!(
             target: ACCESS,
@@ -128,6 +142,7 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
             duration_ms = 0.0,
             route = NO_ROUTE,
             client = %client.peer.address.as_client(),
+            via,
             "request"
         );
     }
@@ -242,10 +257,19 @@ impl Drop for RequestRecord {
             let client = self.client.peer.address.as_client();
             self.active.error_log.malformed.count(fault.to_string(), client, now);
         }
-        let counter = self.active.counter(self.findings.route);
-        let upstream = self.upstream().zip(self.findings.answered_after);
+        if self.is_silent {
+            return;
+        }
         let metrics = &self.active.metrics;
-        metrics.request(counter, self.status, self.findings.decision, duration, upstream);
+        match self.via {
+            Some(via) => metrics.asked(via, self.status),
+            None => {
+                let counter = self.active.counter(self.findings.route);
+                let upstream = self.upstream().zip(self.findings.answered_after);
+                let decision = self.findings.decision;
+                metrics.request(counter, self.status, decision, duration, upstream);
+            }
+        }
         if let Some(details) = &self.findings.details {
             if self.active.plan.log.access {
                 self.log(details, duration);

@@ -7,6 +7,7 @@ use http::{HeaderMap, Method, StatusCode, request};
 
 use super::grpc::Status;
 use super::headers::invalid_name;
+use crate::decide::BadCall;
 use crate::reading::BadHead;
 use crate::request::key::KeyError;
 use crate::request::path::AmbiguousPath;
@@ -45,6 +46,8 @@ impl HeadFault {
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
 pub(crate) enum Refusal<'p> {
+    /// The call asks for no decision.
+    Call(BadCall),
     /// The head is not to be passed on.
     Head(HeadFault),
     /// The head cannot be read, or announces a body that is too large.
@@ -85,6 +88,9 @@ impl Refusal<'_> {
     pub(crate) fn meaning(&self) -> Meaning {
         let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
         let (status, grpc, detail) = match self {
+            Self::Call(fault) => {
+                (fault.status(), Status::InvalidArgument, fault.to_string().into())
+            }
             Self::Head(fault @ HeadFault::FieldName) => bad(fault),
             Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),
             Self::Unreadable(head) => {

@@ -216,6 +216,8 @@ impl RequestReading<'_, '_> {
             cert: None,
             token: Token::NONE,
             id: None,
+            has_end: true,
+            cost: None,
         }
     }
 }

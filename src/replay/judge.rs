@@ -211,7 +211,7 @@ impl<'p> Judge<'p> {
                 let (status, bytes) = (Some(*status), Some(bytes));
                 RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
             }
-            (Action::Forward { .. }, None) => {
+            (Action::Forward { .. } | Action::Decide, None) => {
                 let LogRecord { status, bytes, .. } = *record;
                 let lasts = record.duration.unwrap_or_default();
                 RehearsedAnswer::Given { status, bytes, lasts }

@@ -7,6 +7,9 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use sha2::{Digest as _, Sha256};
 
 use crate::text::trim;
 
@@ -17,6 +20,17 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true),
 );
+
+/// Whether this is the secret. Digests are compared: the time of the comparison reveals nothing about the secret.
+pub(crate) fn is_secret(given: &[u8], secret: &str) -> bool {
+    Sha256::digest(given) == Sha256::digest(secret)
+}
+
+/// The bearer token in `authorization`.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
 
 /// The normal form of an `authorization` value: the credentials without their scheme.
 ///

@@ -104,6 +104,8 @@ mod tests {
                 cert: None,
                 token: Token::NONE,
                 id: None,
+                has_end: true,
+                cost: None,
             };
             assert_eq!(exempt.covers(&view), expected, "{name}");
             assert!(!Exempt::default().covers(&view), "{name}");

@@ -50,6 +50,7 @@ impl Supervisor {
         let old = self.published.borrow().clone();
         let mut new = loaded.plan;
         new.admin.keep_token(self.first.admin.listen, &old.plan.admin);
+        new.decide.keep_token(self.first.decide.listen.as_ref(), &old.plan.decide);
         let (config, env) = (self.process.config.news(), &config::process_environment);
         let file = (&new, &loaded.text);
         let changed = config::diff((&old.plan, &config.text), file, env).changed;

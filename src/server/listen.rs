@@ -19,8 +19,9 @@ const SOCKET_MODE: u32 = 0o660;
 /// The settings that name addresses to listen on. A successor gets sockets by these names.
 pub(super) const SERVER: &str = "server.listen";
 pub(super) const TLS: &str = "server.tls.listen";
+pub(super) const DECIDE: &str = "decide.listen";
 pub(super) const ADMIN: &str = "admin.listen";
-pub(super) const SETTINGS: [&str; 3] = [SERVER, TLS, ADMIN];
+pub(super) const SETTINGS: [&str; 4] = [SERVER, TLS, DECIDE, ADMIN];
 
 /// A listening socket of the process.
 #[derive(Debug)]

@@ -182,8 +182,8 @@ impl Supervisor {
             .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&start.file, &plan);
         start.warnings.iter().for_each(|warning| events::config_warning(warning));
-        for address in &sockets.addresses {
-            events::listening(address);
+        for (address, setting) in &sockets.addresses {
+            events::listening(address, setting);
         }
         let (mut serving, mut accepting) = (None, JoinSet::new());
         if let Some((address, listeners)) = sockets.admin {
@@ -316,6 +316,7 @@ impl Supervisor {
         }
         let now = self.process.clock.now();
         self.process.store.sweep(now);
+        self.process.leases.sweep(Some(Instant::now()));
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
         // The file is read again, and the old errors are not just repeated: a file that it names may have been mended.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::inherited::{InheritedSockets, Predecessor};
-use super::listen::{self, ADMIN, ListeningSocket, SERVER, SocketFile, TLS};
+use super::listen::{self, ADMIN, DECIDE, ListeningSocket, SERVER, SocketFile, TLS};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
 use crate::tls::server::Certificates;
@@ -14,7 +14,8 @@ use crate::tls::server::Certificates;
 pub(super) struct OpenedSockets {
     /// The sockets of each worker.
     pub(super) of_workers: Vec<Vec<(Listener, Port)>>,
-    pub(super) addresses: Vec<ListenAddress>,
+    /// Where the workers listen, with the setting that says so.
+    pub(super) addresses: Vec<(ListenAddress, &'static str)>,
     /// The sockets of the admin endpoint, and where they listen.
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
     pub(super) kept: KeptSockets,
@@ -67,9 +68,11 @@ fn planned(plan: &Plan, certificates: Option<&Arc<Certificates>>) -> Vec<Planned
         let port = Port::Tls(certificates.clone());
         (ListenAddress::Tcp(*address), TLS, Some(port))
     });
+    let decide = plan.decide.listen.iter().cloned();
+    let decide = decide.map(|address| (address, DECIDE, Some(Port::Decide)));
     let admin = plan.admin.listen.map(ListenAddress::Tcp);
     let admin = admin.map(|address| (address, ADMIN, None));
-    let all = plain.chain(tls).chain(admin);
+    let all = plain.chain(tls).chain(decide).chain(admin);
     all.map(|(address, setting, port)| PlannedAddress { address, setting, port }).collect()
 }
 
@@ -105,7 +108,7 @@ pub(super) fn open(
             opened.admin = Some((address, shares.into_iter().flatten().collect()));
             continue;
         };
-        opened.addresses.push(address);
+        opened.addresses.push((address, listen.setting));
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
             worker.extend(share.into_iter().map(|socket| (socket, port.clone())));
         }

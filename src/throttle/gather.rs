@@ -36,6 +36,9 @@ pub(super) fn gather<'p>(
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in specs {
+        if !request.has_end && spec.awaits_end() {
+            continue;
+        }
         match apply(spec, request, &mut tier, store, now, limits) {
             // Only an enforcing limit stops a request.
             Err(_) if spec.mode != Mode::Enforce => {}
@@ -92,7 +95,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
         key: &Key,
         tier: Option<&RequestTier<'p>>,
         running: Option<&'f Figures>,
-        headers: &HeaderMap,
+        request: &View<'_>,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
         let in_file = limit.overrides.find(key);
@@ -105,8 +108,11 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
         let candidate = spec.candidate.as_ref().filter(|_| !is_override);
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
         let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
+        let asked = request.cost.and_then(Cost::new);
+        let is_slot = matches!(algorithm, Some(Algorithm::Concurrency(_)));
         let cost = match algorithm.is_some() || is_tried {
-            true => Some(cost(&limit.cost, most, headers).map_err(NotCounted::Refused)?),
+            true if asked.is_some() && !is_slot => asked,
+            true => Some(cost(&limit.cost, most, request.headers).map_err(NotCounted::Refused)?),
             false => None,
         };
         let key_name = in_file.and_then(|it| it.name.as_deref()).map(KeyName::Override);
@@ -129,7 +135,7 @@ pub(crate) fn applied<'p>(
     let key = read_key(spec, request)?;
     let mut read = None;
     let tier = read_tier(spec, request, &mut read)?;
-    let applied = Applied::of(spec, &key, tier, None, request.headers, now)?;
+    let applied = Applied::of(spec, &key, tier, None, request, now)?;
     Ok((key, applied))
 }
 
@@ -175,7 +181,7 @@ fn apply<'p>(
     let running = store.running_figures(spec, &key);
     let figures = running.as_ref().map(|running| &running.figures);
     let tier = read_tier(spec, request, tier)?;
-    let applied = Applied::of(spec, key.plain(), tier, figures, request.headers, now)?;
+    let applied = Applied::of(spec, key.plain(), tier, figures, request, now)?;
     let Applied {
         spec, algorithm, tier, candidate, cost: Some(cost), key_name, is_override, ..
     } = applied

@@ -3,6 +3,8 @@
 //! [`Throttle::admit`](super::Throttle::admit) makes a [`Permit`], and `proxy` tells it of the response.
 //! `usage` reads the cost.
 
+use std::time::Duration;
+
 use http::{HeaderMap, StatusCode};
 
 use super::usage::{self, Reader};
@@ -81,6 +83,26 @@ impl Permit {
         self.0.iter_mut().for_each(|held| held.is_whole = true);
     }
 
+    /// Notes how a request ended that somebody else has forwarded: the status of its response, and the tokens that the
+    /// response used, where they are known.
+    pub(crate) fn ended(&mut self, status: Option<StatusCode>, used: Option<u64>) {
+        for held in &mut self.0 {
+            let spec = held.grant.as_ref().map(|grant| &grant.spec().cost);
+            let is_told = matches!(spec, Some(CostSpec::Response { .. }));
+            held.status = status;
+            held.used = used.filter(|_| is_told).map_or(Used::Unsaid, Used::Said);
+        }
+    }
+
+    /// The shortest lease of the slots.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        let lease = |held: &HeldGrant| match held.grant.as_ref()?.ask().algorithm {
+            Algorithm::Concurrency(params) => Some(params.lease()),
+            _ => None,
+        };
+        self.0.iter().filter_map(lease).min()
+    }
+
     /// Notes a whole answer at once: its status, and the bytes of its body where they are known.
     pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
         for held in &mut self.0 {
@@ -98,7 +120,7 @@ impl Permit {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

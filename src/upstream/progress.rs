@@ -30,7 +30,7 @@ pub(crate) enum BodyFault {
 
 impl BodyFault {
     /// The fault that hyper reports with this error.
-    pub(super) fn of(error: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
         let error = error.downcast_ref::<hyper::Error>().and_then(Error::source);
         // An error without a cause means that the connection has ended.
         let Some(error) = error else { return Self::ClientLeft };

@@ -59,6 +59,7 @@ pub(super) fn describe_route(
             );
             text.fact("status", status.as_u16());
         }
+        Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {
             let Some(upstream) = plan.upstream(*upstream) else { return };
             let servers = upstream.servers.iter();

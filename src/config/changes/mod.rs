@@ -59,9 +59,13 @@ pub(crate) fn diff(
     for section in ["plans", "store", "reject", "log", "trace"] {
         changes.section(section, was, is);
     }
-    // A token that the file has lost may still be in force, see `AdminSpec::keep_token`. Then nothing has changed.
+    // A token that the file has lost may still be in force, see `AdminSpec::keep_token`. Then nothing has changed. The
+    // same holds for `[decide]`.
     if old.admin != new.admin {
         changes.section("admin", was, is);
+    }
+    if old.decide != new.decide {
+        changes.section("decide", was, is);
     }
     changes.certificates(old, new);
     let more = changes.changed.len().saturating_sub(MOST);

@@ -23,7 +23,9 @@ impl Whole<'_> {
     /// Alternatives of a key that are never reached, because every request has an earlier one.
     pub(super) fn hidden_alternatives(&self) {
         // A client at a Unix socket may have no address.
-        let by_socket = self.server.listen.iter().any(|listen| listen.tcp().is_none());
+        let (decide, _) = self.decide;
+        let mut listen = self.server.listen.iter().chain(&decide.listen);
+        let by_socket = listen.any(|listen| listen.tcp().is_none());
         let is_always_there = |source: &KeySource| match source {
             KeySource::Ip => !by_socket,
             KeySource::Path | KeySource::Method => true,

@@ -9,12 +9,14 @@ mod waits;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::reader::{Context, Span};
+use super::reader::{Context, Span, enumerate};
 use super::section::limit::LimitDraft;
 use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
-use crate::plan::{Action, Balance, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec};
+use crate::plan::{
+    Action, Balance, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec,
+};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, Table};
@@ -23,6 +25,8 @@ use crate::request::route::{Pattern, Table};
 pub(super) struct Whole<'w> {
     pub(super) cx: &'w Context<'w>,
     pub(super) server: &'w ServerSpec,
+    /// `[decide]`, and the position of its `listen`.
+    pub(super) decide: (&'w DecideSpec, &'w Span),
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
     pub(super) jwt: &'w [Named<JwtSpec>],
@@ -58,6 +62,7 @@ impl Whole<'_> {
         if all_here && routes.iter().all(|route| route.is_whole && route.action.is_some()) {
             self.unused_upstreams();
         }
+        self.limits_without_end();
         if self.is_server_right {
             self.sources_without_values();
             self.hidden_alternatives();
@@ -81,9 +86,31 @@ impl Whole<'_> {
             .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
     }
 
-    fn unused_limits(&self) {
+    /// The limits that routes or all requests have, by their indexes.
+    fn used_limits(&self) -> HashSet<usize> {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(self.everywhere);
-        let used: HashSet<usize> = used.map(|(limit, _)| *limit).collect();
+        used.map(|(limit, _)| *limit).collect()
+    }
+
+    /// Limits that must learn how a request has ended. A proxy that only asks whether it may go does not tell.
+    fn limits_without_end(&self) {
+        let (DecideSpec { listen: Some(_), .. }, span) = self.decide else { return };
+        let used = self.used_limits();
+        let left_out = self.limits.iter().enumerate().filter(|(index, limit)| {
+            let awaits_end = |draft: &LimitDraft| draft.on && draft.spec.awaits_end();
+            used.contains(index) && limit.value.as_ref().is_some_and(awaits_end)
+        });
+        let names: Vec<_> = left_out.map(|(_, limit)| limit.name.as_str()).collect();
+        if !names.is_empty() {
+            let names = enumerate(names, "and");
+            let title = format!("`/auth-request` and `/forward-auth` leave limits out: {names}");
+            let expected = "slots, costs of responses and `count_when` need the end of a request, and nobody tells it";
+            self.cx.warning(span, title, expected);
+        }
+    }
+
+    fn unused_limits(&self) {
+        let used = self.used_limits();
         for (index, Named { name, span, value }) in self.limits.iter().enumerate() {
             if value.as_ref().is_some_and(|draft| draft.on) && !used.contains(&index) {
                 let title = format!("no route uses the limit \"{name}\"");
@@ -136,7 +163,8 @@ impl Whole<'_> {
     /// An upstream that chooses servers by a parameter which no path of its routes has.
     fn unknown_hash_params(&self) {
         let mut paths: HashMap<_, Vec<_>> = HashMap::new();
-        let forwards = |route: &&RouteDraft| !matches!(route.action, Some(Action::Respond { .. }));
+        let forwards =
+            |route: &&RouteDraft| matches!(route.action, Some(Action::Forward { .. }) | None);
         for route in self.routes.iter().filter(forwards) {
             paths.entry(upstream_of(route)).or_default().push(route.pattern.as_ref());
         }
@@ -173,18 +201,27 @@ impl Whole<'_> {
                     |what| format!("{url} is where it listens: expected the API's {what}");
                 match &server.address.endpoint {
                     Endpoint::Unix(path) => {
-                        if self.server.listen.contains(&ListenAddress::Unix(path.clone())) {
+                        let socket = ListenAddress::Unix(path.clone());
+                        let (decide, _) = self.decide;
+                        let mut listen = self.server.listen.iter().chain(&decide.listen);
+                        if listen.any(|listen| *listen == socket) {
                             self.cx.error(span, title, expected("socket"));
                         }
                     }
                     Endpoint::Tcp { host, port } => {
-                        let mut listened = self.listened();
+                        let (decide, _) = self.decide;
+                        let asked = decide.listen.iter().filter_map(ListenAddress::tcp);
+                        let mut listened = self.listened().chain(asked.clone());
                         let Some(listen) = listened.find(|it| is_at(it, host, *port)) else {
                             continue;
                         };
                         let is_clear =
                             self.server.listen.iter().any(|clear| clear.tcp() == Some(listen));
-                        let field = if is_clear { "server.listen" } else { "server.tls.listen" };
+                        let field = match is_clear {
+                            true => "server.listen",
+                            false if asked.clone().any(|it| it == listen) => "decide.listen",
+                            false => "server.tls.listen",
+                        };
                         self.cx
                             .error(span, title, expected("address"))
                             .help(format!("to listen elsewhere than on {listen}, set `{field}`"));
@@ -247,7 +284,7 @@ fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
 fn upstream_of(route: &RouteDraft) -> Option<usize> {
     match &route.action {
         Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream).ok(),
-        Some(Action::Respond { .. }) | None => None,
+        Some(Action::Respond { .. } | Action::Decide) | None => None,
     }
 }
 

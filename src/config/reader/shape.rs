@@ -13,6 +13,8 @@ pub(crate) struct Shape {
     /// Fields of which the table must have exactly one. Empty where there are none. The section's code refuses a
     /// file with none or several.
     pub(crate) one_of: &'static [&'static str],
+    /// Fields that exclude each other. Empty where there are none. The section's code refuses a file with all of them.
+    pub(crate) not_both: &'static [&'static str],
 }
 
 /// The name that a field has in other programs.
@@ -28,7 +30,7 @@ pub(crate) struct Elsewhere {
 
 impl Shape {
     pub(crate) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
-        Self { title, fields, elsewhere: &[], one_of: &[] }
+        Self { title, fields, elsewhere: &[], one_of: &[], not_both: &[] }
     }
 }
 

@@ -1,11 +1,11 @@
 //! `[admin]`.
 
-use super::listen::{TakenAddress, refuse_taken};
-use super::values::address;
+use super::listen::{TakenAddress, check_token, refuse_taken};
+use super::values::{address, token};
 use crate::config::reader::{
-    Item, Kind, Mask, Section, Settings, Shape, Words, Wrong, at, fields, read, setting,
+    Kind, Mask, Section, Settings, Shape, Words, at, fields, read, setting,
 };
-use crate::plan::AdminSpec;
+use crate::plan::{AdminSpec, ListenAddress};
 
 type Spec = AdminSpec;
 
@@ -19,40 +19,18 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a bearer token for everything but the two health checks; required where the address is not loopback").masked(Mask::Secret),
 ];
 
-/// `taken` are the addresses of `[server]`.
+/// `taken` are the addresses of `[server]` and `[decide]`.
 pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
     let (listen, token) = (section.item("listen"), section.item("token"));
-    let wants_token = token.is_some();
     let cx = section.cx;
     let (spec, is_right) = cx.watched(|| read(SETTINGS, section, AdminSpec::default()));
-    if let (None, Some(item)) = (&listen, token)
-        && is_right
-    {
-        item.secret().doubt(
-            "the `token` of [admin] guards nothing: there is no `listen`",
-            "expected `listen = \"127.0.0.1:9090\"` beside it",
-        );
+    if let Some((item, address)) = listen.as_ref().zip(spec.listen) {
+        refuse_taken(item, address, &item.span, taken);
     }
-    let listen = listen.zip(spec.listen);
-    if let Some((item, address)) = &listen {
-        refuse_taken(item, *address, &item.span, taken);
-    }
-    if let Some((item, address)) = listen
-        && !address.ip().to_canonical().is_loopback()
-        && !wants_token
-    {
-        item.fault(
-            format!("`[admin]` listens on {address} without a `token`"),
-            "expected a token where the address is not loopback",
-        )
-        .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\"");
+    if is_right || listen.is_some() {
+        let address = spec.listen.map(ListenAddress::Tcp);
+        let reached = address.as_ref().filter(|address| address.is_reached());
+        check_token("[admin]", listen.as_ref(), reached, token);
     }
     spec
-}
-
-fn token(item: &Item<'_>) -> Option<String> {
-    item.clone().secret().parse("expected a text of visible ASCII without spaces", |text| {
-        let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
-    })
 }

@@ -59,6 +59,35 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     }
 }
 
+/// Checks the `token` of a section with a `listen` of its own. It must be there where other machines reach the address.
+pub(super) fn check_token(
+    section: &str,
+    listen: Option<&Item<'_>>,
+    reached: Option<&ListenAddress>,
+    token: Option<Item<'_>>,
+) {
+    let (local, variable) = match section {
+        "[admin]" => ("127.0.0.1:9090", "ADMIN_TOKEN"),
+        _ => ("127.0.0.1:9091", "DECIDE_TOKEN"),
+    };
+    match (listen, token) {
+        (None, Some(token)) => {
+            let title = format!("the `token` of {section} guards nothing: there is no `listen`");
+            token.secret().doubt(title, format!("expected `listen = \"{local}\"` beside it"));
+        }
+        (Some(listen), None) => {
+            let Some(address) = reached else { return };
+            listen
+                .fault(
+                    format!("`{section}` listens on {address} without a `token`"),
+                    "expected a token where the address is not loopback",
+                )
+                .help(format!("add `token = \"${{{variable}}}\"` below, or listen on \"{local}\""));
+        }
+        _ => {}
+    }
+}
+
 /// Whether another setting has taken the address. If so, notes an error.
 pub(super) fn refuse_taken(
     item: &Item<'_>,

@@ -6,6 +6,7 @@
 
 pub(super) mod admin;
 pub(super) mod answer;
+pub(super) mod decide;
 pub(super) mod headers;
 pub(super) mod jwt;
 mod key;
@@ -24,6 +25,7 @@ pub(super) mod values;
 
 use self::admin::ADMIN;
 pub(super) use self::answer::REJECT;
+use self::decide::DECIDE;
 use self::log::LOG;
 use self::plans::PLANS;
 use self::route::ROUTE;
@@ -49,6 +51,7 @@ static OF_ROOT: Settings<()> = &[
     field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
     field("log", Kind::Table(&LOG), Table, "what is logged, and how"),
     field("admin", Kind::Table(&ADMIN), Table, "health checks and metrics"),
+    field("decide", Kind::Table(&DECIDE), Table, "where other proxies ask for decisions"),
     field("trace", Kind::Table(&TRACE), Table, "spans of requests, for an OpenTelemetry collector"),
     field("tests", Kind::List(&Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
 ];

@@ -21,7 +21,7 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     field("listen", LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart(),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` or `[decide]` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart(),
     field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     setting(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -66,15 +66,16 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as that one"),
 ];
 
-/// The settings, and the addresses on the network that they take.
-pub(crate) fn build(mut section: Section<'_>) -> (ServerSpec, Vec<TakenAddress>) {
+/// The settings, and the addresses on the network that they take. `decides` says that the file has `[decide]`.
+pub(crate) fn build(mut section: Section<'_>, decides: bool) -> (ServerSpec, Vec<TakenAddress>) {
     // The command line's address has no position in the file.
     let is_replaced = section.item("listen").is_some_and(|item| item.span.is_empty());
-    let listen = listen(&mut section);
+    let listen = listen(&mut section, decides);
     let setting = if is_replaced { "`--listen`" } else { "`server.listen`" };
     let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
-    // Whoever connects to a Unix socket is a trusted proxy.
+    // Whoever connects to a Unix socket, or asks for decisions, is a trusted proxy.
     let has_local_proxies = taken.len() < listen.len();
+    let has_proxies = has_local_proxies || decides;
     let tls = tls::server(&mut section, &mut taken);
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
@@ -82,14 +83,14 @@ pub(crate) fn build(mut section: Section<'_>) -> (ServerSpec, Vec<TakenAddress>)
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
     // `networks` leaves wrong networks out. With an error, the list may therefore be empty by mistake.
-    if spec.trust.networks.is_empty() && !has_local_proxies {
+    if spec.trust.networks.is_empty() {
         const EXPECTED: &str =
             "expected `trusted_proxies` with the load balancers' networks beside it";
         const HELP: &str = "add `trusted_proxies = [\"10.0.0.0/8\"]`";
-        if let Some(item) = header.filter(|item| !item.cx.has_errors()) {
+        if let Some(item) = header.filter(|item| !has_proxies && !item.cx.has_errors()) {
             item.doubt("`client_ip_header` is believed from nobody", EXPECTED).help(HELP);
         }
-        if let Some(item) = proxy_protocol.filter(|_| spec.proxy_protocol) {
+        if let Some(item) = proxy_protocol.filter(|_| spec.proxy_protocol && !has_local_proxies) {
             let title = "`proxy_protocol` is on, but no client may send a PROXY header";
             item.fault(title, EXPECTED).help(HELP);
         }
@@ -112,10 +113,10 @@ fn networks(item: &Item<'_>) -> Option<Networks> {
     Some(once_each(&item.list()?, network_item))
 }
 
-fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
-    let by_tls = section.has(|name| name == "tls");
+fn listen(section: &mut Section<'_>, decides: bool) -> Vec<(ListenAddress, Span)> {
+    let may_lack = decides || section.has(|name| name == "tls");
     let listen = section.value("listen", |item| {
-        let none = by_tls && item.list_or_one().is_empty();
+        let none = may_lack && item.list_or_one().is_empty();
         let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
         Some(if none { Vec::new() } else { addresses(item, read, &[]) })
     });

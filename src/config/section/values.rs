@@ -184,6 +184,14 @@ pub(super) fn suggestion(text: &str) -> Option<String> {
     Some(format!("{host}:{port}"))
 }
 
+/// A bearer token.
+pub(super) fn token(item: &Item<'_>) -> Option<String> {
+    item.clone().secret().parse("expected a text of visible ASCII without spaces", |text| {
+        let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
+}
+
 /// A network. A single address is a network of one address.
 pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
     item.parse(&format!("expected {NETWORK}"), network)

@@ -114,7 +114,9 @@ fn every_setting_that_the_default_file_shows_works() {
         .collect();
     let loaded = parse("proxy.toml", &all.join("\n"), &env, &Overrides::default());
     let loaded = loaded.unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
-    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    // The file has every kind of limit, and other proxies cannot tell how a request ended.
+    let mut warnings = loaded.warnings.lines();
+    assert!(warnings.all(|it| it.contains("leave limits out")), "{}", loaded.warnings);
     // Settings outside the examples show their defaults.
     let defaults: Vec<&str> = text
         .lines()

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::super::reader::{Fallback, Field, Kind, Shape};
 use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
+use super::super::section::decide::DECIDE;
 use super::super::section::headers::HEADERS;
 use super::super::section::jwt::{JWT, SECRET};
 use super::super::section::limit::cost::ESTIMATE;
@@ -31,7 +32,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 29] = [
+pub(super) const TABLES: [(&Shape, &str); 30] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -58,6 +59,7 @@ pub(super) const TABLES: [(&Shape, &str); 29] = [
     (&REJECT, "`[reject]`"),
     (&LOG, "`[log]`"),
     (&ADMIN, "`[admin]`"),
+    (&DECIDE, "`[decide]`"),
     (&TRACE, "`[trace]`"),
     (&TEST, "`[[tests]]`"),
     (&EXPECT, "`expect` of a test"),

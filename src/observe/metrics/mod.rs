@@ -181,6 +181,11 @@ impl WorkerMetrics {
         }
     }
 
+    /// Counts a call that asked for a decision. `via` is how it asked, `status` what the request's client gets.
+    pub(crate) fn asked(&self, via: &'static str, status: StatusCode) {
+        *self.counts.lock().asked.entry((via, status.as_u16())).or_default() += 1;
+    }
+
     /// Counts an exchange with this upstream that failed.
     pub(crate) fn upstream_failed(&self, upstream: &Name, failure: UpstreamFailure) {
         *self.counts.lock().upstream(upstream).failures.entry(failure).or_default() += 1;
@@ -244,8 +249,12 @@ struct Counts {
     decisions: HashMap<u64, (Name, DecisionCounts)>,
     /// By the fingerprint of the upstream's name.
     upstreams: HashMap<u64, (Name, UpstreamCounts)>,
+    asked: AskedCounts,
     store_seconds: Histogram,
 }
+
+/// Calls that asked for a decision, by how they asked and by the status that the request's client gets.
+pub(crate) type AskedCounts = BTreeMap<(&'static str, u16), u64>;
 
 /// The counts of an upstream.
 #[derive(Clone, Debug, Default)]
@@ -277,6 +286,7 @@ impl Default for Counts {
             routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
             decisions: HashMap::default(),
             upstreams: HashMap::default(),
+            asked: AskedCounts::new(),
             store_seconds: Histogram::default(),
         }
     }

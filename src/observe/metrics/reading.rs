@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::routes::add;
-use super::{DecisionCounts, Histogram, RouteCounts, UpstreamCounts, WorkerMetrics};
+use super::{AskedCounts, DecisionCounts, Histogram, RouteCounts, UpstreamCounts, WorkerMetrics};
 use crate::limit::name::Name;
 
 /// The most routes that are read under one lock. Between two such reads the worker can count.
@@ -19,6 +19,7 @@ pub(crate) struct Reading {
     /// By limit.
     pub(crate) limits: BTreeMap<Name, DecisionCounts>,
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
+    pub(crate) asked: AskedCounts,
     pub(crate) store_seconds: Histogram,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -37,6 +38,9 @@ impl Reading {
         }
         for (name, upstream) in counts.upstreams.values() {
             self.upstreams.entry(name.clone()).or_default().add(upstream);
+        }
+        for (call, count) in &counts.asked {
+            *self.asked.entry(*call).or_default() += count;
         }
         self.store_seconds.add(&counts.store_seconds);
         self.received += worker.received.load(Ordering::Relaxed);

@@ -30,6 +30,8 @@ pub enum PeerAddress {
     Network(IpAddr),
     /// A process of this machine that was let in by the rights of a Unix socket's file. It is a trusted proxy.
     UnixSocket,
+    /// A proxy that asks for decisions, on the network or at a Unix socket. It is a trusted proxy wherever it is.
+    Asking(Option<IpAddr>),
 }
 
 impl PeerAddress {
@@ -37,9 +39,23 @@ impl PeerAddress {
     /// no address: it counts as 0.0.0.0.
     pub(crate) fn as_client(self) -> IpAddr {
         match self {
-            Self::Network(address) => canonical_address(address),
-            Self::UnixSocket => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::Network(address) | Self::Asking(Some(address)) => canonical_address(address),
+            Self::UnixSocket | Self::Asking(None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
+    }
+
+    /// The same peer, which asks for decisions.
+    pub(crate) fn asking(self) -> Self {
+        match self {
+            Self::Network(address) => Self::Asking(Some(address)),
+            Self::UnixSocket => Self::Asking(None),
+            Self::Asking(_) => self,
+        }
+    }
+
+    /// Whether the peer asks for decisions about requests that it forwards itself.
+    pub(crate) fn asks(self) -> bool {
+        matches!(self, Self::Asking(_))
     }
 }
 
@@ -111,7 +127,7 @@ impl Trust {
     pub(crate) fn trusts_peer(&self, peer: PeerAddress) -> bool {
         match peer {
             PeerAddress::Network(address) => self.trusts(address),
-            PeerAddress::UnixSocket => true,
+            PeerAddress::UnixSocket | PeerAddress::Asking(_) => true,
         }
     }
 

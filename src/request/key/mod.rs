@@ -76,6 +76,10 @@ pub struct View<'r> {
     pub token: Token<'r>,
     /// The request's id in the log. No limit counts by it.
     pub id: Option<&'r str>,
+    /// Whether the limits will learn how the request ended. Without it, limits that settle then do not apply.
+    pub has_end: bool,
+    /// What the request takes from each bucket, in place of what the limits say.
+    pub cost: Option<u64>,
 }
 
 /// Why a request has no key. The request is then answered with 400, or with 401 if its token is the reason.

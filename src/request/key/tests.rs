@@ -45,6 +45,8 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
         cert: request.cert,
         token: Token::NONE,
         id: None,
+        has_end: true,
+        cost: None,
     })
 }
 

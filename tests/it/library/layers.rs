@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The house, from the left of its map (here above) to the right. A module may import itself and
 /// those below its line, and none of its own line.
-const LAYERS: [&[&str]; 18] = [
+const LAYERS: [&[&str]; 19] = [
     &["main"],
     &["cli"],
     &["server", "replay"],
@@ -13,6 +13,7 @@ const LAYERS: [&[&str]; 18] = [
     &["worker"],
     &["downstream"],
     &["proxy"],
+    &["decide"],
     &["throttle", "upstream"],
     &["store", "config"],
     &["redis"],

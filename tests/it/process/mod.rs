@@ -5,6 +5,7 @@ mod api;
 mod basics;
 mod cli;
 mod connections;
+mod decide;
 mod drain;
 mod everywhere;
 mod http;

@@ -104,9 +104,7 @@ impl PeerServer {
                 ),
             ),
         };
-        let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|name| format!("{name}_temp_path {name};"))
-            .concat();
+        let folders = nginx_folders();
         Self::start("nginx", |address| {
             format!(
                 "daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\nevents {{}}\nhttp {{\n\
@@ -119,6 +117,18 @@ impl PeerServer {
                  add_header x-server nginx; add_header x-port $remote_port;\n\
                  add_header x-protocol $server_protocol; }} }} }}\n",
                 api.address
+            )
+        })
+    }
+
+    /// nginx with this text in its `http` block, which says `listen 80;` where it is to listen.
+    pub(crate) fn nginx_with(http: &str) -> Option<Self> {
+        let folders = nginx_folders();
+        Self::start("nginx", |address| {
+            let http = http.replace("listen 80;", &format!("listen {address};"));
+            format!(
+                "daemon off;\nuser root;\nworker_processes 1;\npid nginx.pid;\nevents {{}}\n\
+                 http {{\naccess_log off; {folders}\n{http}\n}}\n"
             )
         })
     }
@@ -166,6 +176,13 @@ impl PeerServer {
         let pid = self.process.id().to_string();
         let _ = Command::new("kill").args([format!("-{name}"), pid]).stderr(Stdio::null()).status();
     }
+}
+
+/// Where nginx keeps what it must write.
+fn nginx_folders() -> String {
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("{name}_temp_path {name};"))
+        .concat()
 }
 
 fn spawn(program: &str, folder: &TempDir) -> std::io::Result<Child> {

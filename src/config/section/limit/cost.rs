@@ -253,7 +253,7 @@ pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[LimitSpec]) {
         });
         matches!(source, Some(UsedSource::Json(_)))
     };
-    if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
+    if !matches!(route.action, Action::Forward { .. }) || !route.limits.iter().any(reads) {
         return;
     }
     let changes = route.options.get_or_insert_default().request.get_or_insert_default();

@@ -21,7 +21,7 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 type Spec = RouteOptions;
 
 pub(crate) static ROUTE: Shape =
-    Shape { one_of: &["upstream", "respond"], ..Shape::new("[[routes]]", || fields(SETTINGS)) };
+    Shape { not_both: &["upstream", "respond"], ..Shape::new("[[routes]]", || fields(SETTINGS)) };
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
@@ -32,7 +32,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
     field("headers", Kind::TEXT_TABLE, Words("any"), "each of these with this value")
         .masked(Mask::Secret),
-    field("upstream", Kind::NAME, Words("required, or `respond`"), "where its requests go"),
+    field("upstream", Kind::NAME, Words("required, or `respond`; not needed where only `[decide]` listens"), "where its requests go"),
     field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
     field("limits", Kind::List(&Kind::NAME), Value("[]"), "names of limits; all of them are decided together"),
@@ -64,6 +64,8 @@ pub(crate) struct Known<'k> {
     pub(crate) upstreams: Names<'k>,
     pub(crate) limits: Names<'k>,
     pub(crate) loose_paths: bool,
+    /// Whether all requests come to another proxy, which only asks. Then a route needs no upstream.
+    pub(crate) only_decides: bool,
 }
 
 /// A route, with the positions that later checks need.
@@ -126,7 +128,7 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
         }),
         headers: headers::values(&mut section, "headers"),
     };
-    let action = action(&mut section, pattern.as_ref(), &known.upstreams);
+    let action = action(&mut section, pattern.as_ref(), known);
     let limits = section.take("limits");
     let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known));
     let options = RouteOptions {
@@ -192,8 +194,9 @@ fn method(item: &Item<'_>) -> Option<Method> {
 fn action(
     section: &mut Section<'_>,
     pattern: Option<&Pattern>,
-    upstreams: &Names<'_>,
+    known: &Known<'_>,
 ) -> Option<Action> {
+    let upstreams = &known.upstreams;
     let upstream = section.take("upstream");
     let respond = section.take("respond");
     let rewrite = section.take("rewrite");
@@ -221,6 +224,14 @@ fn action(
                 .related(&upstream.span, "and here is the other");
             None
         }
+        (None, None) if known.only_decides => match rewrite {
+            Some(item) => {
+                let title = "`rewrite` means nothing here";
+                item.fault(title, "expected only beside `upstream`");
+                None
+            }
+            None => Some(Action::Decide),
+        },
         (None, None) => {
             let example = upstreams.name(0).unwrap_or("api");
             section.fault(

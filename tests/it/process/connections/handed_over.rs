@@ -71,7 +71,10 @@ fn a_socket_that_no_setting_names_is_an_error() {
         "a socket for {address} was handed over (descriptor 3, web), and no setting names this address"
     );
     assert!(error.contains(&expected), "{error}");
-    assert!(error.contains("server.listen, server.tls.listen, admin.listen"), "{error}");
+    assert!(
+        error.contains("server.listen, server.tls.listen, decide.listen, admin.listen"),
+        "{error}"
+    );
 }
 
 /// Otherwise it would be told that another process listens there.

@@ -109,6 +109,8 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         cert: None,
         token: Token::NONE,
         id: None,
+        has_end: true,
+        cost: None,
     }))
 }
 

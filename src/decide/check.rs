@@ -1,0 +1,196 @@
+//! `/check` and `/settle`: calls of anybody's code, which have requests in their bodies as JSON.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode, request};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::{BadCall, Call, Form, fields};
+use crate::limit::decision::{Outcome, whole_milliseconds};
+use crate::limit::rate::{Cost, MAX_TOKENS};
+use crate::observe::metrics::{DecisionKind, OUTCOMES};
+use crate::throttle::Quota;
+
+/// The most requests of one call.
+const MOST: usize = 1_000;
+
+/// A request that is asked about.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    method: Option<String>,
+    host: Option<String>,
+    path: String,
+    /// Who sent it to the caller.
+    ip: Option<IpAddr>,
+    #[serde(default)]
+    headers: BTreeMap<String, Values>,
+    cost: Option<u64>,
+}
+
+/// The values of a field.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Values {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// How a request ended that was allowed before.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settlement {
+    pub(crate) id: String,
+    status: Option<u16>,
+    /// The tokens that its response used.
+    pub(crate) used: Option<u64>,
+}
+
+/// What a call of `/check` asks.
+pub(crate) struct Questions {
+    /// Each with its head.
+    pub(crate) asked: Vec<(request::Parts, Call)>,
+    /// Whether the call has a list, and its answer is one.
+    pub(crate) is_list: bool,
+}
+
+impl Questions {
+    /// Reads the body of a call.
+    ///
+    /// # Errors
+    /// Where it is not JSON of this form.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
+        let json: Json = serde_json::from_slice(body).map_err(unreadable)?;
+        let is_list = json.is_array();
+        let all = match json {
+            Json::Array(all) if all.len() > MOST => {
+                return Err(BadCall::Body(format!("a call has at most {MOST} requests")));
+            }
+            Json::Array(all) => all,
+            one => vec![one],
+        };
+        let asked = all.into_iter().enumerate().map(|(index, one)| {
+            question(one).map_err(|fault| match fault {
+                BadCall::Body(fault) if is_list => {
+                    BadCall::Body(format!("request {} of the list: {fault}", index + 1))
+                }
+                fault => fault,
+            })
+        });
+        Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_list })
+    }
+}
+
+/// The head of a request, and the call that asks about it alone.
+fn question(json: Json) -> Result<(request::Parts, Call), BadCall> {
+    let Question { method, host, path, ip, headers, cost } =
+        serde_json::from_value(json).map_err(unreadable)?;
+    let wrong = |field: &str| BadCall::Body(format!("`{field}` cannot be read"));
+    let (mut head, ()) = Request::new(()).into_parts();
+    if let Some(method) = method {
+        head.method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("method"))?;
+    }
+    head.uri = fields::target(path.as_bytes()).ok_or_else(|| wrong("path"))?;
+    for (name, values) in headers {
+        let values = match values {
+            Values::One(value) => vec![value],
+            Values::Several(values) => values,
+        };
+        for value in values {
+            let wrong = || wrong("headers");
+            let field = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+            head.headers.append(field, HeaderValue::from_str(&value).map_err(|_| wrong())?);
+        }
+    }
+    if let Some(host) = host {
+        head.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| wrong("host"))?);
+    } else if !head.headers.contains_key(HOST) {
+        // Code that asks about no host has routes without one.
+        head.headers.insert(HOST, HeaderValue::from_static("localhost"));
+    }
+    let cost = match cost {
+        None => None,
+        Some(cost) => Some(Cost::new(cost).ok_or_else(|| {
+            BadCall::Body(format!("`cost` must be a whole number from 1 to {MAX_TOKENS}"))
+        })?),
+    };
+    let call = Call { form: Some(Form::Check), method: Method::POST, fault: None, ip, cost };
+    Ok((head, call))
+}
+
+impl Settlement {
+    /// Reads the body of a call.
+    ///
+    /// # Errors
+    /// Where it is not JSON of this form.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
+        let settlement: Self = serde_json::from_slice(body).map_err(unreadable)?;
+        if settlement.status.is_some() && settlement.status().is_none() {
+            return Err(BadCall::Body("`status` must be from 100 to 999".to_owned()));
+        }
+        Ok(settlement)
+    }
+
+    /// The status of the response.
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.status?).ok()
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> BadCall {
+    BadCall::Body(error.to_string())
+}
+
+/// What is answered about one request.
+pub(crate) struct Decided<'d> {
+    pub(crate) decision: DecisionKind,
+    pub(crate) quotas: &'d [Quota<'d>],
+    /// Where the request is refused: the status of its client's answer, and why.
+    pub(crate) refused: Option<(StatusCode, &'d str)>,
+    /// The fields of that answer.
+    pub(crate) headers: &'d HeaderMap,
+    /// By what the request is settled.
+    pub(crate) id: Option<String>,
+}
+
+impl Decided<'_> {
+    pub(crate) fn json(&self) -> Json {
+        let limits = self.quotas.iter().map(|quota| {
+            let mut limit =
+                json!({ "name": quota.limit.name.as_str(), "remaining": quota.remaining });
+            if let Outcome::Reject { retry_after } = quota.outcome {
+                // Nothing will ever pass where there is no time.
+                limit["retry_after_ms"] = retry_after.map(whole_milliseconds).into();
+            }
+            limit
+        });
+        let headers = self
+            .headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_string(), Json::from(value.to_str().ok()?))));
+        let decision = match (&self.refused, self.decision) {
+            (None, kind) | (Some(_), kind @ (DecisionKind::Rejected | DecisionKind::Error)) => {
+                OUTCOMES[kind as usize]
+            }
+            // Not the limits refuse it.
+            (Some(_), _) => "refused",
+        };
+        let mut answer = json!({
+            "allowed": self.refused.is_none(),
+            "decision": decision,
+            "limits": limits.collect::<Vec<_>>(),
+            "headers": headers.collect::<Map<_, _>>(),
+        });
+        if let Some((status, reason)) = &self.refused {
+            answer["status"] = status.as_u16().into();
+            answer["reason"] = (*reason).into();
+        }
+        if let Some(id) = &self.id {
+            answer["id"] = id.as_str().into();
+        }
+        answer
+    }
+}

@@ -1,0 +1,67 @@
+//! The forms that have the request in header fields of the call: `/auth-request` and `/forward-auth`.
+
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Uri, request};
+
+use super::BadCall;
+
+/// The fields that have the parts of a request.
+pub(super) struct Names {
+    method: &'static str,
+    uri: &'static str,
+    /// `None` is `host` itself.
+    host: Option<&'static str>,
+}
+
+pub(super) const NGINX: Names =
+    Names { method: "x-original-method", uri: "x-original-uri", host: None };
+
+/// Caddy uses the same.
+pub(super) const TRAEFIK: Names =
+    Names { method: "x-forwarded-method", uri: "x-forwarded-uri", host: Some("x-forwarded-host") };
+
+/// Makes `head` that of the request that the call asks about. Its other fields, and those that name the client, stay.
+///
+/// # Errors
+/// Where a field is missing, comes twice or cannot be read.
+pub(super) fn read(names: &Names, head: &mut request::Parts) -> Result<(), BadCall> {
+    let Names { method, uri, host } = *names;
+    let headers = &head.headers;
+    let asked_method = Method::from_bytes(one(headers, method)?.as_bytes())
+        .map_err(|_| BadCall::Unreadable(method))?;
+    let target = target(one(headers, uri)?.as_bytes()).ok_or(BadCall::Unreadable(uri))?;
+    let asked_host = match host {
+        Some(name) => one(headers, name)?.clone(),
+        // Over HTTP/2 the host may stand in `:authority`.
+        None => {
+            let authority = head.uri.authority();
+            let authority = authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok());
+            headers.get(HOST).cloned().or(authority).ok_or(BadCall::Missing("host"))?
+        }
+    };
+    for name in [method, uri] {
+        head.headers.remove(name);
+    }
+    // A second `host` stays, and is refused as in any request.
+    if host.is_some() || !head.headers.contains_key(HOST) {
+        head.headers.insert(HOST, asked_host);
+    }
+    (head.method, head.uri) = (asked_method, target);
+    Ok(())
+}
+
+/// The value of a field that must come once. Of two values nobody can tell which is the proxy's.
+fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue, BadCall> {
+    let mut values = headers.get_all(HeaderName::from_static(name)).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Err(BadCall::Missing(name)),
+        (Some(_), Some(_)) => Err(BadCall::Twice(name)),
+        (Some(value), None) => Ok(value),
+    }
+}
+
+/// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS.
+pub(super) fn target(text: &[u8]) -> Option<Uri> {
+    let target = Uri::try_from(text).ok()?;
+    (target.authority().is_none() || target.scheme().is_some()).then_some(target)
+}

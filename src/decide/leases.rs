@@ -1,0 +1,107 @@
+//! What requests hold that were allowed by `/check`, until `/settle` or the end of a lease. All workers share them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::check::Settlement;
+use crate::throttle::Permit;
+
+/// The most requests that wait for their end at once.
+const MOST: usize = 100_000;
+
+/// After this time a request that holds no slot ends by itself. A slot's lease may be shorter.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// The requests that were allowed and have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Leases(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By number. The number is in the request's id.
+    permits: HashMap<u128, (Permit, Instant)>,
+    /// When each ends by itself.
+    ends: BTreeSet<(Instant, u128)>,
+}
+
+impl Leases {
+    /// Keeps what a request holds, and returns its id.
+    ///
+    /// # Errors
+    /// The permit, where too many requests have not ended.
+    pub(crate) fn keep(&self, permit: Permit, now: Instant) -> Result<String, Permit> {
+        let mut table = self.0.lock();
+        if table.permits.len() >= MOST {
+            return Err(permit);
+        }
+        let until = now + permit.lease().map_or(LONGEST, |lease| lease.min(LONGEST));
+        // No process makes a number twice, and none makes that of another.
+        let number = fastrand::u128(..);
+        table.ends.insert((until, number));
+        table.permits.insert(number, (permit, until));
+        Ok(format!("{number:032x}"))
+    }
+
+    /// Ends a request. Returns false where there is none with this id.
+    pub(crate) fn settle(&self, ended: &Settlement) -> bool {
+        let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
+        let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
+        let Some(number) = number else { return false };
+        let found = {
+            let mut table = self.0.lock();
+            let found = table.permits.remove(&number);
+            if let Some((_, until)) = &found {
+                table.ends.remove(&(*until, number));
+            }
+            found
+        };
+        let Some((mut permit, _)) = found else { return false };
+        permit.ended(ended.status(), ended.used);
+        true
+    }
+
+    /// Ends the requests whose lease is over at `now`. `None` ends all.
+    pub(crate) fn sweep(&self, now: Option<Instant>) {
+        let mut over = Vec::new();
+        let mut table = self.0.lock();
+        while let Some((until, number)) = table.ends.first().copied()
+            && now.is_none_or(|now| until <= now)
+        {
+            table.ends.pop_first();
+            over.extend(table.permits.remove(&number));
+        }
+        // They are settled when they are dropped, and that is not done under the lock.
+        drop(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settlement(id: &str) -> Settlement {
+        Settlement::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_ends_once_or_by_itself() {
+        let leases = Leases::default();
+        let keep = || leases.keep(Permit::default(), Instant::now()).unwrap();
+        let (first, second) = (keep(), keep());
+        for (id, is_there) in
+            [(&*first, true), (&first, false), ("", false), ("0", false), (&second[1..], false)]
+        {
+            assert_eq!(leases.settle(&settlement(id)), is_there, "{id}");
+        }
+        tokio::time::advance(LONGEST - Duration::from_millis(1)).await;
+        leases.sweep(Some(Instant::now()));
+        assert_eq!(leases.0.lock().permits.len(), 1);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        leases.sweep(Some(Instant::now()));
+        assert!(!leases.settle(&settlement(&second)));
+        assert!(leases.0.lock().ends.is_empty());
+    }
+}

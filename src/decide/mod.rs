@@ -1,0 +1,177 @@
+//! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
+//! request as about one of its own, and forwards nothing.
+//!
+//! [`Call::read`] turns a call into the head of the request that it asks about. [`Call::refuse`] and [`Form::allowed`] make
+//! the answer to the call. `fields` reads the forms that have the request in header fields, and `check` those that have
+//! it in the body. `access` checks the token. `leases` keeps what a request holds until somebody tells its end.
+
+mod access;
+mod check;
+mod fields;
+mod leases;
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
+use http::{Method, Response, StatusCode, request};
+
+pub(crate) use self::check::{Decided, Questions, Settlement};
+pub(crate) use self::leases::Leases;
+use crate::limit::rate::Cost;
+
+/// The status of a refused request, in an answer whose own status cannot say it.
+const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
+
+/// The form in which a proxy asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `auth_request` of nginx.
+    AuthRequest,
+    /// ForwardAuth of Traefik, and `forward_auth` of Caddy.
+    ForwardAuth,
+    /// Anybody's code, with requests in the body.
+    Check,
+    /// The same code, with how a request ended.
+    Settle,
+}
+
+/// What a proxy asks.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// `None` where nothing is asked at this path.
+    pub(crate) form: Option<Form>,
+    /// The method of the call itself.
+    pub(crate) method: Method,
+    /// Why the call asks nothing. It is taken out for the answer.
+    pub(crate) fault: Option<BadCall>,
+    /// Who sent the request to the caller, if the caller says so here.
+    pub(crate) ip: Option<IpAddr>,
+    /// What the request takes, in place of what its limits say.
+    pub(crate) cost: Option<Cost>,
+}
+
+/// Why a call asks nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadCall {
+    /// The path is none of ours.
+    #[error(
+        "nothing is asked here: the paths are /auth-request, /forward-auth, /check and /settle"
+    )]
+    Path,
+    /// The call does not show the token.
+    #[error(
+        "the token of [decide] is needed: in x-tidegate-token, as ?token= of the path, or as a bearer token"
+    )]
+    Token,
+    /// The path takes POST alone.
+    #[error("expected POST")]
+    Method,
+    /// The body is not what is expected.
+    #[error("the body cannot be read: {0}")]
+    Body(String),
+    /// No request with this id waits for its end.
+    #[error("no request of this id waits for its end in this process")]
+    Ended,
+    /// Too many requests wait for their end.
+    #[error("too many requests were allowed and have not ended: settle them")]
+    TooManyOpen,
+    #[error("`{0}` is missing: it has a part of the request that is asked about")]
+    Missing(&'static str),
+    #[error("`{0}` comes twice")]
+    Twice(&'static str),
+    #[error("`{0}` cannot be read")]
+    Unreadable(&'static str),
+}
+
+impl Call {
+    /// Reads a call, and makes `head` that of the request that it asks about. `token` is `decide.token`. The head of a
+    /// call that asks nothing stays as it is.
+    pub(crate) fn read(head: &mut request::Parts, token: Option<&str>) -> Self {
+        let (form, method) = (Form::at(head.uri.path()), head.method.clone());
+        let fault = match form {
+            _ if !access::may_ask(form, head, token) => Some(BadCall::Token),
+            None => Some(BadCall::Path),
+            Some(Form::AuthRequest) => fields::read(&fields::NGINX, head).err(),
+            Some(Form::ForwardAuth) => fields::read(&fields::TRAEFIK, head).err(),
+            Some(Form::Check | Form::Settle) => (method != Method::POST).then_some(BadCall::Method),
+        };
+        // The length and the coding are those of the call. The other request's body is not here.
+        head.headers.remove(CONTENT_LENGTH);
+        head.headers.remove(TRANSFER_ENCODING);
+        Self { form, method, fault, ip: None, cost: None }
+    }
+
+    /// How the call asks, for the log and the metrics.
+    pub(crate) fn via(&self) -> &'static str {
+        self.form.map_or(NO_FORM, Form::name)
+    }
+
+    /// The answer to the call about a request that is refused. `refusal` is what the request's client is to get.
+    pub(crate) fn refuse(&self, refusal: Response<Bytes>) -> Response<Bytes> {
+        match self.form {
+            // nginx takes any other status for a failure, and reads no body.
+            Some(Form::AuthRequest) => forbid(refusal),
+            _ => refusal,
+        }
+    }
+}
+
+/// What stands for the form of a call that has none.
+pub(crate) const NO_FORM: &str = "none";
+
+impl Form {
+    /// The form of calls at this path.
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/auth-request" => Some(Self::AuthRequest),
+            "/forward-auth" => Some(Self::ForwardAuth),
+            "/check" => Some(Self::Check),
+            "/settle" => Some(Self::Settle),
+            _ => None,
+        }
+    }
+
+    /// Whether what is asked is in the body of the call. Such a caller can also tell how a request ended.
+    pub(crate) fn has_body(self) -> bool {
+        matches!(self, Self::Check | Self::Settle)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AuthRequest => "auth-request",
+            Self::ForwardAuth => "forward-auth",
+            Self::Check | Self::Settle => "check",
+        }
+    }
+
+    /// The status by which the proxy knows that the request may go.
+    pub(crate) fn allowed(self) -> StatusCode {
+        match self {
+            Self::AuthRequest => StatusCode::NO_CONTENT,
+            Self::ForwardAuth | Self::Check | Self::Settle => StatusCode::OK,
+        }
+    }
+}
+
+/// A refusal whose own status says only that it is one.
+fn forbid(mut refusal: Response<Bytes>) -> Response<Bytes> {
+    let status = refusal.status().as_u16();
+    refusal.headers_mut().insert(STATUS, status.into());
+    refusal.headers_mut().remove(CONTENT_TYPE);
+    *refusal.status_mut() = StatusCode::FORBIDDEN;
+    refusal.map(|_| Bytes::new())
+}
+
+impl BadCall {
+    /// The status of the answer.
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Path | Self::Ended => 404,
+            Self::Token => 401,
+            Self::Method => 405,
+            Self::TooManyOpen => 503,
+            Self::Missing(_) | Self::Twice(_) | Self::Unreadable(_) | Self::Body(_) => 400,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The forms in which proxies ask, and who may.
+
+use super::{PER_CLIENT, as_nginx, as_traefik, asked_at, deciding, file};
+use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
+use crate::support::port::Port;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::Upstream;
+
+#[test]
+fn a_refusal_to_nginx_is_403_and_says_what_the_client_is_to_get() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    for _ in 0..2 {
+        let reply = as_nginx(&mut nginx, "/a/b", "203.0.113.7");
+        assert_eq!((reply.status, reply.body.len()), (204, 0));
+        assert!(reply.header("ratelimit").is_some() && reply.header("content-type").is_none());
+    }
+    let refused = as_nginx(&mut nginx, "/a/c", "203.0.113.7");
+    assert_eq!((refused.status, refused.body.len()), (403, 0));
+    assert_eq!(refused.header("x-tidegate-status").as_deref(), Some("429"));
+    assert_eq!(refused.header("retry-after").as_deref(), Some("1800"));
+    assert_eq!(as_nginx(&mut nginx, "/a/b", "203.0.113.8").status, 204, "another client");
+    let ambiguous = as_nginx(&mut nginx, "/a%2fb", "203.0.113.8");
+    assert_eq!(ambiguous.status, 403);
+    assert_eq!(ambiguous.header("x-tidegate-status").as_deref(), Some("400"));
+    assert_eq!(as_nginx(&mut nginx, "/no/route", "203.0.113.7").status, 204, "not 404");
+    let line = proxy.log.wait("request", |line| line["status"] == 429);
+    assert_eq!((&line["via"], &line["client"]), (&"auth-request".into(), &"203.0.113.7".into()));
+    assert_eq!((&line["path"], &line["limit"]), (&"/a/c".into(), &"ip".into()));
+    let page = Metrics::of(proxy.admin());
+    let calls = |status: u16| {
+        let labels = format!("via=\"auth-request\",status=\"{status}\"");
+        page.value(&format!("tidegate_decide_requests_total{{{labels}}}"))
+    };
+    assert_eq!((calls(204), calls(429), calls(400)), (4.0, 1.0, 1.0));
+    assert_eq!(page.samples("tidegate_requests_total"), 0);
+    assert_eq!(page.value("tidegate_decisions_total{limit=\"ip\",decision=\"allowed\"}"), 3.0);
+}
+
+#[test]
+fn traefik_gets_the_clients_answer_as_it_is() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut traefik = Connection::open(asked_at(&proxy));
+    let client = [("x-forwarded-for", "203.0.113.7")];
+    for _ in 0..2 {
+        let reply = as_traefik(&mut traefik, "/a/b?c", &client);
+        assert_eq!((reply.status, reply.body.len()), (200, 0));
+        assert!(reply.header("ratelimit-policy").is_some());
+    }
+    let refused = as_traefik(&mut traefik, "/a/b", &client);
+    assert_eq!((refused.status, refused.violated()), (429, vec!["ip".to_owned()]));
+    assert_eq!(refused.header("x-tidegate-status"), None);
+    assert_eq!(as_traefik(&mut traefik, "/a/../no/route", &client).status, 200);
+    // The status of a gRPC refusal would be 200.
+    let grpc = [client[0], ("content-type", "application/grpc")];
+    assert_eq!(as_traefik(&mut traefik, "/a/b", &grpc).status, 429);
+    // The method of the call says whether a body follows, and not that of the request.
+    let head = [client[0], ("x-forwarded-method", "HEAD")];
+    let fields = [head[0], head[1], ("x-forwarded-uri", "/a/b"), ("x-forwarded-host", "a")];
+    let reply = traefik.get("/forward-auth", &fields);
+    assert!(reply.status == 429 && !reply.body.is_empty());
+    let length = reply.body.len().to_string();
+    let reply = traefik.request("HEAD", "/forward-auth", &fields, b"");
+    assert_eq!(reply.header("content-length"), Some(length));
+    assert_eq!(as_traefik(&mut traefik, "/a/b", &client).status, 429, "still in step");
+}
+
+#[test]
+fn the_client_is_the_right_most_address_that_is_no_trusted_proxy() {
+    let trusting = "[server]\nlisten = []\ntrusted_proxies = [\"198.51.100.0/24\"]";
+    let config = file("", PER_CLIENT).replace("[server]\nlisten = []", trusting);
+    let proxy = Tidegate::start(&config);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    for (path, named, client) in [
+        ("/one", "203.0.113.7", "203.0.113.7"),
+        ("/forged", "6.6.6.6, 203.0.113.7", "203.0.113.7"),
+        ("/behind", "203.0.113.7, 198.51.100.3", "203.0.113.7"),
+        ("/unreadable", "nobody", "127.0.0.1"),
+    ] {
+        assert_eq!(as_nginx(&mut nginx, path, named).status, 204);
+        let line = proxy.log.wait("request", |line| line["path"] == path);
+        assert_eq!(line["client"], client, "{path}");
+    }
+}
+
+#[test]
+fn a_call_that_asks_nothing_says_what_is_missing() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    let (method, uri) = (("x-original-method", "GET"), ("x-original-uri", "/a/b"));
+    for (fields, missing) in [
+        (&[method][..], "`x-original-uri` is missing"),
+        (&[uri], "`x-original-method` is missing"),
+        (&[method, uri, uri], "`x-original-uri` comes twice"),
+        (&[("x-original-method", "G T"), uri], "`x-original-method` cannot be read"),
+        (&[method, ("x-original-uri", "a.test:80")], "`x-original-uri` cannot be read"),
+        (&[method, ("x-original-uri", "/a b")], "`x-original-uri` cannot be read"),
+    ] {
+        let reply = nginx.get("/auth-request", fields);
+        assert_eq!(reply.status, 400, "{missing}");
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with(missing), "{detail}");
+    }
+    let fields = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/")];
+    let reply = nginx.get("/forward-auth", &fields);
+    assert!(reply.status == 400 && reply.text().contains("`x-forwarded-host` is missing"));
+    for path in ["/", "/auth-request/", "/auth-requests", "/a/b"] {
+        assert_eq!(nginx.get(path, &[method, uri]).status, 404, "{path}");
+    }
+    let page = Metrics::of(proxy.admin());
+    assert_eq!(page.value("tidegate_decide_requests_total{via=\"none\",status=\"404\"}"), 4.0);
+    assert_eq!(page.value("tidegate_decisions_total{limit=\"ip\",decision=\"allowed\"}"), 0.0);
+}
+
+#[test]
+fn whoever_asks_shows_the_token_and_no_limit_sees_it() {
+    let limit = "[limits.token]\nkey = [\"header:x-tidegate-token\"]\nmissing = \"reject\"\nrate = \"9/h\"\n\
+                 [[routes]]\npath = \"/counted\"\nlimits = [\"token\"]\n[[routes]]\npath = \"/free\"\n";
+    let proxy = deciding("token = \"se+cret\"", limit);
+    let address = asked_at(&proxy);
+    let ask = |target: &str, path: &str, token: Option<&str>| {
+        let mut fields = vec![("x-original-method", "GET"), ("x-original-uri", path)];
+        fields.extend(token.map(|token| ("x-tidegate-token", token)));
+        get(address, target, &fields)
+    };
+    for (target, token, status) in [
+        ("/auth-request", Some("se+cret"), 204),
+        ("/auth-request?token=se+cret", None, 204),
+        ("/auth-request?a=b&token=se%2bcret", Some("wrong"), 204),
+        ("/auth-request", None, 401),
+        ("/auth-request", Some("se+cre"), 401),
+        ("/auth-request?token=", None, 401),
+        ("/nowhere", None, 401),
+        ("/nowhere", Some("se+cret"), 404),
+    ] {
+        assert_eq!(ask(target, "/free", token).status, status, "{target} {token:?}");
+    }
+    let refused = ask("/auth-request", "/free?token=se+cret", None);
+    assert_eq!(refused.status, 401, "that is the client's");
+    assert_eq!(refused.header("www-authenticate").as_deref(), Some("Bearer"));
+    let counted = ask("/auth-request", "/counted", Some("se+cret"));
+    assert_eq!(counted.header("x-tidegate-status").as_deref(), Some("400"), "the key is missing");
+    proxy.reload(&file("token = \"other\"", limit));
+    assert_eq!(ask("/auth-request", "/free", Some("se+cret")).status, 401);
+    assert_eq!(ask("/auth-request", "/free", Some("other")).status, 204);
+}
+
+#[test]
+fn a_reload_without_decide_keeps_the_token_of_a_port_that_others_reach() {
+    let port = Port::hold();
+    let open = format!("listen = \"0.0.0.0:{}\"\ntoken = \"secret\"", port.address.port());
+    let config =
+        file("", PER_CLIENT).replace("[decide]\nlisten = \"LISTEN\"", &format!("[decide]\n{open}"));
+    let proxy = Tidegate::start(&config);
+    let fields = [("x-original-method", "GET"), ("x-original-uri", "/")];
+    assert_eq!(get(port.address, "/auth-request", &fields).status, 401);
+    let without = config.replace(&format!("[decide]\n{open}"), "").replace("listen = []", "");
+    proxy.reload(&without.replace("limits = [\"ip\"]", "limits = [\"ip\"]\nrespond = {}"));
+    assert_eq!(get(port.address, "/auth-request", &fields).status, 401);
+}
+
+#[test]
+fn what_is_held_answers_when_its_turn_has_come() {
+    let limit = "[limits.slow]\nkey = []\nrate = \"10/s\"\nalgorithm = \"leaky-bucket\"\nqueue = 5\n\
+                 [[routes]]\npath = \"/\"\nlimits = [\"slow\"]\n";
+    let proxy = deciding("", limit);
+    let address = asked_at(&proxy);
+    let asking: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                as_nginx(&mut Connection::open(address), "/", "203.0.113.7").status
+            })
+        })
+        .collect();
+    assert!(asking.into_iter().all(|one| one.join().unwrap() == 204));
+    let page = Metrics::of(proxy.admin());
+    assert!(page.value("tidegate_decisions_total{limit=\"slow\",decision=\"delayed\"}") > 0.0);
+}
+
+#[test]
+fn the_proxy_and_those_who_ask_share_the_buckets() {
+    let api = Upstream::echoing();
+    let config = format!(
+        "[server]\nlisten = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.1\"]\n[decide]\nlisten = \"LISTEN\"\n\
+         [upstreams.api]\nservers = [\"http://{}\"]\n\
+         [limits.ip]\nkey = [\"ip\"]\nrate = \"10/h\"\n\
+         [limits.slots]\nalgorithm = \"concurrency\"\nkey = []\nlimit = 1\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"ip\", \"slots\"]\n",
+        api.address
+    );
+    let proxy = Tidegate::start(&config);
+    let (mut client, mut nginx) =
+        (Connection::open(proxy.address), Connection::open(asked_at(&proxy)));
+    let from = [("x-forwarded-for", "203.0.113.7")];
+    for _ in 0..5 {
+        assert_eq!(client.get("/", &from).status, 200);
+        let asked = as_nginx(&mut nginx, "/", "203.0.113.7");
+        assert_eq!(asked.status, 204);
+        assert!(!asked.header("ratelimit").unwrap().contains("slots"), "nobody would give it back");
+    }
+    assert_eq!(client.get("/", &from).status, 429);
+    assert_eq!(as_nginx(&mut nginx, "/", "203.0.113.7").status, 403);
+    assert_eq!(api.requests().len(), 5);
+    let warned =
+        proxy.log.wait("config warning", |line| line["warning"].to_string().contains("slots"));
+    assert!(warned.to_string().contains("leave limits out"), "{warned}");
+}
+
+#[test]
+fn a_mark_is_in_the_answer_for_whoever_passes_it_on() {
+    let limit = "[limits.fair]\nkey = []\nrate = \"1/h\"\nmode = \"mark\"\n\
+                 [[routes]]\npath = \"/\"\nlimits = [\"fair\"]\n";
+    let proxy = deciding("", limit);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    let over = [0; 2].map(|_| as_nginx(&mut nginx, "/", "203.0.113.7").header("tidegate-over"));
+    assert_eq!(over, [None, Some("fair".to_owned())]);
+}
+
+#[test]
+fn a_drain_ends_the_connections_of_those_who_ask() {
+    let mut proxy = deciding("", PER_CLIENT);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    assert_eq!(as_nginx(&mut nginx, "/", "203.0.113.7").status, 204);
+    proxy.signal("TERM");
+    assert!(nginx.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn a_unix_socket_is_asked_without_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decide.sock");
+    let listen = format!("listen = \"unix:{}\"", path.display());
+    let config = file("", PER_CLIENT)
+        .replace("[decide]\nlisten = \"LISTEN\"", &format!("[decide]\n{listen}"));
+    let _proxy = Tidegate::start(&config);
+    let mut nginx = Connection::of(std::os::unix::net::UnixStream::connect(&path).unwrap());
+    let fields = [("x-original-method", "GET"), ("x-original-uri", "/a/b")];
+    let statuses = [0; 3].map(|_| nginx.get("/auth-request", &fields).status);
+    assert_eq!(statuses, [204, 204, 403]);
+}

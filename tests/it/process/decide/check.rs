@@ -1,0 +1,221 @@
+//! `/check` and `/settle`: anybody's code asks.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use super::{asked_at, deciding, file};
+use crate::support::client::{Connection, Reply};
+use crate::support::metrics::Metrics;
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::Upstream;
+use crate::support::wait_until;
+
+fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
+    Connection::open(address).request("POST", path, &[], body.as_bytes())
+}
+
+fn check(address: SocketAddr, body: &Value) -> Value {
+    let reply = post(address, "/check", &body.to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.header("content-type").as_deref(), Some("application/json"));
+    reply.json()
+}
+
+const USERS: &str = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\n\
+                     [[routes]]\npath = \"/u/{*rest}\"\nmethods = [\"POST\"]\nhost = \"api.test\"\nlimits = [\"user\"]\n";
+
+#[test]
+fn a_request_is_decided_and_the_answer_says_by_which_limits() {
+    let proxy = deciding("", USERS);
+    let address = asked_at(&proxy);
+    let one = json!({
+        "method": "POST", "host": "api.test", "path": "/u/1?x=y", "ip": "203.0.113.7",
+        "headers": { "x-user": "a" }, "cost": 2,
+    });
+    let first = check(address, &one);
+    assert_eq!(first["allowed"], true, "{first}");
+    assert_eq!((&first["decision"], &first["id"]), (&json!("allowed"), &Value::Null));
+    assert_eq!(first["limits"], json!([{ "name": "user", "remaining": 1 }]));
+    assert_eq!(first["headers"]["ratelimit"], "\"user\";r=1;t=3600");
+    let refused = check(address, &one);
+    assert_eq!((&refused["allowed"], &refused["decision"]), (&json!(false), &json!("rejected")));
+    assert_eq!(
+        (&refused["status"], &refused["headers"]["retry-after"]),
+        (&json!(429), &json!("1200"))
+    );
+    let wait = refused["limits"][0]["retry_after_ms"].as_u64().unwrap();
+    assert!((1_190_000..=1_200_000).contains(&wait), "{wait}");
+    // Each of a list by itself, in their order: what the first leaves is there for the next.
+    let mut small = one.clone();
+    small["cost"] = json!(1);
+    let mut ambiguous = one.clone();
+    ambiguous["path"] = json!("/u/a%2fb");
+    let list = check(address, &json!([one, small, small, ambiguous, { "path": "/no/route" }]));
+    let allowed: Vec<_> = list.as_array().unwrap().iter().map(|it| it["allowed"].clone()).collect();
+    assert_eq!(Value::from(allowed), json!([false, true, false, false, true]));
+    assert_eq!((&list[3]["decision"], &list[3]["status"]), (&json!("refused"), &json!(400)));
+    assert_eq!(check(address, &json!([])), json!([]));
+    let line = proxy.log.wait("request", |line| line["status"] == 429);
+    assert_eq!((&line["via"], &line["client"]), (&json!("check"), &json!("203.0.113.7")));
+    assert_eq!((&line["path"], &line["host"]), (&json!("/u/1"), &json!("api.test")));
+    let page = Metrics::of(proxy.admin());
+    let calls = |status: u16| {
+        page.value(&format!("tidegate_decide_requests_total{{via=\"check\",status=\"{status}\"}}"))
+    };
+    assert_eq!((calls(200), calls(429), calls(400)), (3.0, 3.0, 1.0));
+}
+
+#[test]
+fn a_body_that_is_no_question_is_told_what_is_wrong() {
+    let proxy = deciding("token = \"secret\"", USERS);
+    let address = asked_at(&proxy);
+    let mut caller = Connection::open(address);
+    let bearer = [("authorization", "Bearer secret")];
+    for (path, body, says) in [
+        ("/check", "", "EOF"),
+        ("/check", "{}", "missing field `path`"),
+        ("/check", "{\"path\": \"/\", \"cots\": 1}", "unknown field `cots`"),
+        ("/check", "{\"path\": \"/\", \"cost\": 0}", "`cost` must be"),
+        ("/check", "{\"path\": \"a b\"}", "`path` cannot be read"),
+        ("/check", "{\"path\": \"/\", \"method\": \"G T\"}", "`method` cannot be read"),
+        ("/check", "{\"path\": \"/\", \"headers\": {\"a b\": \"c\"}}", "`headers` cannot be read"),
+        ("/check", "{\"path\": \"/\", \"ip\": \"nobody\"}", "IP address"),
+        ("/check", "[{\"path\": \"/\"}, {}]", "request 2 of the list"),
+        ("/settle", "{}", "missing field `id`"),
+        ("/settle", "{\"id\": \"a\", \"status\": 1}", "`status` must be"),
+    ] {
+        let reply = caller.request("POST", path, &bearer, body.as_bytes());
+        assert_eq!(reply.status, 400, "{body}");
+        assert!(reply.json()["detail"].as_str().unwrap().contains(says), "{}", reply.text());
+    }
+    assert_eq!(caller.request("POST", "/check", &[], b"{}").status, 401);
+    let get = caller.get("/check", &bearer);
+    assert_eq!((get.status, get.header("allow").as_deref()), (405, Some("POST")));
+    let long = format!("[{}{{\"path\": \"/\"}}]", "{\"path\": \"/\"},".repeat(1_000));
+    assert_eq!(caller.request("POST", "/check", &bearer, long.as_bytes()).status, 400);
+    let huge = caller.request("POST", "/check", &bearer, &vec![b' '; 2 << 20]);
+    assert_eq!(huge.status, 413);
+    let page = Metrics::of(proxy.admin());
+    assert_eq!(page.samples("tidegate_decisions_total"), 0, "nothing was decided");
+}
+
+const SETTLED: &str = "[limits.slots]\nkey = [\"ip\"]\nalgorithm = \"concurrency\"\nlimit = 1\n\
+     [limits.tokens]\nkey = [\"ip\"]\nrate = \"100/h\"\ncost = { response_header = \"x-used\", estimate = 1 }\n\
+     [limits.failed]\nkey = [\"ip\"]\nrate = \"1/h\"\ncount_when = { status = [\"401\"] }\n\
+     [[routes]]\npath = \"/slots\"\nlimits = [\"slots\"]\n[[routes]]\npath = \"/tokens\"\nlimits = [\"tokens\"]\n\
+     [[routes]]\npath = \"/failed\"\nlimits = [\"failed\"]\n";
+
+fn settle(address: SocketAddr, body: &Value) -> u16 {
+    post(address, "/settle", &body.to_string()).status
+}
+
+fn settles(sections: &str) {
+    let proxy = deciding("", &format!("{SETTLED}{sections}"));
+    // Each call may come to another worker.
+    let address = asked_at(&proxy);
+    let ask = |path: &str| check(address, &json!({ "path": path, "ip": "203.0.113.7" }));
+    let slot = ask("/slots");
+    assert_eq!(ask("/slots")["decision"], "rejected");
+    assert_eq!(settle(address, &json!({ "id": slot["id"] })), 204);
+    wait_until("the slot is free", || ask("/slots")["allowed"] == true);
+    assert_eq!(settle(address, &json!({ "id": slot["id"] })), 404, "it has ended");
+    let tokens = ask("/tokens");
+    assert_eq!(tokens["limits"][0]["remaining"], 99);
+    assert_eq!(settle(address, &json!({ "id": tokens["id"], "status": 200, "used": 100 })), 204);
+    let mut asked = 0;
+    wait_until("the difference is taken", || {
+        asked += 1;
+        ask("/tokens")["decision"] == "rejected"
+    });
+    assert!(asked < 50, "those alone would not use it up");
+    let failed = ask("/failed");
+    assert_eq!(settle(address, &json!({ "id": failed["id"], "status": 200 })), 204);
+    let mut again = Value::Null;
+    wait_until("it did not count", || {
+        again = ask("/failed");
+        again["allowed"] == true
+    });
+    assert_eq!(settle(address, &json!({ "id": again["id"], "status": 401 })), 204);
+    assert_eq!(ask("/failed")["decision"], "rejected");
+    assert_eq!(settle(address, &json!({ "id": "00000000000000000000000000000000" })), 404);
+}
+
+#[test]
+fn what_is_settled_later_has_an_id_that_ends_it() {
+    settles("");
+}
+
+#[test]
+fn what_redis_gave_is_settled_there() {
+    let redis = RedisServer::start();
+    settles(&format!("[store]\nurl = \"{}\"\n", redis.url()));
+}
+
+#[test]
+fn a_lease_ends_by_itself() {
+    let lease = SETTLED.replace("limit = 1\n", "limit = 1\nlease = \"1s\"\n");
+    let proxy = deciding("", &lease);
+    let address = asked_at(&proxy);
+    let ask = || check(address, &json!({ "path": "/slots", "ip": "203.0.113.7" }));
+    let first = ask();
+    assert_eq!((&first["allowed"], &ask()["allowed"]), (&json!(true), &json!(false)));
+    wait_until("the lease is over", || ask()["allowed"] == true);
+    assert_eq!(settle(address, &json!({ "id": first["id"] })), 404);
+}
+
+#[test]
+fn half_by_the_proxy_and_half_by_check_share_one_bucket() {
+    let api = Upstream::echoing();
+    let config = file("", "")
+        .replace("listen = []", "listen = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.1\"]");
+    let proxy = Tidegate::start(&format!(
+        "{config}[upstreams.api]\nservers = [\"http://{}\"]\n\
+         [limits.ip]\nkey = [\"ip\"]\nrate = \"20/h\"\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"ip\"]\n",
+        api.address
+    ));
+    let (address, asked) = (proxy.address, asked_at(&proxy));
+    let passed = |half: usize| {
+        std::thread::spawn(move || {
+            let mut client = Connection::open(address);
+            let from = [("x-forwarded-for", "203.0.113.7")];
+            (0..15)
+                .filter(|_| match half {
+                    0 => client.get("/a", &from).status == 200,
+                    _ => {
+                        let one = json!({ "path": "/b", "ip": "203.0.113.7" });
+                        check(asked, &one)["allowed"] == true
+                    }
+                })
+                .count()
+        })
+    };
+    let halves: Vec<_> = (0..4).map(|client| passed(client % 2)).collect();
+    let passed: usize = halves.into_iter().map(|half| half.join().unwrap()).sum();
+    assert_eq!(passed, 20);
+}
+
+#[test]
+fn without_redis_each_limit_does_what_it_says() {
+    let mut redis = RedisServer::start();
+    let store = format!(
+        "[store]\nurl = \"{}\"\ntimeout = \"100ms\"\n\
+         [limits.closed]\nkey = []\nrate = \"9/h\"\non_store_error = \"reject\"\n\
+         [limits.open]\nkey = []\nrate = \"9/h\"\non_store_error = \"allow\"\n\
+         [[routes]]\npath = \"/closed\"\nlimits = [\"closed\"]\n[[routes]]\npath = \"/open\"\nlimits = [\"open\"]\n",
+        redis.url()
+    );
+    let proxy = deciding("", &store);
+    let address = asked_at(&proxy);
+    let ask = |path: &str| check(address, &json!({ "path": path }));
+    assert_eq!(
+        (&ask("/closed")["allowed"], &ask("/open")["allowed"]),
+        (&json!(true), &json!(true))
+    );
+    redis.kill();
+    wait_until("the store is known to be away", || ask("/closed")["status"] == 503);
+    assert_eq!(ask("/closed")["decision"], "error");
+    assert_eq!(ask("/open")["allowed"], true);
+}
