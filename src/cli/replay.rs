@@ -24,8 +24,8 @@ const EXAMPLES: usize = 5;
 
 /// Try the limits of a file on access logs, and show who would have been rejected.
 ///
-/// The time of each request is the time in the log. Servers write a line when a request ends, so lines are sorted within
-/// two minutes, and several logs are merged by time. Nothing is sent.
+/// The time of each request is the time in the log. Servers write a line when a request ends, so lines are sorted
+/// within two minutes, and several logs are merged by time. Nothing is sent.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate replay /var/log/nginx/access.log\n  \

@@ -142,7 +142,8 @@ pub fn load_from(
             }
             None => {
                 let missing = Problem::general(format!("there is no {name}"));
-                // The advice is for somebody who has no file yet. Whoever names another file has one.
+                // Without the default file, the user has perhaps no file yet, and the advice helps. A user who names
+                // another file has one.
                 let has_advice = name == DEFAULT_FILE;
                 Err(one(&name, if has_advice { missing.help(WITHOUT_ANY) } else { missing }))
             }

@@ -8,7 +8,7 @@ use http::{Method, Request, StatusCode, request};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{BadCall, Call, Form, fields};
+use super::{BadCall, DecideCall, Form, fields};
 use crate::limit::decision::{Outcome, whole_milliseconds};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::observe::metrics::{DecisionKind, OUTCOMES};
@@ -20,7 +20,7 @@ const MOST: usize = 1_000;
 /// A request that is asked about.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct CheckQuestion {
     method: Option<String>,
     host: Option<String>,
     path: String,
@@ -42,7 +42,7 @@ enum Values {
 /// How a request ended that was allowed before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Settlement {
+pub(crate) struct RequestEnd {
     pub(crate) id: String,
     status: Option<u16>,
     /// The tokens that its response used.
@@ -52,7 +52,7 @@ pub(crate) struct Settlement {
 /// What a call of `/check` asks.
 pub(crate) struct Questions {
     /// Each with its head.
-    pub(crate) asked: Vec<(request::Parts, Call)>,
+    pub(crate) asked: Vec<(request::Parts, DecideCall)>,
     /// Whether the call has a list, and its answer is one.
     pub(crate) is_list: bool,
 }
@@ -85,8 +85,8 @@ impl Questions {
 }
 
 /// The head of a request, and the call that asks about it alone.
-fn question(json: Json) -> Result<(request::Parts, Call), BadCall> {
-    let Question { method, host, path, ip, headers, cost } =
+fn question(json: Json) -> Result<(request::Parts, DecideCall), BadCall> {
+    let CheckQuestion { method, host, path, ip, headers, cost } =
         serde_json::from_value(json).map_err(unreadable)?;
     let wrong = |field: &str| BadCall::Body(format!("`{field}` cannot be read"));
     let (mut head, ()) = Request::new(()).into_parts();
@@ -117,11 +117,11 @@ fn question(json: Json) -> Result<(request::Parts, Call), BadCall> {
             BadCall::Body(format!("`cost` must be a whole number from 1 to {MAX_TOKENS}"))
         })?),
     };
-    let call = Call { form: Some(Form::Check), method: Method::POST, fault: None, ip, cost };
+    let call = DecideCall { form: Some(Form::Check), method: Method::POST, fault: None, ip, cost };
     Ok((head, call))
 }
 
-impl Settlement {
+impl RequestEnd {
     /// Reads the body of a call.
     ///
     /// # Errors

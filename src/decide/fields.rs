@@ -6,26 +6,29 @@ use http::{Method, Uri, request};
 use super::BadCall;
 
 /// The fields that have the parts of a request.
-pub(super) struct Names {
+pub(super) struct FieldNames {
     method: &'static str,
     uri: &'static str,
     /// `None` is `host` itself.
     host: Option<&'static str>,
 }
 
-pub(super) const NGINX: Names =
-    Names { method: "x-original-method", uri: "x-original-uri", host: None };
+pub(super) const NGINX: FieldNames =
+    FieldNames { method: "x-original-method", uri: "x-original-uri", host: None };
 
 /// Caddy uses the same.
-pub(super) const TRAEFIK: Names =
-    Names { method: "x-forwarded-method", uri: "x-forwarded-uri", host: Some("x-forwarded-host") };
+pub(super) const TRAEFIK: FieldNames = FieldNames {
+    method: "x-forwarded-method",
+    uri: "x-forwarded-uri",
+    host: Some("x-forwarded-host"),
+};
 
 /// Makes `head` that of the request that the call asks about. Its other fields, and those that name the client, stay.
 ///
 /// # Errors
 /// Where a field is missing, comes twice or cannot be read.
-pub(super) fn read(names: &Names, head: &mut request::Parts) -> Result<(), BadCall> {
-    let Names { method, uri, host } = *names;
+pub(super) fn read(names: &FieldNames, head: &mut request::Parts) -> Result<(), BadCall> {
+    let FieldNames { method, uri, host } = *names;
     let headers = &head.headers;
     let asked_method = Method::from_bytes(one(headers, method)?.as_bytes())
         .map_err(|_| BadCall::Unreadable(method))?;

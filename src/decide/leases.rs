@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::check::Settlement;
+use super::check::RequestEnd;
 use crate::throttle::Permit;
 
 /// The most requests that wait for their end at once.
@@ -46,7 +46,7 @@ impl Leases {
     }
 
     /// Ends a request. Returns false where there is none with this id.
-    pub(crate) fn settle(&self, ended: &Settlement) -> bool {
+    pub(crate) fn settle(&self, ended: &RequestEnd) -> bool {
         let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
         let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
         let Some(number) = number else { return false };
@@ -82,8 +82,8 @@ impl Leases {
 mod tests {
     use super::*;
 
-    fn settlement(id: &str) -> Settlement {
-        Settlement::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
+    fn settlement(id: &str) -> RequestEnd {
+        RequestEnd::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
     }
 
     #[tokio::test(start_paused = true)]

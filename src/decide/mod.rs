@@ -1,9 +1,10 @@
 //! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
 //! request as about one of its own, and forwards nothing.
 //!
-//! [`Call::read`] turns a call into the head of the request that it asks about. [`Call::refuse`] and [`Form::allowed`] make
-//! the answer to the call. `fields` reads the forms that have the request in header fields, and `check` those that have
-//! it in the body. `access` checks the token. `leases` keeps what a request holds until somebody tells its end.
+//! [`DecideCall::read`] turns a call into the head of the request that it asks about. [`DecideCall::refuse`] and
+//! [`Form::allowed`] make the answer to the call. `fields` reads the forms that have the request in header fields, and
+//! `check` those that have it in the body. `access` checks the token. `leases` keeps what a request holds until
+//! somebody tells its end.
 
 mod access;
 mod check;
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, request};
 
-pub(crate) use self::check::{Decided, Questions, Settlement};
+pub(crate) use self::check::{Decided, Questions, RequestEnd};
 pub(crate) use self::leases::Leases;
 use crate::limit::rate::Cost;
 
@@ -38,7 +39,7 @@ pub(crate) enum Form {
 
 /// What a proxy asks.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct DecideCall {
     /// `None` where nothing is asked at this path.
     pub(crate) form: Option<Form>,
     /// The method of the call itself.
@@ -84,7 +85,7 @@ pub(crate) enum BadCall {
     Unreadable(&'static str),
 }
 
-impl Call {
+impl DecideCall {
     /// Reads a call, and makes `head` that of the request that it asks about. `token` is `decide.token`. The head of a
     /// call that asks nothing stays as it is.
     pub(crate) fn read(head: &mut request::Parts, token: Option<&str>) -> Self {

@@ -115,7 +115,7 @@ fn builder(max_header_size: usize, spawner: Spawner) -> http2::Builder<Spawner> 
     builder
 }
 
-/// Why a head that h2 lets pass is refused. `most` is the most bytes of a head.
+/// Checks what h2 does not check, and says why a head is refused. A head may have at most `most` bytes.
 fn refused(request: &Request<Incoming>, most: usize) -> Option<HeadFault> {
     match list_size(request) > most {
         true => Some(HeadFault::TooLarge),
@@ -182,7 +182,8 @@ impl RunningStream {
 }
 
 /// Ends at the second poll. hyper polls a request's future before it looks whether the client has reset the
-/// stream. Without this pause each request of a flood of resets would open a connection to a server, and would not use it.
+/// stream. Without this pause each request of a flood of resets would open a connection to a server, and would not use
+/// it.
 async fn first_look() {
     let mut is_first = true;
     poll_fn(|_| if mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;

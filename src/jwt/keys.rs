@@ -16,7 +16,7 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use crate::plan::{JwtSpec, KeyLocation};
+use crate::plan::{JwtSpec, KeySetLocation};
 use crate::request::key::TokenFault;
 
 /// The most keys of one table. A token without `kid` is tried with each of them.
@@ -48,7 +48,7 @@ struct VerifyingKey {
 
 /// Why a text has no keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum KeyError {
+pub(crate) enum KeySetError {
     #[error("it is neither a JWKS nor PEM")]
     Form,
     #[error("it has a private key: public keys are enough")]
@@ -71,15 +71,15 @@ impl KeySet {
     ///
     /// # Errors
     /// If no key is left.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         let keys = match text.trim_ascii_start().first() {
             Some(b'{') => jwks(text)?,
             _ => pem(text)?,
         };
         match keys.len() {
-            0 => Err(KeyError::None),
+            0 => Err(KeySetError::None),
             1..=MOST_KEYS => Ok(Self { keys, text: Sha256::digest(text).into() }),
-            _ => Err(KeyError::TooMany),
+            _ => Err(KeySetError::TooMany),
         }
     }
 
@@ -151,8 +151,8 @@ struct Jwks {
     keys: Vec<serde_json::Value>,
 }
 
-fn jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, KeyError> {
-    let Jwks { keys } = serde_json::from_slice(text).map_err(|_| KeyError::Form)?;
+fn jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, KeySetError> {
+    let Jwks { keys } = serde_json::from_slice(text).map_err(|_| KeySetError::Form)?;
     let keys = keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
     Ok(keys.filter_map(of_jwk).collect())
 }
@@ -179,21 +179,21 @@ fn of_jwk(jwk: Jwk) -> Option<VerifyingKey> {
     Some(VerifyingKey { id: jwk.common.key_id, algorithms, key })
 }
 
-fn pem(text: &[u8]) -> Result<Vec<VerifyingKey>, KeyError> {
+fn pem(text: &[u8]) -> Result<Vec<VerifyingKey>, KeySetError> {
     let mut keys = Vec::new();
     for info in SubjectPublicKeyInfoDer::pem_slice_iter(text) {
-        keys.extend(of_info(&info.map_err(|_| KeyError::Form)?));
+        keys.extend(of_info(&info.map_err(|_| KeySetError::Form)?));
     }
     for certificate in CertificateDer::pem_slice_iter(text) {
-        let certificate = certificate.map_err(|_| KeyError::Form)?;
-        let parsed = Certificate::from_der(&certificate).map_err(|_| KeyError::Form)?;
+        let certificate = certificate.map_err(|_| KeySetError::Form)?;
+        let parsed = Certificate::from_der(&certificate).map_err(|_| KeySetError::Form)?;
         let info = parsed.tbs_certificate.subject_public_key_info.to_der();
-        keys.extend(of_info(&info.map_err(|_| KeyError::Form)?));
+        keys.extend(of_info(&info.map_err(|_| KeySetError::Form)?));
     }
     let has = |mark: &[u8]| text.windows(mark.len()).any(|part| part == mark);
     match keys.is_empty() {
-        true if has(b"PRIVATE KEY-----") => Err(KeyError::Private),
-        true if !has(b"-----BEGIN ") => Err(KeyError::Form),
+        true if has(b"PRIVATE KEY-----") => Err(KeySetError::Private),
+        true if !has(b"-----BEGIN ") => Err(KeySetError::Form),
         _ => Ok(keys),
     }
 }
@@ -227,7 +227,7 @@ impl SharedKeys {
     /// The table has a secret, or no keys before [`Self::replace`] is called.
     pub(crate) fn new(spec: Arc<JwtSpec>) -> Self {
         let keys = match &spec.keys {
-            Some(KeyLocation::Secret(secret)) => KeySet::of_secret(secret),
+            Some(KeySetLocation::Secret(secret)) => KeySet::of_secret(secret),
             _ => KeySet::default(),
         };
         let keys = Mutex::new(Arc::new(keys));

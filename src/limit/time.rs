@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Workers and pipelines use slightly old times. So a time that is at most this number of microseconds before a bucket's state
-/// counts as the time of the state. If a time is earlier, the clock has stepped back.
+/// Workers and pipelines use slightly old times. So a time that is at most this number of microseconds before a
+/// bucket's state counts as the time of the state. If a time is earlier, the clock has stepped back.
 pub const STALE: u64 = 1_000_000;
 
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).

@@ -57,8 +57,8 @@ impl Figures {
         }
     }
 
-    /// The most that a request can take. `None` where there is no bound, where the bound is not known, and where nothing
-    /// passes in any case.
+    /// The most that a request can take. `None` where there is no bound, where the bound is not known, and where
+    /// nothing passes in any case.
     pub(crate) fn capacity(&self) -> Option<u64> {
         match self {
             Self::Unlimited | Self::Limited(Algorithm::Closed) => None,

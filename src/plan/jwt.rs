@@ -19,7 +19,7 @@ use crate::tls::client;
 pub struct JwtSpec {
     pub(crate) name: Name,
     /// Where the keys are. `None` where signatures are not looked at.
-    pub(crate) keys: Option<KeyLocation>,
+    pub(crate) keys: Option<KeySetLocation>,
     /// What `iss` must be; `None` is anything.
     pub(crate) issuer: Option<String>,
     /// `aud` must hold one of these; empty is anything.
@@ -38,7 +38,7 @@ pub struct JwtSpec {
 
 /// Where the keys of a `[jwt.NAME]` are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeyLocation {
+pub(crate) enum KeySetLocation {
     /// A JWKS (RFC 7517) that is fetched.
     Url(JwksUrl),
     /// A file with a JWKS, or with public keys or certificates in PEM.

@@ -43,7 +43,7 @@ pub(crate) use self::estimate::TokensPerByte;
 pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::jwt::JwtSpec;
-pub(crate) use self::jwt::{JwksUrl, KeyLocation, OnInvalid};
+pub(crate) use self::jwt::{JwksUrl, KeySetLocation, OnInvalid};
 pub use self::limit::{BanSpec, CostSpec, LimitSpec, LimitTiers, OnStoreError, OverrideSpec};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};

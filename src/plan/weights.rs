@@ -42,7 +42,8 @@ impl WeightedPaths {
     /// The document, of which the first keys of all paths are children.
     pub(crate) const DOCUMENT: usize = 0;
 
-    /// Adds the number at a path to the sum, times `weight`. Alternatives of the path stand between bars.
+    /// Adds a term to the sum: a number of the response, multiplied by `weight`. `text` is the path of this number. It
+    /// may be several paths with `|` between them. The first of them that the response has is used.
     ///
     /// # Errors
     /// Where a part of the text is no path.

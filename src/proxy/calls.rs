@@ -17,7 +17,7 @@ use super::body::{Answer, ResponseBody};
 use super::client::ClientConnection;
 use super::refusal::Refusal;
 use super::{Exchange, Proxy, answer, request_id, response};
-use crate::decide::{BadCall, Call, Decided, Form, Questions, Settlement};
+use crate::decide::{BadCall, DecideCall, Decided, Form, Questions, RequestEnd};
 use crate::throttle::Quotas;
 use crate::upstream::progress::BodyFault;
 
@@ -40,8 +40,8 @@ impl Proxy {
             None => Bytes::new(),
         };
         if exchange.call.as_ref().is_some_and(|call| call.form == Some(Form::Settle)) {
-            let ended = Settlement::read(&body).map_err(Refusal::Call)?;
-            return match self.leases.settle(&ended) {
+            let end = RequestEnd::read(&body).map_err(Refusal::Call)?;
+            return match self.leases.settle(&end) {
                 true => {
                     let answer = response::own(StatusCode::NO_CONTENT, None, Bytes::new());
                     Ok(answer.map(ResponseBody::whole))
@@ -69,7 +69,7 @@ impl Proxy {
     async fn decide(
         &self,
         head: Parts,
-        call: Call,
+        call: DecideCall,
         client: &Rc<ClientConnection>,
     ) -> Result<Json, Refusal<'static>> {
         let began = Instant::now();

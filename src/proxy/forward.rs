@@ -199,8 +199,8 @@ fn answer_to_client(
     Ok(Response::from_parts(head, body))
 }
 
-/// Sends a request that goes on to its end, even if its client leaves and this future is dropped. What the request holds
-/// of its limits goes with it, and comes back with the answer.
+/// Sends a request that goes on to its end, even if its client leaves and this future is dropped. What the request
+/// holds of its limits goes with it, and comes back with the answer.
 ///
 /// # Errors
 /// After a panic.

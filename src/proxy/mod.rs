@@ -47,7 +47,7 @@ use self::protocol::{Protocol, protocol};
 use self::record::{RequestDetails, RequestFindings, RequestRecord};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use crate::clock::Clock;
-use crate::decide::{Call, Form, Leases};
+use crate::decide::{DecideCall, Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
@@ -80,7 +80,7 @@ struct Exchange {
     /// The head. Where another proxy asks, that of the request that it asks about.
     head: request::Parts,
     /// What another proxy asks, where one does.
-    call: Option<Box<Call>>,
+    call: Option<Box<DecideCall>>,
     /// Which fields the request has.
     seen: Seen,
     protocol: Protocol,
@@ -106,7 +106,7 @@ impl Exchange {
 
     /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
     fn ask(&mut self, token: Option<&str>) {
-        self.call = Some(Box::new(Call::read(&mut self.head, token)));
+        self.call = Some(Box::new(DecideCall::read(&mut self.head, token)));
         // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
         self.protocol = protocol::plain(&self.head.headers, self.seen);
     }
@@ -193,7 +193,7 @@ impl Proxy {
             let (active, findings) = (&*record.active, &mut record.findings);
             let request_id = record.request_id.as_deref();
             let in_body =
-                |call: &Call| call.fault.is_none() && call.form.is_some_and(Form::has_body);
+                |call: &DecideCall| call.fault.is_none() && call.form.is_some_and(Form::has_body);
             let outcome = if exchange.call.as_deref().is_some_and(in_body) {
                 let answered = Box::pin(self.answer_call(active, client, &mut exchange)).await;
                 // The requests in the call have their own records.

@@ -198,8 +198,8 @@ pub(crate) fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
 }
 
 impl RequestReading<'_, '_> {
-    /// The view of a request that has no certificate, no token and no id. The method and the headers are those of the head that
-    /// was read.
+    /// The view of a request that has no certificate, no token and no id. The method and the headers are those of the
+    /// head that was read.
     pub(crate) fn view<'v>(&'v self, method: &'v Method, headers: &'v HeaderMap) -> View<'v> {
         let pattern = self.found.as_ref().map(|route| self.plan.table.pattern(*route));
         View {

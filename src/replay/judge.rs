@@ -217,7 +217,8 @@ impl<'p> Judge<'p> {
                 RehearsedAnswer::Given { status, bytes, lasts }
             }
         };
-        // Where the log does not have the plan, each limit goes by its own figures, and not by those of `plans.default`.
+        // Where the log does not have the plan, each limit goes by its own figures, and not by those of
+        // `plans.default`.
         let tier = (!self.tiers.iter().all(is_known)).then(RequestTier::default);
         let answer = self.rehearsal.decide(known.into_iter(), &view, tier, answer, record.time);
         self.decided += 1;

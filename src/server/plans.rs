@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::clock::every;
-use crate::identity::tier::{Look, TierRule};
+use crate::identity::tier::{TierLook, TierRule};
 use crate::observe::events;
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Looks at the file of this rule, as long as the returned set is kept. The file may be large, so it is read on a thread
-/// of its own: neither requests nor the admin endpoint wait.
+/// Looks at the file of this rule, as long as the returned set is kept. The file may be large, so it is read on a
+/// thread of its own: neither requests nor the admin endpoint wait.
 pub(super) fn watch(rule: Option<&Arc<TierRule>>) -> JoinSet<()> {
     let mut watching = JoinSet::new();
     let Some(rule) = rule.filter(|rule| rule.file.is_some()).cloned() else { return watching };
@@ -32,13 +32,13 @@ pub(super) fn watch(rule: Option<&Arc<TierRule>>) -> JoinSet<()> {
 fn look(rule: &TierRule) {
     let Some(file) = &rule.file else { return };
     match file.look() {
-        Look::Unchanged => {}
-        Look::Loaded(table) => {
+        TierLook::Unchanged => {}
+        TierLook::Loaded(table) => {
             events::plans_loaded(&file.path().display(), table.lines);
             for warning in file.unnamed(|plan| rule.named.contains(plan)) {
                 events::config_warning(&warning);
             }
         }
-        Look::Rejected(error) => events::plans_rejected(&error, error.advice()),
+        TierLook::Rejected(error) => events::plans_rejected(&error, error.advice()),
     }
 }

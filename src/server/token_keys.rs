@@ -15,7 +15,7 @@ use crate::file::{ContentWatch, FileStamp, read_ordinary};
 use crate::jwt::keys::{KeySet, SharedKeys};
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{JwksUrl, JwtSpec, KeyLocation, Plan};
+use crate::plan::{JwksUrl, JwtSpec, KeySetLocation, Plan};
 use crate::upstream::fetch::fetch;
 use crate::worker::Published;
 
@@ -47,7 +47,7 @@ pub(super) fn token_keys(plan: &Plan, before: Option<&Published>) -> Vec<Arc<Sha
 fn of_start(spec: &Arc<JwtSpec>) -> Arc<SharedKeys> {
     let shared = SharedKeys::new(spec.clone());
     // The file was read when the configuration was: it has keys.
-    if let Some(KeyLocation::File(path)) = &spec.keys
+    if let Some(KeySetLocation::File(path)) = &spec.keys
         && let Ok(keys) = read(path)
     {
         shared.replace(keys);
@@ -61,7 +61,7 @@ pub(crate) fn read_token_keys(plan: &Plan) -> (Vec<Arc<SharedKeys>>, Vec<String>
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build_local(LocalOptions::default());
     for table in &keys {
-        let Some(KeyLocation::Url(url)) = &table.spec.keys else { continue };
+        let Some(KeySetLocation::Url(url)) = &table.spec.keys else { continue };
         let fetched = match &runtime {
             Ok(runtime) => runtime.block_on(fetch_keys(url)),
             Err(error) => Err(format!("cannot start a runtime: {error}")),
@@ -97,9 +97,9 @@ impl KeyReaders {
 async fn read_again(keys: Arc<SharedKeys>) {
     let mut reports = KeyReports { keys: &keys, failing: None };
     match &keys.spec.keys {
-        Some(KeyLocation::Url(url)) => fetch_again(url, &mut reports).await,
-        Some(KeyLocation::File(path)) => watch(path, &mut reports).await,
-        Some(KeyLocation::Secret(_)) | None => {}
+        Some(KeySetLocation::Url(url)) => fetch_again(url, &mut reports).await,
+        Some(KeySetLocation::File(path)) => watch(path, &mut reports).await,
+        Some(KeySetLocation::Secret(_)) | None => {}
     }
 }
 

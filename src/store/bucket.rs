@@ -25,7 +25,8 @@ pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
-    /// The generation of this process's known refusals. A reload, a reset or a changed override begins a new one.
+    /// A number that grows when the refusals that this process knows may be wrong: after a reload, a reset of a bucket
+    /// and a change of an override.
     pub(super) generation: u64,
 }
 

@@ -33,8 +33,9 @@ use crate::tls::{self, H2, HTTP_1_1};
 /// their answer.
 const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
-/// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client reads.
-/// The window of a connection is the sum for all streams, so that responses that nobody reads never hold back another.
+/// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client
+/// reads. The window of a connection is the sum for all streams, so that responses that nobody reads never hold back
+/// another.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
 /// The most bytes of a request that the kernel holds before they are on their way. The kernel may hold megabytes, and

@@ -205,9 +205,9 @@ impl Connection {
         }
     }
 
-    /// An exchange broke. A shared connection takes no more requests then: perhaps they would break too. Returns whether
-    /// it is the first exchange that broke here. All exchanges of a connection break with it, which says no more of the
-    /// server than one of them.
+    /// An exchange broke. A shared connection takes no more requests then: perhaps they would break too. Returns
+    /// whether it is the first exchange that broke here. All exchanges of a connection break with it, which says no
+    /// more of the server than one of them.
     pub(super) fn breaks(&self) -> bool {
         let driver = match self {
             Self::Http1(connection) => &connection.driver,

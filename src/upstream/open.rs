@@ -108,9 +108,9 @@ impl Upstream {
     }
 
     /// A connection to the server at this index, or to the next server that can be reached, and its index. The
-    /// request has `failed` at these servers, so they are not next. A server that was restarted has closed all its pooled
-    /// connections, so after a failure the connection is new. It is shared with no other request: perhaps the answer to
-    /// this request broke the last one.
+    /// request has `failed` at these servers, so they are not next. A server that was restarted has closed all its
+    /// pooled connections, so after a failure the connection is new. It is shared with no other request: perhaps the
+    /// answer to this request broke the last one.
     pub(super) async fn connect(
         &self,
         mut index: usize,

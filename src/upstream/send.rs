@@ -131,7 +131,8 @@ impl Upstream {
         }
     }
 
-    /// Chooses a server and takes a pooled connection to it, if there is one. The client's `own` connection comes first.
+    /// Chooses a server and takes a pooled connection to it, if there is one. The client's `own` connection comes
+    /// first.
     fn pooled(
         &self,
         own: Option<(usize, Connection)>,
@@ -214,8 +215,8 @@ impl Upstream {
         let is_clients_fault = body_end.fault().is_some();
         let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
         let is_bystander = is_known && !failure.is_of_stream();
-        // A request counts once against a server, even if it breaks each connection on which it is sent. While the client
-        // has to send more, the server may end the exchange.
+        // A request counts once against a server, even if it breaks each connection on which it is sent. While the
+        // client has to send more, the server may end the exchange.
         let is_servers_fault = failure.is_servers_fault()
             && !(is_clients_fault || is_known || tries.failed.contains(&index))
             && !body_end.awaits_client();

@@ -186,7 +186,8 @@ impl ConnectionLease {
         }
     }
 
-    /// The client's side of the tunnel has broken. The server's side ends by a reset, so that it leaves no port unusable.
+    /// The client's side of the tunnel has broken. The server's side ends by a reset, so that it leaves no port
+    /// unusable.
     pub(crate) fn abandon(&self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.socket.abandon();

@@ -22,8 +22,8 @@ pub(super) struct ExplainedToken {
 }
 
 impl ExplainedToken {
-    /// Verifies the request's token by keys that are read now, if a limit of the route reads claims. `headers` are those
-    /// that count.
+    /// Verifies the request's token by keys that are read now, if a limit of the route reads claims. `headers` are
+    /// those that count.
     pub(super) fn of(
         plan: &Plan,
         route: &RouteSpec,

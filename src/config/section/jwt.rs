@@ -16,7 +16,7 @@ use crate::config::reader::{
 use crate::file::read_ordinary;
 use crate::jwt::keys::KeySet;
 use crate::limit::name::Name;
-use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeyLocation, OnInvalid, Scheme};
+use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeySetLocation, OnInvalid, Scheme};
 use crate::request::key::KeySource;
 
 type Spec = JwtSpec;
@@ -100,7 +100,7 @@ fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
         Some(item) => cookie_source(&item),
         None => section.value("header", header_name).map(KeySource::Header),
     };
-    let has_secret = matches!(keys, Some(KeyLocation::Secret(_)));
+    let has_secret = matches!(keys, Some(KeySetLocation::Secret(_)));
     if let (Some(item), Some(_)) = (section.item("algorithms"), &keys) {
         check_algorithms(&item, has_secret);
     }
@@ -109,22 +109,22 @@ fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
     read(SETTINGS, section, spec)
 }
 
-fn keys(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<KeyLocation> {
+fn keys(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<KeySetLocation> {
     if item.is_table() {
         return secret(item.section(&SECRET, "keys")?);
     }
     let text = item.text_as(KEYS)?;
     if text.contains("://") {
-        return url(item, section, system).map(KeyLocation::Url);
+        return url(item, section, system).map(KeySetLocation::Url);
     }
     if text.is_empty() {
         item.reject(KEYS);
         return None;
     }
-    file(item, item.cx.folder.join(text)).map(KeyLocation::File)
+    file(item, item.cx.folder.join(text)).map(KeySetLocation::File)
 }
 
-fn secret(mut section: Section<'_>) -> Option<KeyLocation> {
+fn secret(mut section: Section<'_>) -> Option<KeySetLocation> {
     let item = section.require("secret", "\"${SECRET}\"");
     section.finish();
     let item = item?.secret();
@@ -139,10 +139,10 @@ fn secret(mut section: Section<'_>) -> Option<KeyLocation> {
             "whoever has one token can try all short secrets: expected 32 bytes or more",
         );
     }
-    Some(KeyLocation::Secret(secret))
+    Some(KeySetLocation::Secret(secret))
 }
 
-/// Reads the file now, to report a broken one. The process reads it again.
+/// The path of a file with keys. The file is read here only to find errors in it. `server` reads it for use.
 fn file(item: &Item<'_>, path: PathBuf) -> Option<PathBuf> {
     let fault = match read_ordinary(&path) {
         Ok(text) => KeySet::parse(&text).err().map(|error| format!("has no keys: {error}")),

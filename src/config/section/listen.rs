@@ -1,5 +1,7 @@
-//! Where the process listens: `listen` of `[server]`, of its `tls` and of `[admin]`. Two addresses
-//! that exclude each other are an error of the file. Otherwise the start would fail as if another process had one.
+//! Where the process listens: `listen` of `[server]`, of its `tls`, of `[decide]` and of `[admin]`.
+//!
+//! It is an error of the file if two settings name the same address. The operating system would refuse the second
+//! one too, but its message would say that another process uses the address.
 
 use std::net::SocketAddr;
 

@@ -30,12 +30,12 @@ pub(crate) struct TierFile {
     by: KeySpec,
     loose_paths: bool,
     table: RwLock<Arc<TierTable>>,
-    watch: Mutex<FileWatch>,
+    watch: Mutex<TierWatch>,
 }
 
 /// What the looks at a file have seen.
 #[derive(Debug)]
-struct FileWatch {
+struct TierWatch {
     content: ContentWatch<FileStamp, Result<u128, io::ErrorKind>>,
     /// The content that was read last: it came in force, or was rejected.
     judged: Result<u128, io::ErrorKind>,
@@ -68,7 +68,7 @@ impl TierFileError {
 
 /// The result of a look at the file.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum TierLook {
     /// The table in force has not changed.
     Unchanged,
     /// A new table is in force now.
@@ -95,7 +95,7 @@ impl TierFile {
         let judged = Ok(table.digest);
         let content = ContentWatch::new(LOOKS_TO_READ);
         let (table, watch) =
-            (RwLock::new(Arc::new(table)), Mutex::new(FileWatch { content, judged }));
+            (RwLock::new(Arc::new(table)), Mutex::new(TierWatch { content, judged }));
         Ok(Self { path, by, loose_paths, table, watch })
     }
 
@@ -123,18 +123,18 @@ impl TierFile {
     /// Looks whether the file has changed. New content comes in force when two looks in a row have read the same
     /// content: a file that is still being written is not used. To be called about once a second. Blocks while the file
     /// is read, which takes about half a second for a million lines.
-    pub(crate) fn look(&self) -> Look {
+    pub(crate) fn look(&self) -> TierLook {
         let mut watch = self.watch.lock();
         if !watch.content.is_to_be_read(FileStamp::of(&self.path)) {
-            return Look::Unchanged;
+            return TierLook::Unchanged;
         }
         let seen = digest(&self.path).map_err(|error| error.kind());
         if seen == watch.judged {
             watch.content.no_news();
-            return Look::Unchanged;
+            return TierLook::Unchanged;
         }
         if !watch.content.has_settled(seen) {
-            return Look::Unchanged;
+            return TierLook::Unchanged;
         }
         watch.judged = seen;
         let form = ValueForm { by: &self.by, loose_paths: self.loose_paths };
@@ -146,9 +146,9 @@ impl TierFile {
                 // Requests may wait for this lock. So the old table is dropped after the lock has been released.
                 let old = std::mem::replace(&mut *self.table.write(), Arc::clone(&table));
                 drop(old);
-                Look::Loaded(table)
+                TierLook::Loaded(table)
             }
-            Err(error) => Look::Rejected(TierFileError { path: self.path.clone(), error }),
+            Err(error) => TierLook::Rejected(TierFileError { path: self.path.clone(), error }),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-pub(crate) use self::file::{Look, TierFile, TierFileError};
+pub(crate) use self::file::{TierFile, TierFileError, TierLook};
 pub(crate) use self::table::TierLine;
 use crate::limit::key::Key;
 use crate::limit::name::Name;

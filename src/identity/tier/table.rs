@@ -31,7 +31,7 @@ const LONGEST_NAME: usize = 64;
 pub(crate) struct TierTable {
     secret: (u64, u64),
     /// Sorted.
-    entries: Box<[Entry]>,
+    entries: Box<[TierEntry]>,
     /// The plans of networks, as indices in `texts`.
     networks: KeyOverrides<u32>,
     /// Whether a value may be a hash.
@@ -48,7 +48,7 @@ pub(crate) struct TierTable {
 
 /// A value of the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct TierEntry {
     high: u64,
     low: u32,
     /// Where its plan stands in `texts`.
@@ -111,12 +111,12 @@ impl TierTable {
 
     fn at(&self, key: &Key) -> Option<u32> {
         let hash = hash(self.secret, key.as_bytes());
-        let found = self.entries.binary_search_by_key(&hash, Entry::hash).ok()?;
+        let found = self.entries.binary_search_by_key(&hash, TierEntry::hash).ok()?;
         Some(self.entries.get(found)?.at)
     }
 }
 
-impl Entry {
+impl TierEntry {
     fn hash(&self) -> (u64, u32) {
         (self.high, self.low)
     }
@@ -156,7 +156,7 @@ fn hash(secret: (u64, u64), value: &[u8]) -> (u64, u32) {
 #[derive(Default)]
 struct TableBuilder {
     /// Each entry with the number of its line.
-    entries: Vec<(Entry, u32)>,
+    entries: Vec<(TierEntry, u32)>,
     networks: HashMap<Part, (u32, usize)>,
     has_hashes: bool,
     texts: String,
@@ -203,7 +203,7 @@ impl TableBuilder {
             Some(key) => {
                 let line = u32::try_from(line).map_err(|_| "the file is too long".to_owned())?;
                 let (high, low) = hash(secret, key.as_bytes());
-                self.entries.push((Entry { high, low, at }, line));
+                self.entries.push((TierEntry { high, low, at }, line));
             }
             None if part == Part::Any => {
                 return Err(

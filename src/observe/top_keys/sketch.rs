@@ -11,7 +11,8 @@ use hashbrown::HashMap;
 use crate::limit::time::Timestamp;
 use crate::observe::start;
 
-/// The most keys that a sketch counts. After `n` events, each key with more than `n / KEYS` events is counted.
+/// The number of keys for which a sketch has counters. After `n` events, it surely has a counter for each key with more
+/// than `n / KEYS` of these events.
 pub(crate) const KEYS: usize = 64;
 
 /// The most bytes of a key's text. Clients choose these texts, and the memory is fixed.

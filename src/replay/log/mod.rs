@@ -1,11 +1,11 @@
 //! Reads access logs of the usual servers, line by line, in bounded memory.
 //!
-//! A [`reader`] opens a file, decompresses gzip and zstd, and lends one [`record::LogRecord`] after the other. [`sorted`]
-//! puts the records of several files into the order of their time.
-//! [`container`] removes what a container runtime has put around a line. A [`format::Format`] says how the line is
-//! read. There are two readers: a [`template`] for lines of text, also for the combined format and for AWS's load
-//! balancer, and `json` for objects. Both put each value that they find into a `draft::RecordDraft`, as a `LogField`.
-//! `field` has the table of all names. The draft decides which of several times or addresses of a line counts.
+//! A [`reader`] opens a file, decompresses gzip and zstd, and lends one [`record::LogRecord`] after the other.
+//! [`sorted`] puts the records of several files into the order of their time. [`container`] removes what a container
+//! runtime has put around a line. A [`format::Format`] says how the line is read. There are two readers: a [`template`]
+//! for lines of text, also for the combined format and for AWS's load balancer, and `json` for objects. Both put each
+//! value that they find into a `draft::RecordDraft`, as a `LogField`. `field` has the table of all names. The draft
+//! decides which of several times or addresses of a line counts.
 
 mod address;
 pub mod container;

@@ -54,8 +54,8 @@ impl Shares {
         }
     }
 
-    /// The limits that have more than their share if `asker` gets one more bucket. The limits of `request` count as
-    /// having buckets.
+    /// The limits that would have more buckets than their share if the limit `asker` got one more. A limit of `request`
+    /// gets a share even if it has no bucket yet.
     pub(super) fn exceeded(&self, asker: Option<Identity>, request: &[Identity]) -> Limits {
         let counts = self.counts.read();
         let counts = counts.iter().map(|(mark, count)| (*mark, count.load(Ordering::Relaxed)));

@@ -24,7 +24,7 @@ fn key(path: &str) -> BucketKey {
     Key::of([Some(path.as_bytes())]).into()
 }
 
-/// Rejections of this path at these seconds. This process has no Redis.
+/// RejectionCounts of this path at these seconds. This process has no Redis.
 fn reject(running: &RunningOverrides, spec: &Arc<LimitSpec>, path: &str, seconds: &[u64]) {
     for second in seconds {
         running.count_rejection(spec, &key(path), at(second * SECOND).into(), false);

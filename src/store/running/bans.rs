@@ -1,9 +1,9 @@
 //! Bans: overrides of `0/s` that this process sets itself, for keys that limits with `ban` reject often.
 //!
-//! `throttle` reports each rejection by such a limit. A sliding log for each key counts them, in a table that only these
-//! rejections touch. A ban holds in this process at once. If limits live in Redis, `script::overrides` tells Redis of
-//! the ban within a second, and the other processes read it there. While Redis is away, the ban holds here alone, and
-//! Redis is told when it is back.
+//! `throttle` reports each rejection by such a limit. A sliding log for each key counts them, in a table that only
+//! these rejections touch. A ban holds in this process at once. If limits live in Redis, `script::overrides` tells
+//! Redis of the ban within a second, and the other processes read it there. While Redis is away, the ban holds here
+//! alone, and Redis is told when it is back.
 //!
 //! A ban never replaces another override of its key: neither an operator's, nor a ban by another process.
 
@@ -36,15 +36,15 @@ pub(in crate::store) const MOST_BANNED: usize = MOST_RUNNING - 100;
 const REASON: &str = "banned";
 
 /// How often each key was rejected lately by limits with `ban`.
-pub(super) struct Rejections(Memory);
+pub(super) struct RejectionCounts(Memory);
 
-impl Default for Rejections {
+impl Default for RejectionCounts {
     fn default() -> Self {
         Self(Memory::unreported(MOST_COUNTED))
     }
 }
 
-impl Rejections {
+impl RejectionCounts {
     /// Counts a rejection of this key. Returns whether it is the one that leads to a ban.
     pub(super) fn count(&self, spec: &LimitSpec, key: &BucketKey, now: Now) -> bool {
         let Some(ban) = &spec.ban else { return false };

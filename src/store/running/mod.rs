@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::bans::{Bans, Rejections};
+use self::bans::{Bans, RejectionCounts};
 pub(super) use self::bans::{MOST_BANNED, UnsentBan};
 use self::entry::{KnownOverride, OverrideId};
 pub(crate) use self::entry::{MOST_RUNNING, RunningOverride, sources};
@@ -59,7 +59,7 @@ pub(super) struct RunningOverrides {
     /// a new one. Then known refusals end.
     generation: AtomicU64,
     /// The rejections that may lead to bans.
-    rejections: Rejections,
+    rejections: RejectionCounts,
     state: Mutex<RunningState>,
 }
 

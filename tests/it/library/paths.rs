@@ -1,8 +1,8 @@
 //! Every path that a comment or a document names exists.
 //!
 //! A path is a word that begins with one of [`FOLDERS`], or ends in `.rs` or `.lua`. It may be short: of
-//! `src/store/script/shell.lua`, `store/script/shell.lua` and `shell.lua` name the file too. Where a part in capitals stands
-//! for any name, as in `store/NAME.rs`, the path is no file's.
+//! `src/store/script/shell.lua`, `store/script/shell.lua` and `shell.lua` name the file too. Where a part in capitals
+//! stands for any name, as in `store/NAME.rs`, the path is no file's.
 
 use std::collections::HashSet;
 use std::fs;

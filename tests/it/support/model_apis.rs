@@ -177,7 +177,7 @@ data: {"type":"response.completed","sequence_number":9,"response":{"id":"resp_68
     ModelAnswer {
         name: "anthropic",
         kind: JSON,
-        body: r#"{"id":"msg_01Xa","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Hi! My name is Claude."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":15,"service_tier":"standard"}}"#,
+        body: r#"{"id":"msg_01Xa","type":"message","role":"assistant","model":"a-model","content":[{"type":"text","text":"Hi! I am a model."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":15,"service_tier":"standard"}}"#,
         paths: ANTHROPIC,
         due: Some(25 + 5 * 15),
         second: "\"stop_reason\"",
@@ -188,7 +188,7 @@ data: {"type":"response.completed","sequence_number":9,"response":{"id":"resp_68
         name: "anthropic-stream",
         kind: EVENTS,
         body: r#"event: message_start
-data: {"type":"message_start","message":{"id":"msg_01Xb","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}}
+data: {"type":"message_start","message":{"id":"msg_01Xb","type":"message","role":"assistant","model":"a-model","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}}
 
 event: content_block_start
 data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}

@@ -155,7 +155,7 @@ fn each_value_of_many_has_its_own_plan() {
 
 #[test]
 fn a_line_takes_few_bytes() {
-    assert_eq!(size_of::<Entry>(), 16);
+    assert_eq!(size_of::<TierEntry>(), 16);
     let by = by("header:x-a");
     let file: String =
         (0..1_000).map(|at| format!("a-long-value-of-a-customer-{at} pro\n")).collect();
@@ -184,7 +184,7 @@ fn a_million_lines() {
         let begin = Instant::now();
         assert!(keys.iter().all(|key| table.find(&by, key).is_some()));
         let looked_up = begin.elapsed().as_nanos() / 1_000_000;
-        let kept = table.entries.len() * size_of::<Entry>() + table.texts.len();
+        let kept = table.entries.len() * size_of::<TierEntry>() + table.texts.len();
         println!(
             "{name:?}: read in {took:?}, {looked_up} ns for a look-up, {} bytes for a line, {} resident while it is read",
             kept / 1_000_000,

@@ -10,8 +10,8 @@ use crate::request::value;
 /// An index in one of the table's lists. 32 bits are enough: four billion routes fit into no memory.
 pub(super) type ListIndex = u32;
 
-/// The routes of one path, each by its host or one of its headers: a thousand hosts, or values of a header, are searched
-/// as quickly as ten. The lists have indices in the table's list of routes, in the order of the ranks.
+/// The routes of one path, each by its host or one of its headers: a thousand hosts, or values of a header, are
+/// searched as quickly as ten. The lists have indices in the table's list of routes, in the order of the ranks.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
     /// The routes with neither.

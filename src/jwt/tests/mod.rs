@@ -1,5 +1,7 @@
 //! Tokens of the standards' examples and of our own, against keys of all kinds.
 
+mod tables;
+
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 use super::keys::KeySet;
 use super::*;
 use crate::limit::name::Name;
-use crate::plan::{JwtSpec, KeyLocation};
+use crate::plan::{JwtSpec, KeySetLocation};
 
 /// Tokens of RFC 7515, A.1 to A.3: HS256, RS256 and ES256. They hold until 22 March 2011, 18:43 UTC.
 const STANDARD: [(&str, &str); 3] = [
@@ -45,7 +47,7 @@ fn at(seconds: u64) -> Timestamp {
 fn spec(change: impl FnOnce(&mut JwtSpec)) -> JwtSpec {
     let mut spec = JwtSpec::new(Name::new("main").unwrap());
     // A table whose keys come from outside.
-    spec.keys = Some(KeyLocation::File("keys.json".into()));
+    spec.keys = Some(KeySetLocation::File("keys.json".into()));
     spec.refresh = Duration::from_secs(600);
     change(&mut spec);
     spec
@@ -60,7 +62,7 @@ fn table(keys: &[u8], change: impl FnOnce(&mut JwtSpec)) -> Arc<SharedKeys> {
 }
 
 fn secret_table(secret: &[u8]) -> Arc<SharedKeys> {
-    table(b"", |spec| spec.keys = Some(KeyLocation::Secret(secret.to_vec())))
+    table(b"", |spec| spec.keys = Some(KeySetLocation::Secret(secret.to_vec())))
 }
 
 fn bearer(token: &str) -> HeaderMap {
@@ -317,232 +319,5 @@ fn what_is_no_signed_jwt_is_malformed() {
         signer.sign(&json!(["EdDSA"]), &json!({})),
     ] {
         assert_eq!(fault(&tables, &token), Some(TokenFault::Malformed), "{token}");
-    }
-}
-
-#[test]
-fn times_are_read_strictly_and_with_leeway() {
-    let signer = Signer::of(Algorithm::EdDSA);
-    let keys = jwks(&[signer.jwk("own")]);
-    let exact = table(&keys, |_| {});
-    let lenient = table(&keys, |spec| spec.leeway = Duration::from_secs(30));
-    let (expired, early, wrong) = (TokenFault::Expired, TokenFault::Early, TokenFault::Time);
-    for (claims, without, with) in [
-        (json!({}), None, None),
-        (json!({ "exp": NOW + 1 }), None, None),
-        (json!({ "exp": NOW }), Some(expired), None),
-        (json!({ "exp": NOW - 29 }), Some(expired), None),
-        (json!({ "exp": NOW - 30 }), Some(expired), Some(expired)),
-        (json!({ "exp": 0 }), Some(expired), Some(expired)),
-        (json!({ "exp": 1_800_000_000.5 }), None, None),
-        (json!({ "exp": u64::MAX }), None, None),
-        (json!({ "exp": "9999999999" }), Some(wrong), Some(wrong)),
-        (json!({ "exp": null }), Some(wrong), Some(wrong)),
-        (json!({ "exp": -1 }), Some(wrong), Some(wrong)),
-        (json!({ "exp": 1e300 }), Some(wrong), Some(wrong)),
-        (json!({ "exp": [NOW + 1] }), Some(wrong), Some(wrong)),
-        (json!({ "nbf": NOW }), None, None),
-        (json!({ "nbf": NOW + 30 }), Some(early), None),
-        (json!({ "nbf": NOW + 31 }), Some(early), Some(early)),
-        (json!({ "nbf": "0" }), Some(wrong), Some(wrong)),
-    ] {
-        let token = signer.token(None, &claims);
-        assert_eq!(fault(from_ref(&exact), &token), without, "{claims}");
-        assert_eq!(fault(from_ref(&lenient), &token), with, "{claims}");
-    }
-}
-
-#[test]
-fn issuer_and_audience_must_be_the_right_ones() {
-    let signer = Signer::of(Algorithm::EdDSA);
-    let keys = jwks(&[signer.jwk("own")]);
-    let issuer = table(&keys, |spec| spec.issuer = Some("https://a.example".to_owned()));
-    let audience = table(&keys, |spec| spec.audience = vec!["api".to_owned(), "web".to_owned()]);
-    let (iss, aud) = (Some(TokenFault::Issuer), Some(TokenFault::Audience));
-    for (claims, of_issuer, of_audience) in [
-        (json!({}), iss, aud),
-        (json!({ "iss": "https://a.example", "aud": "api" }), None, None),
-        (json!({ "iss": "https://a.example/", "aud": "API" }), iss, aud),
-        (json!({ "iss": ["https://a.example"], "aud": ["other", "web"] }), iss, None),
-        (json!({ "iss": 1, "aud": { "api": true } }), iss, aud),
-        (json!({ "iss": null, "aud": [["api"]] }), iss, aud),
-        (json!({ "iss": "https://a.example", "aud": [] }), None, aud),
-    ] {
-        let token = signer.token(None, &claims);
-        assert_eq!(fault(from_ref(&issuer), &token), of_issuer, "{claims}");
-        assert_eq!(fault(from_ref(&audience), &token), of_audience, "{claims}");
-    }
-}
-
-#[test]
-fn the_issuer_chooses_the_table() {
-    let signers = [Algorithm::EdDSA, Algorithm::ES256].map(Signer::of);
-    let [keys_a, keys_b] = [0, 1].map(|index: usize| jwks(&[signers[index].jwk("own")]));
-    let named = |keys: &[u8], issuer: Option<&str>| {
-        table(keys, |spec| spec.issuer = issuer.map(str::to_owned))
-    };
-    let tables = [named(&keys_a, Some("a")), named(&keys_b, Some("b")), named(&keys_b, None)];
-    let table_of = |token: &str| match Tokens::new(&tables).read(&bearer(token), at(NOW)) {
-        TokenReading::Verified(claims) => Ok(claims.table),
-        TokenReading::Invalid { fault, .. } => Err(fault),
-        other => panic!("{other:?}"),
-    };
-    let [a, b] = &signers;
-    assert_eq!(table_of(&a.token(None, &json!({ "iss": "a" }))), Ok(0));
-    assert_eq!(table_of(&b.token(None, &json!({ "iss": "b" }))), Ok(1));
-    assert_eq!(table_of(&b.token(None, &json!({ "iss": "c" }))), Ok(2));
-    assert_eq!(table_of(&b.token(None, &json!({}))), Ok(2));
-    // Whoever has the keys of one issuer cannot speak for another.
-    assert_eq!(table_of(&b.token(None, &json!({ "iss": "a" }))), Err(TokenFault::Algorithm));
-    assert_eq!(table_of(&a.token(None, &json!({ "iss": "c" }))), Err(TokenFault::Algorithm));
-}
-
-#[test]
-fn the_token_is_where_its_table_says() {
-    let signer = Signer::of(Algorithm::EdDSA);
-    let keys = jwks(&[signer.jwk("own")]);
-    let token = signer.token(None, &json!({ "sub": "a" }));
-    let other = signer.token(None, &json!({ "sub": "b" }));
-    let place = |place: &str| {
-        let source = place.parse().unwrap();
-        [table(&keys, |spec| spec.place = source)]
-    };
-    let headers = |lines: &[(&str, &str)]| {
-        let line = |(name, value): &(&str, &str)| {
-            let value = value.replace("TOKEN", &token).replace("OTHER", &other);
-            (name.parse::<HeaderName>().unwrap(), HeaderValue::try_from(value).unwrap())
-        };
-        let mut headers = HeaderMap::new();
-        lines.iter().map(line).for_each(|(name, value)| {
-            headers.append(name, value);
-        });
-        headers
-    };
-    for (source, lines, expected) in [
-        ("header:authorization", &[("authorization", "Bearer TOKEN")][..], "verified"),
-        ("header:authorization", &[("authorization", "bearer  \t TOKEN ")], "verified"),
-        ("header:authorization", &[("authorization", "BEARER TOKEN")], "verified"),
-        ("header:authorization", &[], "absent"),
-        ("header:authorization", &[("authorization", "Basic YTpi")], "absent"),
-        ("header:authorization", &[("authorization", "Digest a=\"b\"")], "absent"),
-        // An API that takes the last word would take these.
-        ("header:authorization", &[("authorization", "Token TOKEN")], "verified"),
-        ("header:authorization", &[("authorization", "TOKEN")], "verified"),
-        ("header:authorization", &[("authorization", "Bearer opaque")], "invalid"),
-        ("header:authorization", &[("authorization", "Bearer")], "invalid"),
-        ("header:authorization", &[("authorization", "Bearer TOKEN, Bearer OTHER")], "ambiguous"),
-        ("header:authorization", &[("authorization", "Bearer TOKEN OTHER")], "ambiguous"),
-        (
-            "header:authorization",
-            &[("authorization", "Bearer TOKEN"), ("authorization", "Bearer TOKEN")],
-            "repeated",
-        ),
-        (
-            "header:authorization",
-            &[("authorization", "Basic YTpi"), ("authorization", "Bearer TOKEN")],
-            "repeated",
-        ),
-        ("header:x-token", &[("x-token", "TOKEN")], "verified"),
-        ("header:x-token", &[("x-token", "Bearer TOKEN")], "verified"),
-        ("header:x-token", &[("x-token", "opaque")], "invalid"),
-        ("header:x-token", &[("x_token", "TOKEN")], "ambiguous"),
-        ("header:x-token", &[("authorization", "Bearer TOKEN")], "absent"),
-        ("cookie:session", &[("cookie", "a=b; session=TOKEN")], "verified"),
-        ("cookie:session", &[("cookie", "session=\"TOKEN\"")], "verified"),
-        ("cookie:session", &[("cookie", "session=TOKEN; session=OTHER")], "repeated"),
-        ("cookie:session", &[("cookie", "Session=TOKEN")], "ambiguous"),
-        ("cookie:session", &[("cookie", "a=b")], "absent"),
-    ] {
-        let headers = headers(lines);
-        let found = match Tokens::new(&place(source)).read(&headers, at(NOW)) {
-            TokenReading::Absent => "absent",
-            TokenReading::Repeated => "repeated",
-            TokenReading::Ambiguous => "ambiguous",
-            TokenReading::Invalid { .. } => "invalid",
-            TokenReading::Verified(_) => "verified",
-        };
-        assert_eq!(found, expected, "{source} {headers:?}");
-    }
-    assert!(headers(&[("cookie", "a=b")]).contains_key(COOKIE));
-}
-
-#[test]
-fn a_withdrawn_key_verifies_nothing_any_more() {
-    let [old, new] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];
-    let table = table(&jwks(&[old.jwk("old")]), |_| {});
-    let tokens = Tokens::new(from_ref(&table));
-    let token = old.token(Some("old"), &json!({ "sub": "a" }));
-    let is_verified =
-        |token: &str| matches!(tokens.read(&bearer(token), at(NOW)), TokenReading::Verified(_));
-    assert!(is_verified(&token) && is_verified(&token));
-    let rotated = new.token(Some("new"), &json!({ "sub": "a" }));
-    assert!(!is_verified(&rotated));
-    table.replace(KeySet::parse(&jwks(&[old.jwk("old"), new.jwk("new")])).unwrap());
-    assert!(is_verified(&token) && is_verified(&rotated));
-    table.replace(KeySet::parse(&jwks(&[new.jwk("new")])).unwrap());
-    assert!(!is_verified(&token) && is_verified(&rotated));
-}
-
-#[test]
-fn an_unknown_key_is_asked_for() {
-    let signer = Signer::of(Algorithm::EdDSA);
-    let table = table(&jwks(&[signer.jwk("own")]), |_| {});
-    let is_missed = || {
-        use futures_util::FutureExt as _;
-        table.is_missed.notified().now_or_never().is_some()
-    };
-    for (kid, missed) in [(Some("own"), false), (None, false), (Some("new"), true)] {
-        let _ = fault(from_ref(&table), &signer.token(kid, &json!({})));
-        assert_eq!(is_missed(), missed, "{kid:?}");
-    }
-}
-
-#[test]
-fn claims_are_read_without_a_look_at_the_signature_where_the_file_says_so() {
-    let signer = Signer::of(Algorithm::EdDSA);
-    let trusting = table(b"", |spec| spec.keys = None);
-    let token = signer.token(None, &json!({ "sub": "a", "exp": NOW + 1 }));
-    assert_eq!(fault(from_ref(&trusting), &token), None);
-    let parts =
-        [json!({ "alg": "none" }), json!({ "sub": "a" })].map(|it| BASE64.encode(it.to_string()));
-    assert_eq!(fault(from_ref(&trusting), &format!("{}.{}.", parts[0], parts[1])), None);
-    let ended = signer.token(None, &json!({ "exp": NOW - 1 }));
-    assert_eq!(fault(&[trusting], &ended), Some(TokenFault::Expired), "times still count");
-}
-
-#[test]
-fn keys_are_read_from_what_servers_and_files_have() {
-    let signers = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].map(Signer::of);
-    let all: Vec<_> = signers.iter().map(|signer| signer.jwk("k")).collect();
-    let count =
-        |text: &[u8]| KeySet::parse(text).map(|keys| keys.len()).map_err(|error| error.to_string());
-    assert_eq!(count(&jwks(&all)), Ok(3));
-    let mut mixed = all.clone();
-    mixed.extend([
-        json!({ "kty": "new", "kid": "x" }),
-        json!({ "kty": "RSA", "n": 1 }),
-        json!("text"),
-        json!({ "kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA" }),
-        json!({ "kty": "RSA", "use": "enc", "n": all[0]["n"], "e": "AQAB" }),
-        json!({ "kty": "RSA", "alg": "RSA-OAEP", "n": all[0]["n"], "e": "AQAB" }),
-    ]);
-    assert_eq!(count(&jwks(&mixed)), Ok(3), "keys of other kinds hide no others");
-    let pem: String = signers.iter().map(|signer| signer.pair.public_key_pem()).collect();
-    assert_eq!(count(pem.as_bytes()), Ok(3));
-    let certificate = rcgen::CertificateParams::default().self_signed(&signers[1].pair).unwrap();
-    assert_eq!(count(certificate.pem().as_bytes()), Ok(1));
-    for (text, error) in [
-        (&b""[..], "it is neither a JWKS nor PEM"),
-        (b"{}", "it is neither a JWKS nor PEM"),
-        (b"{\"keys\":{}}", "it is neither a JWKS nor PEM"),
-        (b"<html>", "it is neither a JWKS nor PEM"),
-        (b"{\"keys\":[]}", "it has no key that verifies signatures (RSA, P-256, P-384, Ed25519)"),
-        (
-            signers[1].pair.serialize_pem().as_bytes(),
-            "it has a private key: public keys are enough",
-        ),
-        (&jwks(&vec![all[2].clone(); 65]), "it has more than 64 keys"),
-    ] {
-        assert_eq!(count(text), Err(error.to_owned()), "{}", String::from_utf8_lossy(text));
     }
 }
