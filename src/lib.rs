@@ -3,7 +3,7 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
-//! - [`identity`]: who asks: the plans of customers.
+//! - [`tier`]: the plans of customers: what each has bought.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
 //! - [`jwt`]: tokens of clients, verified when a limit reads a claim of them.
@@ -67,7 +67,6 @@ pub mod config;
 mod decide;
 pub mod downstream;
 pub mod file;
-mod identity;
 pub mod jwt;
 pub mod limit;
 pub mod observe;
@@ -83,6 +82,7 @@ pub mod server;
 pub mod store;
 mod text;
 pub mod throttle;
+mod tier;
 pub mod tls;
 pub mod upstream;
 mod wire;

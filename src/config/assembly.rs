@@ -24,7 +24,6 @@ use super::section::{
     REJECT, ROOT, admin, answer, decide, jwt, limit, log, plans, route, server, store, test_case,
     trace, upstream,
 };
-use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
@@ -32,6 +31,7 @@ use crate::plan::{
 };
 use crate::request::name::form;
 use crate::request::route::{Conditions, Pattern, Table};
+use crate::tier::TierRule;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
 /// that is in force.

@@ -10,7 +10,6 @@ use super::counting::CountingKind;
 use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
-use crate::identity::tier::TierRule;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -20,6 +19,7 @@ use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 use crate::request::overrides::KeyOverrides;
+use crate::tier::TierRule;
 
 /// `[limits.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -57,12 +57,12 @@ pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
-use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::Table;
+use crate::tier::TierRule;
 
 /// The validated configuration.
 #[derive(Debug)]

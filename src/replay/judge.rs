@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
 use super::log::{ClientOrigin, LogRecord, Logged};
-use crate::identity::tier::RequestTier;
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
@@ -20,6 +19,7 @@ use crate::request::key::{Claims, Token, TokenReading, View};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
+use crate::tier::RequestTier;
 
 /// The number of requests after which the buckets that are like new are removed.
 const SWEEP_EVERY: u64 = 1_024;

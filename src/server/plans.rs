@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::clock::every;
-use crate::identity::tier::{TierLook, TierRule};
 use crate::observe::events;
+use crate::tier::{TierLook, TierRule};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_millis(500);

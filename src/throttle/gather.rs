@@ -7,7 +7,6 @@ use http::HeaderMap;
 
 use super::Refused;
 use super::request_limit::{KeyName, RequestLimit};
-use crate::identity::tier::RequestTier;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
@@ -21,6 +20,7 @@ use crate::request::body_length;
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
+use crate::tier::RequestTier;
 
 /// Gathers those of `specs` that apply to this request now, unless they let everything pass. `tier` is the plan of the
 /// request, where it is known already. Otherwise the first limit with `plans` reads it.

@@ -10,7 +10,6 @@ use super::gather::gather;
 use super::permit::Permit;
 use super::request_limit::RequestLimit;
 use super::waiting::Waiting;
-use crate::identity::tier::RequestTier;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
@@ -20,6 +19,7 @@ use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
+use crate::tier::RequestTier;
 
 /// The limits of a request whose decision has begun.
 #[derive(Default)]

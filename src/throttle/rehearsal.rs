@@ -15,7 +15,6 @@ use super::open::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::{Waiting, WaitingPermit};
 use super::{Permit, Refused, open};
-use crate::identity::tier::RequestTier;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -23,6 +22,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, Plan, StoreLocation, StoreSpec};
 use crate::request::key::View;
 use crate::store::{self, Claim, Moment, ProcessStore, Store};
+use crate::tier::RequestTier;
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub(crate) struct Rehearsal {

@@ -4,7 +4,6 @@
 use tokio::time::Instant;
 
 use super::waiting::WaitingPermit;
-use crate::identity::tier::{RequestTier, TierLine};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
@@ -12,6 +11,7 @@ use crate::limit::name::Name;
 use crate::observe::top_keys::KeyLabel;
 use crate::plan::LimitSpec;
 use crate::store::Claim;
+use crate::tier::{RequestTier, TierLine};
 
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::explanation::{Explanation, LIMIT};
-use crate::identity::tier::TierLine;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -18,6 +17,7 @@ use crate::replay::report::shown;
 use crate::request::key::{KeySpec, View};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
+use crate::tier::TierLine;
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tree::{FileText, MASKED, SettingEntry, Tree};
-use crate::identity::tier::TierFile;
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, Plan, StoreLocation};
 use crate::request::key::KeySource;
 use crate::text::misleads;
+use crate::tier::TierFile;
 use crate::tls::server::Material;
 
 /// Further changes are only counted: ten thousand changed routes do not fit into a log line.

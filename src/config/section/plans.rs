@@ -7,10 +7,10 @@ use super::key::key_source;
 use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Words, Wrong, field, fields,
 };
-use crate::identity::tier::{TierFile, TierFileError, TierRule};
 use crate::limit::name::Name;
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
+use crate::tier::{TierFile, TierFileError, TierRule};
 
 pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 

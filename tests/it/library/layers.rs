@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 19] = [
     &["observe"],
     &["reading", "jwt"],
     &["plan"],
-    &["identity"],
+    &["tier"],
     &["request"],
     &["clock"],
     &["limit", "tls"],

@@ -11,10 +11,10 @@ use super::rate::ELSEWHERE;
 use crate::config::reader::{
     Count, FieldEntry, Kind, Section, Settings, Shape, Span, Words, field, fields,
 };
-use crate::identity::tier::TierRule;
 use crate::limit::name::Name;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::{Figures, LimitSpec, LimitTiers};
+use crate::tier::TierRule;
 
 /// A limit's `plans`: a rate alone, or a table.
 pub(crate) const PLANS: Kind = Kind::TableOf(0, &Kind::Either(&[Kind::Rate, Kind::Table(&PLAN)]));
