@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::body::{Answer, ResponseBody, withhold_body};
 use super::client::ClientConnection;
-use super::protocol::{Protocol, protocol};
+use super::protocol::{Protocol, plain, protocol};
 use super::refusal::{HeadFault, Refusal};
 use super::{ClientLeft, Exchange, Proxy, answer, record, response};
 use crate::reading::Seen;
@@ -25,12 +25,12 @@ impl Proxy {
         request: Request<Incoming>,
         client: &Rc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> {
-        let mut exchange = Exchange::of(request);
-        if client.peer.address.asks() {
-            exchange.ask(self.active.borrow().plan.decide.token.as_deref());
-        }
-        let protocol = exchange.protocol;
-        let (version, is_head) = (exchange.head.version, *exchange.method() == Method::HEAD);
+        let exchange = Exchange::of(request);
+        let protocol = match client.peer.address.asks() {
+            true => plain(&exchange.head.headers, exchange.seen),
+            false => exchange.protocol,
+        };
+        let (version, is_head) = (exchange.head.version, exchange.head.method == Method::HEAD);
         let answering = AssertUnwindSafe(|| self.answer(exchange, client));
         let answering = match panic::catch_unwind(answering) {
             Ok(answering) => AssertUnwindSafe(answering).catch_unwind().left_future(),

@@ -170,6 +170,9 @@ impl Proxy {
         mut exchange: Exchange,
         client: &Rc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> {
+        if client.peer.address.asks() {
+            exchange.ask(self.active.borrow().plan.decide.token.as_deref());
+        }
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;

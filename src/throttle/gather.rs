@@ -202,11 +202,12 @@ fn apply<'p>(
             claim.ban(left);
         }
         limits.push(RequestLimit {
+            claim,
+            waiting: None,
             key_name,
             tier,
             may_be_banned: spec.ban.is_some() && !is_override,
             is_banned: banned.is_some(),
-            ..RequestLimit::of(claim)
         });
     }
     if let Some(candidate) = candidate {
