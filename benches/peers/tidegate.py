@@ -6,7 +6,7 @@ import subprocess
 from process import free_port
 from words import OWN_ANSWER
 
-KEYS = {"ip": '["ip"]', "header": '["header:x-api-key"]'}
+KEYS = {"ip": '["ip"]', "header": '["header:x-api-key"]', "claim": '["jwt:sub"]'}
 
 
 def version(binary):
@@ -36,6 +36,7 @@ def prepare(binary, directory, setup, port):
         pair = f'{{ cert = "{setup.tls.cert}", key = "{setup.tls.key}" }}'
         tls = f'{{ listen = "127.0.0.1:{port}", certificates = [{pair}] }}'
         listen = f'listen = "127.0.0.1:{free_port()}"\ntls = {tls}'
+    tokens = "" if setup.jwt is None else f'[jwt.clients]\nkeys = "{setup.jwt}"\n'
     path = directory / "proxy.toml"
     path.write_text(f"""
 [server]
@@ -48,6 +49,7 @@ max_keys = 1100000
 [admin]
 listen = "127.0.0.1:{free_port()}"
 
+{tokens}
 {limits}
 {"".join(routes)}
 """)

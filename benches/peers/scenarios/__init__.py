@@ -3,12 +3,13 @@
 Each is a function of a `Bench` that answers Markdown.
 """
 
-from . import body, memory, redis, saturated, scale, shared, steady, tls
+from . import body, jwt, memory, redis, saturated, scale, shared, steady, tls
 
 ALL = {
     "forward": saturated.forward,
     "reject": saturated.reject,
     "header": saturated.header,
+    "jwt": jwt.jwt,
     "http2": saturated.http2,
     "tls": tls.tls,
     "memory": memory.keys,
