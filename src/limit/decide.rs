@@ -26,19 +26,26 @@ pub struct Ask {
     pub max_wait: MaxWait,
     /// Whether the limit's refusal counts.
     pub mode: Mode,
+    /// Whether the request takes its cost. One that only looks is decided as if it did, and has no `max_wait`.
+    pub takes: bool,
 }
 
 impl Ask {
     /// Whether one token may be taken now. A refusal counts.
     pub fn for_one(algorithm: Algorithm) -> Self {
         let (cost, max_wait, mode) = (Cost::ONE, MaxWait::NONE, Mode::Enforce);
-        Self { algorithm, cost, max_wait, mode }
+        Self { algorithm, cost, max_wait, mode, takes: true }
     }
 
     /// What the limit's algorithm would do with the request.
     pub(crate) fn step(&self, state: Option<State>, now: Now) -> Step {
         let want = Want { cost: self.cost, max_wait: self.max_wait };
-        self.algorithm.decide(state, want, self.algorithm.time(now))
+        let step = self.algorithm.decide(state, want, self.algorithm.time(now));
+        if self.takes {
+            return step;
+        }
+        let decision = Decision { remaining: step.untouched, ..step.decision };
+        Step { decision, taken: None, ..step }
     }
 
     /// The receipt of a request that has taken at `now`. `taken` is the bucket's state after that.

@@ -108,7 +108,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
         let candidate = spec.candidate.as_ref().filter(|_| !is_override);
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
         let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
-        let asked = request.cost.and_then(Cost::new);
+        let asked = request.cost.map(|cost| Cost::new(cost).unwrap_or(Cost::ONE));
         let is_slot = matches!(algorithm, Some(Algorithm::Concurrency(_)));
         let cost = match algorithm.is_some() || is_tried {
             true if asked.is_some() && !is_slot => asked,
@@ -195,7 +195,8 @@ fn apply<'p>(
     });
     if let Some(algorithm) = algorithm {
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
-        let ask = Ask { algorithm, cost, max_wait: spec.wait, mode: spec.mode };
+        let (max_wait, mode) = (spec.wait, spec.mode);
+        let ask = Ask { algorithm, cost, max_wait, mode, takes: true };
         let mut claim = Claim::new(store, spec, key, ask);
         let banned = running.and_then(|running| running.banned);
         if let Some(left) = banned {
@@ -231,7 +232,7 @@ fn candidate_ask(
     };
     let algorithm = candidate.figures.at(now)?;
     let cost = candidate.cost.within(|| largest_cost(Some(algorithm)), cost);
-    Some(Ask { algorithm, cost, max_wait: candidate.wait, mode })
+    Some(Ask { algorithm, cost, max_wait: candidate.wait, mode, takes: true })
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`,

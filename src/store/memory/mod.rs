@@ -31,7 +31,7 @@ pub(crate) use self::over::OverCount;
 use self::shard::{Due, Shard};
 pub(super) use self::table::Memory;
 use super::bucket::{BucketAsk, BucketReceipt, ReceiptUse};
-use crate::limit::algorithm::{Algorithm, Receipt, State, Want, sliding_log};
+use crate::limit::algorithm::{Algorithm, Receipt, State, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
@@ -171,9 +171,7 @@ impl Memory {
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
-        let want = Want { cost: ask.ask.cost, max_wait: ask.ask.max_wait };
-        let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
-        Decision { remaining: step.untouched, ..step.decision }
+        Ask { takes: false, ..ask.ask }.step(state, now).decision
     }
 
     /// Resets the bucket to a new one.

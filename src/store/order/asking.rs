@@ -112,6 +112,7 @@ impl Asking<'_> {
             for index in 0..claims.len() {
                 let verb = verb(claims);
                 let Some(claim) = claims.get_mut(index) else { continue };
+                let verb = if claim.ask.takes { verb } else { Verb::Look };
                 let is_limiter = claim.is_open() && matches!(claim.party, Party::Limiter(_));
                 if is_limiter && has_key != claim.spec.key.sources.is_empty() {
                     // Boxed: otherwise the futures of all other limits would also have its size.

@@ -90,11 +90,17 @@ fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
 }
 
 /// Which of a request's asks have taken. If a key is of another type, no ask of the request has taken.
-pub(super) fn takers<'a>(asks: impl Iterator<Item = &'a Ask>, reply: &Reply) -> PerAsk<bool> {
+pub(super) fn takers<'a>(
+    asks: impl Iterator<Item = &'a Ask> + Clone,
+    reply: &Reply,
+) -> PerAsk<bool> {
     let outcomes: Option<PerAsk<(Mode, Outcome)>> =
-        asks.zip(reply).map(|(ask, one)| Some((ask.mode, one.decision?.outcome))).collect();
+        asks.clone().zip(reply).map(|(ask, one)| Some((ask.mode, one.decision?.outcome))).collect();
     match outcomes {
-        Some(outcomes) => decide::takers(outcomes.into_iter()).collect(),
+        Some(outcomes) => {
+            let takers = decide::takers(outcomes.into_iter());
+            takers.zip(asks).map(|(takes, ask)| takes && ask.takes).collect()
+        }
         None => PerAsk::from_elem(false, reply.len()),
     }
 }
@@ -126,7 +132,7 @@ mod tests {
             ("one stands in", &[Enforce, Enforce, Candidate], &[allow, reject, allow], &[2]),
             ("of another type", &[Enforce, Enforce], &[allow, None], &[]),
         ] {
-            let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode };
+            let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode, takes: true };
             let asks: Vec<_> = modes.iter().map(ask).collect();
             let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
             let reply: Reply = said.iter().map(one).collect();

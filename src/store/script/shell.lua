@@ -24,6 +24,7 @@
 --   shadow      the same, but a refusal by this ask does not count
 --   candidate   as shadow; also takes where the ask right before it is the only enforcing ask that
 --               refuses: it stands in for that ask
+--   peek        as enforce, but this ask takes nothing
 --   look        no ask of the request takes
 --   settle      takes the cost in any case, or gives it back
 --
@@ -139,6 +140,11 @@ while index < ends do
     end
     if way == 'look' then
       pass = false
+    elseif way == 'peek' and taken then
+      if list then
+        list.keep(keys[bucket], taken)
+      end
+      remaining, taken = remaining + ask[2], nil
     end
     if taken and not pass then
       if refused == n - 1 and way == 'candidate' then

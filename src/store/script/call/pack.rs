@@ -46,6 +46,7 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
         match (verb, ask.mode) {
             (Verb::Look, _) => "look",
             (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
+            (_, Mode::Enforce) if !ask.takes => "peek",
             (_, Mode::Enforce) => "enforce",
             (_, Mode::Shadow | Mode::Mark) => "shadow",
             (_, Mode::Candidate) => "candidate",

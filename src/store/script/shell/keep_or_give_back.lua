@@ -30,11 +30,12 @@ if not pass then
   end
   said = said_before
   for n = 1, count do
+    local ask = terms[plan[first + 2 * n]]
     said = said + 1
     if answer[said] < 0 then
       said = said + 1
-    elseif n ~= stands_in then
-      answer[said] = answer[said] + terms[plan[first + 2 * n]][2]
+    elseif n ~= stands_in and ask[3] ~= 'peek' then
+      answer[said] = answer[said] + ask[2]
     end
   end
 end

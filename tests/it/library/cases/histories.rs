@@ -153,7 +153,7 @@ fn every_permit_has_an_entry_of_its_own() {
     let max_wait = MaxWait::ENDLESS;
     let ask = |cost| {
         let cost = Cost::new(cost).unwrap();
-        Step::Request(vec![Ask { algorithm, cost, max_wait, mode: Mode::Enforce }])
+        Step::Request(vec![Ask { algorithm, cost, max_wait, mode: Mode::Enforce, takes: true }])
     };
     let used = |request, used| Step::Settle(request, 0, used);
     let steps = vec![

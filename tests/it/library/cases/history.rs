@@ -103,7 +103,7 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
             (Algorithm::Concurrency(_), mode) => (MaxWait::NONE, mode),
             _ => (max_wait, mode),
         };
-        Ask { algorithm, cost: Cost::ONE, max_wait, mode }
+        Ask { algorithm, cost: Cost::ONE, max_wait, mode, takes: true }
     })
 }
 

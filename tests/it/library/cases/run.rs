@@ -80,7 +80,7 @@ fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) ->
             (true, Mode::Enforce) => spec.wait,
             _ => MaxWait::NONE,
         };
-        Asked { bucket, ask: Ask { algorithm, cost, max_wait, mode } }
+        Asked { bucket, ask: Ask { algorithm, cost, max_wait, mode, takes: true } }
     };
     specs.iter().enumerate().map(ask).collect()
 }

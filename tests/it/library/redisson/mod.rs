@@ -122,7 +122,11 @@ fn ask_with<'r>(
 ) -> BucketAsk<'r> {
     let algorithm = Algorithm::Redisson(params);
     let cost = Cost::new(cost).unwrap();
-    BucketAsk { spec, key, ask: Ask { algorithm, cost, max_wait: MaxWait::NONE, mode: spec.mode } }
+    BucketAsk {
+        spec,
+        key,
+        ask: Ask { algorithm, cost, max_wait: MaxWait::NONE, mode: spec.mode, takes: true },
+    }
 }
 
 /// The permits of an entry.
