@@ -110,7 +110,15 @@ pub struct Plan {
 impl Plan {
     /// A route's limits: those of `[server]`, then its own.
     pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
-        route.limits.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
+        self.limits_at(&route.limits)
+    }
+
+    /// The limits at these indexes.
+    pub(crate) fn limits_at<'p>(
+        &'p self,
+        indexes: &[u32],
+    ) -> impl Iterator<Item = &'p Arc<LimitSpec>> {
+        indexes.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
     }
 
     /// The upstream at this index, which an [`Action::Forward`] names.

@@ -189,6 +189,19 @@ impl<'p> Claim<'p> {
         self.decide(Decision { outcome, remaining: 0 }, Decider::Known, None);
     }
 
+    /// Whether both claims ask the same bucket.
+    pub(crate) fn asks_as(&self, other: &Self) -> bool {
+        self.spec.name == other.spec.name && self.key == other.key
+    }
+
+    /// Takes the decision on a claim that has asked the same bucket for both.
+    pub(crate) fn decide_as(&mut self, asked: &Self) {
+        self.ask = asked.ask;
+        if let Some((decision, by)) = asked.decided() {
+            self.decide(decision, by, None);
+        }
+    }
+
     /// There is a decision. `receipt` is what the bucket noted, if it may go back.
     pub(super) fn decide(
         &mut self,

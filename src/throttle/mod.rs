@@ -4,7 +4,8 @@
 //! `RequestLimit` with a claim. A limit that may hold the request gives it a permit to wait. Then `store` decides, and
 //! `open` makes one verdict. `waiting` holds a request until its moment. If the client leaves meanwhile, the claims are
 //! dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request holds until its response
-//! ends. `usage` reads a response's cost. `events` reports what limits reject or delay.
+//! ends. `usage` reads a response's cost. `events` reports what limits reject or delay. `together` decides about several
+//! requests at once.
 
 mod events;
 mod gather;
@@ -12,6 +13,7 @@ mod open;
 mod permit;
 mod rehearsal;
 mod request_limit;
+mod together;
 pub mod usage;
 mod waiting;
 
@@ -28,6 +30,7 @@ use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 use self::request_limit::RequestLimit;
+pub(crate) use self::together::TogetherRequest;
 pub(crate) use self::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -41,7 +44,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
-use crate::plan::{AnswerSpec, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
 use crate::store::{Claim, Moment, Store, Unavailable};
 
@@ -73,6 +76,24 @@ pub(crate) struct Quota<'p> {
     pub(crate) remaining: u64,
     /// Whether this limit refuses, and when it would allow.
     pub(crate) outcome: Outcome,
+}
+
+impl Quota<'_> {
+    /// The time after which the bucket is full again at the latest, if no other request comes. `None` where time does
+    /// not refill the bucket.
+    pub(crate) fn full_after(&self) -> Option<Duration> {
+        let window = Duration::from_secs(self.reset?);
+        let missing = self.burst.saturating_sub(self.remaining);
+        match self.limit.figures {
+            Figures::Limited(Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
+                let micros = window.as_micros() * u128::from(missing);
+                let micros = micros.div_ceil(u128::from(self.burst.max(1)));
+                Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+            }
+            _ if missing == 0 => Some(Duration::ZERO),
+            _ => Some(window),
+        }
+    }
 }
 
 /// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
@@ -168,27 +189,16 @@ impl Throttle {
         } else if is_asked
             && let Err(Unavailable { .. }) = self.store.take(&mut claims, moment).await
         {
-            let failed = claims.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
-            self.metrics.decided(None, failed);
+            self.count_failed(&claims);
             drop(claims);
             trace(&open.limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
-        // With Redis, only the time of its decisions is measured. While Redis is away, the process decides.
-        let is_measured = match self.store.is_local() {
-            true => !claims.is_empty(),
-            false => claims.iter().any(|claim| claim.is_decided_in_redis()),
-        };
+        let took = self.took(&claims, moment);
         drop(claims);
         let verdict = open.finish();
         let limits = &open.limits;
-        let took = is_measured.then(|| moment.at.elapsed());
-        self.metrics
-            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
-        self.note_keys(limits, now);
-        self.note_candidates(limits);
-        trace(limits, took, traced);
-        self.record_shadows(limits, request, now);
+        self.note(limits, request, took, now, traced);
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
@@ -221,15 +231,61 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                // A banned client gets the answer to banned clients, whatever other limits say.
-                let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
-                let by = limits.iter().position(banned).unwrap_or(by);
-                self.count_others(limits, by, request, now);
-                let rejecting = limits.iter().filter(|limit| limit.rejects());
-                rejecting.for_each(|limit| self.count_for_ban(limit, now));
-                Err(self.refuse(plan, &limits[by], request, retry_after, now))
+                Err(self.reject(plan, limits, by, request, retry_after, now))
             }
         }
+    }
+
+    /// Counts limits that Redis did not decide.
+    fn count_failed(&self, claims: &[&mut Claim<'_>]) {
+        let failed = claims.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
+        self.metrics.decided(None, failed);
+    }
+
+    /// The time that the store needed for these decisions. With Redis, only the time of its decisions is measured.
+    /// While Redis is away, the process decides.
+    fn took(&self, claims: &[&mut Claim<'_>], moment: Moment) -> Option<Duration> {
+        let is_measured = match self.store.is_local() {
+            true => !claims.is_empty(),
+            false => claims.iter().any(|claim| claim.is_decided_in_redis()),
+        };
+        is_measured.then(|| moment.at.elapsed())
+    }
+
+    /// Counts and notes what the limits have decided. `took` is the time that the store needed.
+    fn note(
+        &self,
+        limits: &[RequestLimit<'_>],
+        request: &View<'_>,
+        took: Option<Duration>,
+        now: Timestamp,
+        traced: Option<&mut LimitAnswers>,
+    ) {
+        self.metrics
+            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
+        self.note_keys(limits, now);
+        self.note_candidates(limits);
+        trace(limits, took, traced);
+        self.record_shadows(limits, request, now);
+    }
+
+    /// Refuses a request that limits reject. Of them, `by` takes longest to allow it.
+    fn reject<'p>(
+        &self,
+        plan: &'p Plan,
+        limits: &[RequestLimit<'p>],
+        by: usize,
+        request: &View<'_>,
+        retry_after: Option<Duration>,
+        now: Timestamp,
+    ) -> Refused<'p> {
+        // A banned client gets the answer to banned clients, whatever other limits say.
+        let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
+        let by = limits.iter().position(banned).unwrap_or(by);
+        self.count_others(limits, by, request, now);
+        let rejecting = limits.iter().filter(|limit| limit.rejects());
+        rejecting.for_each(|limit| self.count_for_ban(limit, now));
+        self.refuse(plan, &limits[by], request, retry_after, now)
     }
 
     /// Waits until the latest of the limits' moments.

@@ -2,6 +2,7 @@
 //! the rehearsal share this file. Each of them asks the store in its way, and only `admit` sleeps.
 
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ impl<'p> Open<'p> {
         now: Now,
     ) -> Result<(), Refused<'p>> {
         gather(specs, request, tier, store, now, &mut self.limits)?;
-        leave_closed(&mut self.limits, store, now);
+        leave_closed(slice::from_mut(self), store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())
     }
@@ -74,26 +75,28 @@ impl<'p> Open<'p> {
     }
 }
 
-/// If an enforcing limit is closed, the request is refused, and the other limits take nothing. The only exception is
+/// If an enforcing limit is closed, the requests are refused, and the other limits take nothing. The only exception is
 /// the candidate of the closed limit, if no other limit is closed. Limits with buckets in this process are asked what
 /// they would say. Limits in Redis are left out: a flood that is refused anyway must not cost Redis anything.
-fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>, store: &Store, now: Now) {
-    let mut closed = limits
-        .iter()
-        .enumerate()
-        .filter(|(_, limit)| limit.is_closed() && limit.mode() == Mode::Enforce)
-        .map(|(index, _)| index);
-    let Some(first) = closed.next() else { return };
+pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
+    let is_closed = |limit: &RequestLimit<'_>| limit.is_closed() && limit.mode() == Mode::Enforce;
+    let limits = requests.iter().flat_map(|open| &open.limits);
+    let mut closed = limits.filter(|limit| is_closed(limit));
+    if closed.next().is_none() {
+        return;
+    }
     let is_only_one = closed.next().is_none();
-    let mut index = 0;
-    limits.retain(|limit| {
-        let is_tried = is_only_one && index == first + 1 && limit.mode() == Mode::Candidate;
-        index += 1;
-        if is_tried {
-            limit.claim.ask.mode = Mode::Shadow;
-        }
-        is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
-    });
+    for Open { limits } in requests {
+        let mut is_after_closed = false;
+        limits.retain(|limit| {
+            let is_tried = is_only_one && is_after_closed && limit.mode() == Mode::Candidate;
+            is_after_closed = is_closed(limit);
+            if is_tried {
+                limit.claim.ask.mode = Mode::Shadow;
+            }
+            is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
+        });
+    }
 }
 
 /// Takes a permit to wait for this limit, where the limit may hold requests. Without a permit the request may not
