@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, StatusCode, request};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{StatusCode, request};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
@@ -73,11 +73,9 @@ impl Questions {
             one => vec![one],
         };
         let asked = all.into_iter().enumerate().map(|(index, one)| {
-            question(one).map_err(|fault| match fault {
-                BadCall::Body(fault) if is_list => {
-                    BadCall::Body(format!("request {} of the list: {fault}", index + 1))
-                }
-                fault => fault,
+            question(one).map_err(|fault| match is_list {
+                true => BadCall::Body(format!("request {} of the list: {fault}", index + 1)),
+                false => fault,
             })
         });
         Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_list })
@@ -88,37 +86,26 @@ impl Questions {
 fn question(json: Json) -> Result<(request::Parts, DecideCall), BadCall> {
     let CheckQuestion { method, host, path, ip, headers, cost } =
         serde_json::from_value(json).map_err(unreadable)?;
-    let wrong = |field: &str| BadCall::Body(format!("`{field}` cannot be read"));
-    let (mut head, ()) = Request::new(()).into_parts();
-    if let Some(method) = method {
-        head.method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("method"))?;
-    }
-    head.uri = fields::target(path.as_bytes()).ok_or_else(|| wrong("path"))?;
+    let target = fields::target(path.as_bytes()).ok_or(BadCall::Unreadable("path"))?;
+    let mut fields = HeaderMap::new();
     for (name, values) in headers {
         let values = match values {
             Values::One(value) => vec![value],
             Values::Several(values) => values,
         };
         for value in values {
-            let wrong = || wrong("headers");
+            let wrong = || BadCall::Unreadable("headers");
             let field = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-            head.headers.append(field, HeaderValue::from_str(&value).map_err(|_| wrong())?);
+            fields.append(field, HeaderValue::from_str(&value).map_err(|_| wrong())?);
         }
     }
-    if let Some(host) = host {
-        head.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| wrong("host"))?);
-    } else if !head.headers.contains_key(HOST) {
-        // Code that asks about no host has routes without one.
-        head.headers.insert(HOST, HeaderValue::from_static("localhost"));
+    let (method, host) = (method.as_deref().map(str::as_bytes), host.as_deref().map(str::as_bytes));
+    let head = fields::head(method, target, host, fields)?;
+    if cost.is_some_and(|cost| Cost::new(cost).is_none()) {
+        let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
+        return Err(BadCall::Body(says));
     }
-    let cost = match cost {
-        None => None,
-        Some(cost) => Some(Cost::new(cost).ok_or_else(|| {
-            BadCall::Body(format!("`cost` must be a whole number from 1 to {MAX_TOKENS}"))
-        })?),
-    };
-    let call = DecideCall { form: Some(Form::Check), method: Method::POST, fault: None, ip, cost };
-    Ok((head, call))
+    Ok((head, DecideCall { ip, cost, ..DecideCall::of(Form::Check) }))
 }
 
 impl RequestEnd {

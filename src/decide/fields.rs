@@ -1,7 +1,8 @@
-//! The forms that have the request in header fields of the call: `/auth-request` and `/forward-auth`.
+//! The forms that have the request in header fields of the call: `/auth-request` and `/forward-auth`. And the head of a
+//! request whose parts are in the body of a call.
 
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Uri, request};
+use http::{Method, Request, Uri, request};
 
 use super::BadCall;
 
@@ -61,6 +62,30 @@ fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue
         (Some(_), Some(_)) => Err(BadCall::Twice(name)),
         (Some(value), None) => Ok(value),
     }
+}
+
+/// The head of a request that has these parts. Code that asks about no host has routes without one.
+///
+/// # Errors
+/// Where a part cannot be read.
+pub(super) fn head(
+    method: Option<&[u8]>,
+    target: Uri,
+    host: Option<&[u8]>,
+    headers: HeaderMap,
+) -> Result<request::Parts, BadCall> {
+    let (mut head, ()) = Request::new(()).into_parts();
+    (head.uri, head.headers) = (target, headers);
+    if let Some(method) = method {
+        head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable("method"))?;
+    }
+    if let Some(host) = host {
+        let host = HeaderValue::from_bytes(host).map_err(|_| BadCall::Unreadable("host"))?;
+        head.headers.insert(HOST, host);
+    } else if !head.headers.contains_key(HOST) {
+        head.headers.insert(HOST, HeaderValue::from_static("localhost"));
+    }
+    Ok(head)
 }
 
 /// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS.

@@ -3,11 +3,12 @@
 //!
 //! [`DecideCall::read`] turns a call into the head of the request that it asks about. [`DecideCall::refuse`] and
 //! [`Form::allowed`] make the answer to the call. `fields` reads the forms that have the request in header fields, and
-//! `check` those that have it in the body. `access` checks the token. `leases` keeps what a request holds until
-//! somebody tells its end.
+//! `check` and `envoy` those that have requests in the body. `access` checks the token. `leases` keeps what a request
+//! holds until somebody tells its end.
 
 mod access;
 mod check;
+pub(crate) mod envoy;
 mod fields;
 mod leases;
 
@@ -19,7 +20,6 @@ use http::{Method, Response, StatusCode, request};
 
 pub(crate) use self::check::{Decided, Questions, RequestEnd};
 pub(crate) use self::leases::Leases;
-use crate::limit::rate::Cost;
 
 /// The status of a refused request, in an answer whose own status cannot say it.
 const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
@@ -35,6 +35,8 @@ pub(crate) enum Form {
     Check,
     /// The same code, with how a request ended.
     Settle,
+    /// Envoy, with descriptors of requests in a gRPC message.
+    Envoy,
 }
 
 /// What a proxy asks.
@@ -48,8 +50,10 @@ pub(crate) struct DecideCall {
     pub(crate) fault: Option<BadCall>,
     /// Who sent the request to the caller, if the caller says so here.
     pub(crate) ip: Option<IpAddr>,
-    /// What the request takes, in place of what its limits say.
-    pub(crate) cost: Option<Cost>,
+    /// What the request takes, in place of what its limits say. With 0 it takes nothing.
+    pub(crate) cost: Option<u64>,
+    /// The indexes of the request's limits in the plan, in place of those of its route.
+    pub(crate) limits: Option<Vec<u32>>,
 }
 
 /// Why a call asks nothing.
@@ -57,7 +61,7 @@ pub(crate) struct DecideCall {
 pub(crate) enum BadCall {
     /// The path is none of ours.
     #[error(
-        "nothing is asked here: the paths are /auth-request, /forward-auth, /check and /settle"
+        "nothing is asked here: the paths are /auth-request, /forward-auth, /check and /settle, and ShouldRateLimit for gRPC"
     )]
     Path,
     /// The call does not show the token.
@@ -83,9 +87,24 @@ pub(crate) enum BadCall {
     Twice(&'static str),
     #[error("`{0}` cannot be read")]
     Unreadable(&'static str),
+    /// The path is one of gRPC alone.
+    #[error("expected gRPC: HTTP/2 and the content type application/grpc")]
+    NotGrpc,
+    #[error("the message is compressed: send it as it is")]
+    Compressed,
+    #[error("the entry `{0}` comes twice, or its key or value cannot be those of a header field")]
+    Entry(String),
+    #[error("no limit has the name `{0}`")]
+    NoSuchLimit(String),
 }
 
 impl DecideCall {
+    /// A call of this form, which has its requests in the body.
+    fn of(form: Form) -> Self {
+        let (form, method) = (Some(form), Method::POST);
+        Self { form, method, fault: None, ip: None, cost: None, limits: None }
+    }
+
     /// Reads a call, and makes `head` that of the request that it asks about. `token` is `decide.token`. The head of a
     /// call that asks nothing stays as it is.
     pub(crate) fn read(head: &mut request::Parts, token: Option<&str>) -> Self {
@@ -95,12 +114,14 @@ impl DecideCall {
             None => Some(BadCall::Path),
             Some(Form::AuthRequest) => fields::read(&fields::NGINX, head).err(),
             Some(Form::ForwardAuth) => fields::read(&fields::TRAEFIK, head).err(),
-            Some(Form::Check | Form::Settle) => (method != Method::POST).then_some(BadCall::Method),
+            Some(Form::Check | Form::Settle | Form::Envoy) => {
+                (method != Method::POST).then_some(BadCall::Method)
+            }
         };
         // The length and the coding are those of the call. The other request's body is not here.
         head.headers.remove(CONTENT_LENGTH);
         head.headers.remove(TRANSFER_ENCODING);
-        Self { form, method, fault, ip: None, cost: None }
+        Self { form, method, fault, ip: None, cost: None, limits: None }
     }
 
     /// How the call asks, for the log and the metrics.
@@ -129,12 +150,18 @@ impl Form {
             "/forward-auth" => Some(Self::ForwardAuth),
             "/check" => Some(Self::Check),
             "/settle" => Some(Self::Settle),
+            envoy::PATH => Some(Self::Envoy),
             _ => None,
         }
     }
 
-    /// Whether what is asked is in the body of the call. Such a caller can also tell how a request ended.
+    /// Whether what is asked is in the body of the call.
     pub(crate) fn has_body(self) -> bool {
+        self.tells_end() || self == Self::Envoy
+    }
+
+    /// Whether the caller tells how a request ended.
+    pub(crate) fn tells_end(self) -> bool {
         matches!(self, Self::Check | Self::Settle)
     }
 
@@ -143,6 +170,7 @@ impl Form {
             Self::AuthRequest => "auth-request",
             Self::ForwardAuth => "forward-auth",
             Self::Check | Self::Settle => "check",
+            Self::Envoy => "envoy",
         }
     }
 
@@ -150,7 +178,7 @@ impl Form {
     pub(crate) fn allowed(self) -> StatusCode {
         match self {
             Self::AuthRequest => StatusCode::NO_CONTENT,
-            Self::ForwardAuth | Self::Check | Self::Settle => StatusCode::OK,
+            Self::ForwardAuth | Self::Check | Self::Settle | Self::Envoy => StatusCode::OK,
         }
     }
 }
@@ -172,7 +200,14 @@ impl BadCall {
             Self::Token => 401,
             Self::Method => 405,
             Self::TooManyOpen => 503,
-            Self::Missing(_) | Self::Twice(_) | Self::Unreadable(_) | Self::Body(_) => 400,
+            Self::NotGrpc => 415,
+            Self::Compressed => 501,
+            Self::Missing(_)
+            | Self::Twice(_)
+            | Self::Unreadable(_)
+            | Self::Body(_)
+            | Self::Entry(_)
+            | Self::NoSuchLimit(_) => 400,
         }
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct ResponseBody {
 #[derive(Debug)]
 enum BodySource {
     Whole(Option<Bytes>),
+    /// The message of a gRPC call, whose status follows in trailers.
+    Message(Option<Bytes>),
     UpstreamAnswer(UpstreamAnswer),
     /// The server broke off. The error is returned at the next poll, when the earlier data has been sent.
     Broken(Option<io::Error>),
@@ -114,6 +116,11 @@ impl ResponseBody {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
         Self::of(BodySource::Whole(bytes))
+    }
+
+    /// The answer to a gRPC call that has ended well.
+    pub(super) fn message(message: Bytes) -> Box<Self> {
+        Self::of(BodySource::Message(Some(message)))
     }
 
     /// The body is boxed: hyper moves a response many times.
@@ -205,6 +212,13 @@ impl ResponseBody {
         let streamed = match &mut this.source {
             BodySource::Whole(bytes) => {
                 return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b))));
+            }
+            BodySource::Message(message) => {
+                let frame = message.take().map(Frame::data).unwrap_or_else(|| {
+                    this.source = BodySource::Whole(None);
+                    Frame::trailers(grpc::ok())
+                });
+                return Poll::Ready(Some(Ok(frame)));
             }
             BodySource::Broken(error) => return Poll::Ready(error.take().map(Err)),
             BodySource::UpstreamAnswer(streamed) => streamed,
@@ -339,7 +353,7 @@ impl Body for ResponseBody {
             && match &self.source {
                 BodySource::Whole(bytes) => bytes.is_none(),
                 BodySource::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
-                BodySource::Broken(_) => false,
+                BodySource::Message(_) | BodySource::Broken(_) => false,
             }
     }
 
@@ -349,7 +363,7 @@ impl Body for ResponseBody {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             BodySource::UpstreamAnswer(streamed) => streamed.incoming.size_hint(),
-            BodySource::Broken(_) => SizeHint::default(),
+            BodySource::Message(_) | BodySource::Broken(_) => SizeHint::default(),
         }
     }
 }

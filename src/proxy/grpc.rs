@@ -35,6 +35,11 @@ pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     trailers
 }
 
+/// The trailers after the message of a call that has ended well.
+pub(super) fn ok() -> HeaderMap {
+    HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
+}
+
 /// The status of a call whose answer has no message. An answer with messages has its status in the trailers.
 pub(super) fn status(head: &HeaderMap) -> Option<u16> {
     head.get(STATUS)?.to_str().ok()?.parse().ok()

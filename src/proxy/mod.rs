@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Version, request};
+use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -43,17 +43,17 @@ use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
 pub(crate) use self::headers::x_forwarded::Peer;
-use self::protocol::{Protocol, protocol};
+use self::protocol::{GrpcKind, Protocol, protocol};
 use self::record::{RequestDetails, RequestFindings, RequestRecord};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use crate::clock::Clock;
-use crate::decide::{DecideCall, Form, Leases};
+use crate::decide::{BadCall, DecideCall, Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::client::PeerAddress;
-use crate::request::key::{Token, View};
+use crate::request::key::{Token, TokenReading, View};
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, Quota, Quotas, Throttle};
 use crate::upstream::progress::{BodyEnd, BodyFault};
@@ -104,11 +104,52 @@ impl Exchange {
         Self { began, head, call: None, seen, protocol, body, body_end, switched: None }
     }
 
+    /// A request in the body of a call.
+    fn asked(head: request::Parts, call: DecideCall) -> Self {
+        Self { call: Some(Box::new(call)), ..Self::new(head, None) }
+    }
+
     /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
     fn ask(&mut self, token: Option<&str>) {
-        self.call = Some(Box::new(DecideCall::read(&mut self.head, token)));
-        // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
-        self.protocol = protocol::plain(&self.head.headers, self.seen);
+        let is_grpc = self.protocol == Protocol::Grpc(GrpcKind::Native)
+            && (&self.head.method, self.head.version) == (&Method::POST, Version::HTTP_2);
+        let mut call = DecideCall::read(&mut self.head, token);
+        match call.form {
+            None | Some(Form::Envoy) if is_grpc => {}
+            form => {
+                // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
+                self.protocol = protocol::plain(&self.head.headers, self.seen);
+                if form == Some(Form::Envoy) {
+                    call.fault.get_or_insert(BadCall::NotGrpc);
+                }
+            }
+        }
+        self.call = Some(Box::new(call));
+    }
+
+    /// The form in which another proxy asks.
+    fn form(&self) -> Option<Form> {
+        self.call.as_ref()?.form
+    }
+
+    /// What limits see of the request, whose head was read.
+    fn view<'v>(
+        &'v self,
+        reading: &'v RequestReading<'_, '_>,
+        client: &'v ClientConnection,
+        token: Token<'v>,
+        request_id: Option<&'v HeaderValue>,
+    ) -> View<'v> {
+        let form = self.form();
+        View {
+            // The certificate of a proxy that asks is not that of its client.
+            cert: client.cert.as_deref().filter(|_| form.is_none()),
+            token,
+            has_end: form.is_none_or(Form::tells_end),
+            cost: self.call.as_ref().and_then(|call| call.cost),
+            id: request_id.and_then(|id| id.to_str().ok()),
+            ..reading.view(&self.head.method, &self.head.headers)
+        }
     }
 
     /// The method by which the answer is framed.
@@ -175,13 +216,8 @@ impl Proxy {
         }
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
-        let Exchange { began, seen, protocol, .. } = exchange;
-        let is_second = client.begin(began);
-        let mut record = self.begin(client, began, &mut exchange.head, protocol);
-        record.via = exchange.call.as_ref().map(|call| call.via());
-        let server = &record.active.plan.server;
-        let headers = &mut exchange.head.headers;
-        record.request_id = request_id::name(&self.clock, server, client, began, headers);
+        let Exchange { seen, protocol, .. } = exchange;
+        let (is_second, mut record) = self.begin(client, &mut exchange);
         async move {
             client.phase.wait_for_room(is_second).await;
             let head = &exchange.head;
@@ -232,7 +268,11 @@ impl Proxy {
                     let (active, route) = (&*record.active, record.findings.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let answer = answer::respond(&refusal, &quotas, active, protocol, route);
-                    let status = answer.status();
+                    let status = match (&exchange.call, protocol) {
+                        // The answer has the status 200 also where the call cannot be answered.
+                        (Some(_), Protocol::Grpc(_)) => refusal.meaning().status,
+                        _ => answer.status(),
+                    };
                     record.findings.permit.refused(status);
                     let (answer, closes) = match &exchange.call {
                         Some(_) if matches!(refusal, Refusal::Call(_) | Refusal::Panic) => {
@@ -285,16 +325,19 @@ impl Proxy {
         }
     }
 
-    /// Begins the record of a request. The record counts the request even if the client leaves now.
+    /// Begins a request and its record. The record counts the request even if the client leaves now. Returns also
+    /// whether the request is the second of the connection.
     fn begin(
         &self,
         client: &Rc<ClientConnection>,
-        began: Instant,
-        head: &mut request::Parts,
-        protocol: Protocol,
-    ) -> RequestRecord {
-        let active = self.active();
+        exchange: &mut Exchange,
+    ) -> (bool, RequestRecord) {
+        let Exchange { began, head, call, protocol, .. } = exchange;
+        let (began, protocol, active) = (*began, *protocol, self.active());
+        let is_second = client.begin(began);
         let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
+        let server = &active.plan.server;
+        let request_id = request_id::name(&self.clock, server, client, began, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
         let details = wants_details.then(|| {
             Box::new(RequestDetails {
@@ -308,20 +351,56 @@ impl Proxy {
                 span,
             })
         });
-        RequestRecord {
+        let record = RequestRecord {
             client: client.clone(),
             began,
             active,
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
-            request_id: None,
+            request_id,
             protocol,
-            via: None,
+            via: call.as_ref().map(|call| call.via()),
             is_silent: false,
             status: client_gone(),
             findings: RequestFindings { details, ..RequestFindings::default() },
+        };
+        (is_second, record)
+    }
+
+    /// Reads the head of a request, whose target is `uri`.
+    fn read<'p, 't>(
+        &self,
+        active: &'p Active,
+        client: &ClientConnection,
+        exchange: &mut Exchange,
+        uri: &'t Uri,
+        findings: &mut RequestFindings,
+    ) -> Result<RequestReading<'p, 't>, Refusal<'static>> {
+        let Exchange { head, call, seen, .. } = exchange;
+        if let Some(fault) = call.as_mut().and_then(|call| call.fault.take()) {
+            return Err(Refusal::Call(fault));
         }
+        let sender = call.as_ref().and_then(|call| call.ip).map(PeerAddress::Network);
+        let came = RequestHead {
+            method: &head.method,
+            target: TargetParts::from(uri),
+            version: head.version,
+            headers: &mut head.headers,
+            seen: *seen,
+            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
+        };
+        let reading =
+            reading::read(&active.plan, came).map_err(|unreadable| findings.unread(unreadable))?;
+        findings.read(&reading);
+        active.note_untrusted(&reading);
+        Ok(reading)
+    }
+
+    /// Reads the token of a request.
+    fn token(&self, active: &Active, exchange: &Exchange) -> TokenReading {
+        let now = self.clock.wall().at(self.clock.at(exchange.began));
+        active.tokens.read(&exchange.head.headers, now)
     }
 
     /// Takes a request through all steps: its head, limits, upstream.
@@ -334,43 +413,13 @@ impl Proxy {
         findings: &mut RequestFindings,
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
-        let (plan, seen) = (&*active.plan, exchange.seen);
-        if let Some(fault) = exchange.call.as_mut().and_then(|call| call.fault.take()) {
-            return Err(Refusal::Call(fault));
-        }
-        let call = exchange.call.as_deref();
-        let form = call.and_then(|call| call.form);
-        let sender = call.and_then(|call| call.ip).map(PeerAddress::Network);
-        let head = &mut exchange.head;
-        let uri = mem::take(&mut head.uri);
-        let came = RequestHead {
-            method: &head.method,
-            target: TargetParts::from(&uri),
-            version: head.version,
-            headers: &mut head.headers,
-            seen,
-            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
-        };
-        let reading =
-            reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;
-        findings.read(&reading);
-        active.note_untrusted(&reading);
-        let route = reading.route;
-        let began = exchange.began;
-        let token = LazyCell::new(|| {
-            let now = self.clock.wall().at(self.clock.at(began));
-            active.tokens.read(&head.headers, now)
-        });
-        let view = View {
-            // The certificate of a proxy that asks is not that of its client.
-            cert: client.cert.as_deref().filter(|_| form.is_none()),
-            token: Token(&token),
-            has_end: form.is_none_or(Form::has_body),
-            cost: call.and_then(|call| Some(call.cost?.get())),
-            id: request_id.and_then(|id| id.to_str().ok()),
-            ..reading.view(&head.method, &head.headers)
-        };
-        let now = self.clock.at(began);
+        let plan = &*active.plan;
+        let uri = mem::take(&mut exchange.head.uri);
+        let reading = self.read(active, client, exchange, &uri, findings)?;
+        let (route, form) = (reading.route, exchange.form());
+        let token = LazyCell::new(|| self.token(active, exchange));
+        let view = exchange.view(&reading, client, Token(&token), request_id);
+        let now = self.clock.at(exchange.began);
         // A client that leaves before the limits have decided leaves a request that is held.
         findings.decision = DecisionKind::Delayed;
         let traced = findings.span().map(|span| &mut span.limits);

@@ -89,7 +89,12 @@ impl Refusal<'_> {
         let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
         let (status, grpc, detail) = match self {
             Self::Call(fault) => {
-                (fault.status(), Status::InvalidArgument, fault.to_string().into())
+                let grpc = match fault {
+                    BadCall::Path | BadCall::Compressed => Status::Unimplemented,
+                    BadCall::Token => Status::Unauthenticated,
+                    _ => Status::InvalidArgument,
+                };
+                (fault.status(), grpc, fault.to_string().into())
             }
             Self::Head(fault @ HeadFault::FieldName) => bad(fault),
             Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),

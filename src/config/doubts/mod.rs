@@ -95,21 +95,25 @@ impl Whole<'_> {
     /// Limits that must learn how a request has ended. A proxy that only asks whether it may go does not tell.
     fn limits_without_end(&self) {
         let (DecideSpec { listen: Some(_), .. }, span) = self.decide else { return };
-        let used = self.used_limits();
-        let left_out = self.limits.iter().enumerate().filter(|(index, limit)| {
+        let left_out = self.limits.iter().filter(|limit| {
             let awaits_end = |draft: &LimitDraft| draft.on && draft.spec.awaits_end();
-            used.contains(index) && limit.value.as_ref().is_some_and(awaits_end)
+            limit.value.as_ref().is_some_and(awaits_end)
         });
-        let names: Vec<_> = left_out.map(|(_, limit)| limit.name.as_str()).collect();
+        let names: Vec<_> = left_out.map(|limit| limit.name.as_str()).collect();
         if !names.is_empty() {
             let names = enumerate(names, "and");
-            let title = format!("`/auth-request` and `/forward-auth` leave limits out: {names}");
+            let title =
+                format!("Envoy, `/auth-request` and `/forward-auth` leave limits out: {names}");
             let expected = "slots, costs of responses and `count_when` need the end of a request, and nobody tells it";
             self.cx.warning(span, title, expected);
         }
     }
 
     fn unused_limits(&self) {
+        if self.decide.0.listen.is_some() {
+            // A descriptor of Envoy can name any limit.
+            return;
+        }
         let used = self.used_limits();
         for (index, Named { name, span, value }) in self.limits.iter().enumerate() {
             if value.as_ref().is_some_and(|draft| draft.on) && !used.contains(&index) {

@@ -14,9 +14,9 @@ pub(crate) static DECIDE: Shape = Shape::new("[decide]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(listen, listen), Kind::ADDRESS, Words("none"),
-        "an address, also `\"unix:/PATH\"`, where others ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`").restart(),
+        "an address, also `\"unix:/PATH\"`, where others ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),
-        "what they show in `x-tidegate-token`, in `authorization: Bearer` (`/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
+        "what they show in `x-tidegate-token`, in `authorization: Bearer` (gRPC, `/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
 ];
 
 /// The settings, with the position of `listen`. `server` and `taken` have the other addresses. Adds the address to

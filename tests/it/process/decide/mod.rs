@@ -2,6 +2,7 @@
 
 mod asking;
 mod check;
+mod envoy;
 mod nginx;
 
 use std::net::SocketAddr;

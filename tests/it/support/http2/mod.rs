@@ -4,6 +4,7 @@ pub(crate) mod frames;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -45,6 +46,13 @@ impl Client {
         change(&mut builder);
         Self::over("http", builder, async move {
             tokio::net::TcpStream::connect(address).await.unwrap()
+        })
+    }
+
+    /// Over a Unix socket.
+    pub(crate) fn open_unix(path: PathBuf) -> Self {
+        Self::over("http", Builder::new(), async move {
+            tokio::net::UnixStream::connect(path).await.unwrap()
         })
     }
 
