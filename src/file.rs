@@ -85,10 +85,18 @@ const LARGEST: u64 = 16 << 20;
 /// If `path` is not an ordinary file: a running process must not wait for the other end of a pipe. If the
 /// file is larger than 16 MiB, or cannot be read.
 pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
+    read_ordinary_up_to(path, LARGEST)
+}
+
+/// The same for a file of up to so many bytes.
+///
+/// # Errors
+/// As [`read_ordinary`].
+pub(crate) fn read_ordinary_up_to(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
     }
-    read(File::open(path)?)
+    read_up_to(File::open(path)?, largest)
 }
 
 /// The content of an open file. The file may be a pipe.
@@ -96,10 +104,14 @@ pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If the file is larger than 16 MiB, or cannot be read.
 pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
+    read_up_to(file, LARGEST)
+}
+
+fn read_up_to(file: File, largest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > LARGEST) {
-        let message = format!("it is larger than {} MiB", LARGEST >> 20);
+    file.take(largest + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > largest) {
+        let message = format!("it is larger than {} MiB", largest >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)

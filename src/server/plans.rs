@@ -7,7 +7,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::clock::every;
 use crate::observe::events;
-use crate::tier::{TierLook, TierRule};
+use crate::tier::TierRule;
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,14 +31,17 @@ pub(super) fn watch(rule: Option<&Arc<TierRule>>) -> JoinSet<()> {
 
 fn look(rule: &TierRule) {
     let Some(file) = &rule.file else { return };
+    let path = file.path().display();
     match file.look() {
-        TierLook::Unchanged => {}
-        TierLook::Loaded(table) => {
-            events::plans_loaded(&file.path().display(), table.lines);
+        None => {}
+        Some(Ok(table)) => {
+            events::plans_loaded(&path, table.lines());
             for warning in file.unnamed(|plan| rule.named.contains(plan)) {
                 events::config_warning(&warning);
             }
         }
-        TierLook::Rejected(error) => events::plans_rejected(&error, error.advice()),
+        Some(Err(error)) => {
+            events::plans_rejected(&format_args!("{path}: {error}"), error.advice());
+        }
     }
 }

@@ -1,17 +1,13 @@
 //! `plans.file` of a running process: the table in force, and a look at the file from time to time.
 
-use std::fs::{self, File};
-use std::hash::Hasher as _;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use super::table::{TierTable, TierTableError, ValueForm};
-use crate::file::{ContentWatch, FileStamp};
-use crate::limit::name::Name;
+use super::table::{TierFileError, TierTable, digest};
+use crate::file::{ContentWatch, FileStamp, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
 /// After this number of looks the file is read even if its stamp is unchanged.
@@ -20,8 +16,8 @@ const LOOKS_TO_READ: u32 = 30;
 /// The most plans that are named as unknown.
 const MOST_UNNAMED: usize = 10;
 
-/// Bytes are read in pieces of this size.
-const PIECE: usize = 1 << 16;
+/// Larger files are refused. A million lines have about 30 MiB.
+const LARGEST: u64 = 1 << 30;
 
 /// A file that says who has which plan.
 #[derive(Debug)]
@@ -36,45 +32,9 @@ pub(crate) struct TierFile {
 /// What the looks at a file have seen.
 #[derive(Debug)]
 struct TierWatch {
-    content: ContentWatch<FileStamp, Result<u128, io::ErrorKind>>,
+    content: ContentWatch<FileStamp, Result<u64, io::ErrorKind>>,
     /// The content that was read last: it came in force, or was rejected.
-    judged: Result<u128, io::ErrorKind>,
-}
-
-/// Why a file cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", path.display())]
-pub(crate) struct TierFileError {
-    path: PathBuf,
-    error: TierTableError,
-}
-
-impl TierFileError {
-    /// The error, without the name of the file.
-    pub(crate) fn reason(&self) -> &TierTableError {
-        &self.error
-    }
-
-    /// What to do about it.
-    pub(crate) fn advice(&self) -> &'static str {
-        match self.error {
-            TierTableError::Read(_) => "see that the file is there, and that tidegate may read it",
-            TierTableError::Line { .. } => {
-                "mend it: a line has a value, its plan and perhaps a name, as in `key-of-acme team Acme`"
-            }
-        }
-    }
-}
-
-/// The result of a look at the file.
-#[derive(Debug)]
-pub(crate) enum TierLook {
-    /// The table in force has not changed.
-    Unchanged,
-    /// A new table is in force now.
-    Loaded(Arc<TierTable>),
-    /// The new file cannot be used. The old table stays in force. Each new content is rejected once.
-    Rejected(TierFileError),
+    judged: Result<u64, io::ErrorKind>,
 }
 
 impl TierFile {
@@ -88,10 +48,7 @@ impl TierFile {
         loose_paths: bool,
     ) -> Result<Self, TierFileError> {
         let by = by.clone();
-        let table = match read(&path, ValueForm { by: &by, loose_paths }) {
-            Ok(table) => table,
-            Err(error) => return Err(TierFileError { path, error }),
-        };
+        let table = TierTable::read(&read_ordinary_up_to(&path, LARGEST)?, &by, loose_paths)?;
         let judged = Ok(table.digest);
         let content = ContentWatch::new(LOOKS_TO_READ);
         let (table, watch) =
@@ -113,43 +70,42 @@ impl TierFile {
     /// [`MOST_UNNAMED`].
     pub(crate) fn unnamed(&self, is_named: impl Fn(&str) -> bool) -> Vec<String> {
         let table = self.table();
-        let plans = table.plans.iter().filter(|(plan, _)| !is_named(plan.as_str()));
-        let sentence = |(plan, line): (&Name, &usize)| {
+        let plans = table.plans().filter(|(plan, _)| !is_named(plan));
+        let sentence = |(plan, line)| {
             format!("{}, line {line}: no limit names the plan \"{plan}\"", self.path.display())
         };
         plans.map(sentence).take(MOST_UNNAMED).collect()
     }
 
-    /// Looks whether the file has changed. New content comes in force when two looks in a row have read the same
-    /// content: a file that is still being written is not used. To be called about once a second. Blocks while the file
-    /// is read, which takes about half a second for a million lines.
-    pub(crate) fn look(&self) -> TierLook {
+    /// Looks whether the file has changed. `None` where it has not. New content comes in force when two looks in a row
+    /// have read the same content: a file that is still being written is not used. To be called about once a second.
+    /// Blocks while the file is read, which takes about half a second for a million lines.
+    ///
+    /// # Errors
+    /// Where the new content cannot be used. The table from before stays in force. Each new content is an error once.
+    pub(crate) fn look(&self) -> Option<Result<Arc<TierTable>, TierFileError>> {
         let mut watch = self.watch.lock();
         if !watch.content.is_to_be_read(FileStamp::of(&self.path)) {
-            return TierLook::Unchanged;
+            return None;
         }
-        let seen = digest(&self.path).map_err(|error| error.kind());
+        let content = read_ordinary_up_to(&self.path, LARGEST);
+        let seen = content.as_ref().map(|content| digest(content)).map_err(io::Error::kind);
         if seen == watch.judged {
             watch.content.no_news();
-            return TierLook::Unchanged;
+            return None;
         }
         if !watch.content.has_settled(seen) {
-            return TierLook::Unchanged;
+            return None;
         }
         watch.judged = seen;
-        let form = ValueForm { by: &self.by, loose_paths: self.loose_paths };
-        match read(&self.path, form) {
-            Ok(table) => {
-                // The file may have changed once more since its hash was read.
-                watch.judged = Ok(table.digest);
-                let table = Arc::new(table);
-                // Requests may wait for this lock. So the old table is dropped after the lock has been released.
-                let old = std::mem::replace(&mut *self.table.write(), Arc::clone(&table));
-                drop(old);
-                TierLook::Loaded(table)
-            }
-            Err(error) => TierLook::Rejected(TierFileError { path: self.path.clone(), error }),
+        let read = |content: Vec<u8>| TierTable::read(&content, &self.by, self.loose_paths);
+        let read = content.map_err(TierFileError::from).and_then(read).map(Arc::new);
+        if let Ok(table) = &read {
+            // Requests may wait for this lock. So the old table is dropped after the lock has been released.
+            let old = std::mem::replace(&mut *self.table.write(), Arc::clone(table));
+            drop(old);
         }
+        Some(read)
     }
 }
 
@@ -161,28 +117,3 @@ impl PartialEq for TierFile {
 }
 
 impl Eq for TierFile {}
-
-fn open(path: &Path) -> io::Result<BufReader<File>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
-    }
-    Ok(BufReader::with_capacity(PIECE, File::open(path)?))
-}
-
-fn read(path: &Path, form: ValueForm<'_>) -> Result<TierTable, TierTableError> {
-    TierTable::read(open(path)?, form)
-}
-
-/// The hash of a file, as [`TierTable::digest`] has it.
-fn digest(path: &Path) -> io::Result<u128> {
-    let (mut file, mut digest) = (open(path)?, SipHasher13::new());
-    loop {
-        let piece = file.fill_buf()?;
-        if piece.is_empty() {
-            return Ok(digest.finish128().as_u128());
-        }
-        digest.write(piece);
-        let length = piece.len();
-        file.consume(length);
-    }
-}

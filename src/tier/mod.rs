@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-pub(crate) use self::file::{TierFile, TierFileError, TierLook};
-pub(crate) use self::table::TierLine;
+pub(crate) use self::file::TierFile;
+pub(crate) use self::table::{TierFileError, TierLine};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySpec, View};

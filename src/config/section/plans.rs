@@ -52,42 +52,33 @@ pub(crate) fn build(
         Some((KeySpec { sources, missing: Missing::Skip, prefixes }, item.span))
     });
     let by = draft.by.as_ref().map(|(by, _)| by);
-    draft.file = section.take("file").zip(by).and_then(|(item, by)| {
-        let file = file(&item, by, loose_paths)?;
-        Some((file, item.span))
+    let file = section.take("file").zip(by);
+    draft.file = file.and_then(|(item, by)| Some((file_of(&item, by, loose_paths)?, item.span)));
+    draft.default = section.take("default").and_then(|item| {
+        let name = item.parse(NAME, |text| Name::new(text).ok_or(Wrong::Expected))?;
+        Some((name, item.span))
     });
-    draft.default = section.take("default").and_then(|item| Some((name(&item)?, item.span)));
     section.finish();
     Some(draft)
 }
 
-fn file(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile> {
-    const EXPECTED: &str = "expected the name of a file with a value and a plan in each line";
-    let text = item.text_as(EXPECTED)?;
-    if text.is_empty() {
-        item.reject(EXPECTED);
-        return None;
-    }
-    let refuse = |error: TierFileError| {
-        let title = match item.is_shown() {
-            true => error.to_string(),
-            false => format!("the file that is named here: {}", error.reason()),
-        };
-        item.fault(title, error.advice())
-    };
-    TierFile::open(item.cx.folder.join(text), by, loose_paths).map_err(refuse).ok()
-}
+const NAME: &str = "expected the name of a plan: 1 to 64 letters, digits, `_`, `.` or `-`";
 
-fn name(item: &Item<'_>) -> Option<Name> {
-    const EXPECTED: &str = "expected the name of a plan: 1 to 64 letters, digits, `_`, `.` or `-`";
-    item.parse(EXPECTED, |text| Name::new(text).ok_or(Wrong::Expected))
+fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile> {
+    let text = item.text_as("expected the name of a file with a value and a plan in each line")?;
+    let path = item.cx.folder.join(text);
+    let named = match item.is_shown() {
+        true => path.display().to_string(),
+        false => "the file that is named here".to_owned(),
+    };
+    let refuse = |error: TierFileError| item.fault(format!("{named}: {error}"), error.advice());
+    TierFile::open(path, by, loose_paths).map_err(refuse).ok()
 }
 
 impl PlansDraft {
     /// How the plan of a request is found. `named` are the plans that limits name.
     pub(crate) fn rule(self, named: BTreeSet<Name>) -> Option<TierRule> {
-        let file = self.file.map(|(file, _)| Arc::new(file));
-        let default = self.default.map(|(name, _)| name);
+        let (file, default) = (self.file.map(|it| Arc::new(it.0)), self.default.map(|it| it.0));
         Some(TierRule { by: self.by?.0, file, default, named })
     }
 }

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
@@ -75,11 +76,6 @@ impl Part {
         Ok(Self::of_value(value, source, prefixes, loose_paths)?.of(index))
     }
 
-    /// This value of the alternative at this index.
-    pub(crate) fn exact(index: usize, value: &str) -> Self {
-        Self::Exact(value.to_owned()).of(index)
-    }
-
     fn of(self, index: usize) -> Self {
         if index == 0 { self } else { Self::Alternative(index, Box::new(self)) }
     }
@@ -138,7 +134,9 @@ pub(crate) fn of_alternative<'t, 's>(
         [first, others @ ..] => (first, others),
         [] => return Ok((0, text, source)),
     };
-    let numbered = text.split_once('=').and_then(|(number, value)| {
+    // Keys have a percent sign in front of the number, as in `%2=10.0.0.0/8`.
+    let numbered = text.strip_prefix('%').unwrap_or(text);
+    let numbered = numbered.split_once('=').and_then(|(number, value)| {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;
         Some((index, value, source.alternative(index)?))
     });
@@ -185,14 +183,28 @@ impl<T> KeyOverrides<T> {
     /// The overrides of these entries, which may come in any order. Of two entries with the same key the first
     /// counts.
     pub(crate) fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
-        let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
+        let mut overrides = Self::default();
         for (parts, figures) in entries {
-            let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
-            let texts = parts.iter().map(|part| text(part, 0));
-            let common = texts.collect::<Vec<_>>().join("|");
-            shapes.entry(shape).or_default().entry(common).or_insert(figures);
+            let _ = overrides.add(&parts, figures);
         }
-        Self { shapes }
+        overrides
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// The figures of the entry that has this key already. They stay.
+    pub(crate) fn add(&mut self, parts: &[Part], figures: T) -> Result<(), &T> {
+        let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
+        let texts = parts.iter().map(|part| text(part, 0));
+        let common = texts.collect::<Vec<_>>().join("|");
+        match self.shapes.entry(shape).or_default().entry(common) {
+            Entry::Occupied(first) => Err(first.into_mut()),
+            Entry::Vacant(place) => {
+                place.insert(figures);
+                Ok(())
+            }
+        }
     }
 
     /// The number of entries.
