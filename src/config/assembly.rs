@@ -115,9 +115,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let limits = limits.into_iter().map(|limit| limit.value);
     let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
     let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
-    let tiers = plans.and_then(|plans| plans.rule(named.collect()));
-    let tiers = tiers.map(Arc::new);
-    let (on, off, indexes) = by_mode(limits, tiers.as_ref());
+    let tiers = plans.and_then(|plans| plans.rule(named.collect())).map(Arc::new);
+    let (on, off, indexes) = by_mode(limits);
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
@@ -129,7 +128,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     Some(Plan {
         methods: methods.collect(),
-        read_headers: read_headers(&matchers, &upstreams, &on, &jwt),
+        read_headers: read_headers(&matchers, &upstreams, &on, tiers.as_deref(), &jwt),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
@@ -158,16 +157,12 @@ fn test_cases(list: Option<Item<'_>>, limits: &Names<'_>, routes: &[Arc<str>]) -
 }
 
 /// The limits that are on, the names of the limits that are off, and the index of each limit among those that are on.
-/// `tiers` is the file's `[plans]`.
-fn by_mode(
-    limits: Vec<LimitDraft>,
-    tiers: Option<&Arc<TierRule>>,
-) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
+fn by_mode(limits: Vec<LimitDraft>) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
     let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
     for draft in limits {
         indexes.push(draft.on.then_some(on.len()));
         match draft.on {
-            true => on.push(draft.finish(tiers)),
+            true => on.push(draft.spec),
             false => off.push(draft.spec.name),
         }
     }
@@ -185,6 +180,7 @@ fn read_headers(
     matchers: &[(Pattern, Conditions)],
     upstreams: &[UpstreamSpec],
     limits: &[LimitSpec],
+    tiers: Option<&TierRule>,
     jwt: &[Arc<JwtSpec>],
 ) -> HashSet<String> {
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
@@ -193,6 +189,7 @@ fn read_headers(
         _ => None,
     });
     let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
+    let headers = headers.chain(tiers.into_iter().flat_map(|rule| rule.by.headers()));
     let headers = headers.chain(jwt.iter().filter_map(|table| table.header()));
     headers.chain(limits.iter().flat_map(LimitSpec::headers)).map(form).collect()
 }

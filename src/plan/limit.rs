@@ -11,6 +11,7 @@ use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
@@ -19,7 +20,6 @@ use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 use crate::request::overrides::KeyOverrides;
-use crate::tier::TierRule;
 
 /// `[limits.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct LimitSpec {
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<OverrideSpec>,
-    /// Other figures by the plan of a request.
-    pub tiers: Option<LimitTiers>,
+    /// Other figures by the plan of a request: for each plan the same limit with the plan's figures, and without overrides and a candidate.
+    pub tiers: Vec<Arc<Self>>,
     /// The plan whose figures these are. `None` for the limit itself.
     pub tier: Option<Name>,
     /// The tokens that a request takes.
@@ -81,7 +81,7 @@ impl LimitSpec {
             figures: Figures::Unlimited,
             counting: None,
             overrides: KeyOverrides::default(),
-            tiers: None,
+            tiers: Vec::new(),
             tier: None,
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
@@ -104,19 +104,30 @@ impl LimitSpec {
             CostSpec::Header { name, .. } => Some(&**name),
             CostSpec::Fixed(_) | CostSpec::Response { .. } => None,
         };
-        let tiers = self.tiers.iter().flat_map(|tiers| tiers.rule.headers());
-        self.key.headers().chain(self.exempt.headers()).chain(cost).chain(tiers)
-    }
-
-    /// The claims that it reads of a request's token.
-    pub(crate) fn claims(&self) -> impl Iterator<Item = &String> {
-        let tiers = self.tiers.iter().flat_map(|tiers| tiers.rule.by.claims());
-        self.key.claims().chain(tiers)
+        self.key.headers().chain(self.exempt.headers()).chain(cost)
     }
 
     /// The limit with the figures of this plan. `None` where the limit does not name the plan.
     pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
-        self.tiers.as_ref()?.specs.iter().find(|spec| spec.tier.as_ref() == Some(tier))
+        self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
+    }
+
+    /// The figures for this key. `running` are those of an override that was set while the process runs. They win over
+    /// an override of the file, and both win over those of the request's plan, which are `in_plan`.
+    pub(crate) fn choose<'f, 'p: 'f>(
+        &'p self,
+        key: &Key,
+        in_plan: Option<&'p Arc<Self>>,
+        running: Option<&'f Figures>,
+    ) -> ChosenFigures<'f, 'p> {
+        let in_file = self.overrides.find(key);
+        let overridden = running.or(in_file.map(|it| &it.figures));
+        let (figures, of) = match (overridden, in_plan.map(|plan| (&plan.figures, &plan.tier))) {
+            (Some(figures), _) => (figures, FiguresOf::Override),
+            (None, Some((figures, Some(tier)))) => (figures, FiguresOf::Plan(tier)),
+            (None, _) => (&self.figures, FiguresOf::Limit),
+        };
+        ChosenFigures { figures, of, key_name: in_file.and_then(|it| it.name.as_deref()) }
     }
 
     /// Whether the tokens of a request are known only when its response has ended.
@@ -141,13 +152,33 @@ pub struct BanSpec {
     pub(crate) answer: Arc<AnswerSpec>,
 }
 
-/// A limit's `plans`: its figures for requests with a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitTiers {
-    /// How the plan of a request is found.
-    pub(crate) rule: Arc<TierRule>,
-    /// For each plan the same limit with the plan's figures, and without overrides and a candidate.
-    pub(crate) specs: Vec<Arc<LimitSpec>>,
+/// The figures by which a limit counts a request.
+pub(crate) struct ChosenFigures<'f, 'p> {
+    pub(crate) figures: &'f Figures,
+    pub(crate) of: FiguresOf<'p>,
+    /// Who the key is, as an override of the file says.
+    pub(crate) key_name: Option<&'p str>,
+}
+
+/// Whose the figures of a request are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FiguresOf<'p> {
+    /// The limit's own.
+    Limit,
+    /// Those of this plan.
+    Plan(&'p Name),
+    /// Those of an override.
+    Override,
+}
+
+impl<'p> FiguresOf<'p> {
+    /// The plan that has the figures.
+    pub(crate) fn plan(self) -> Option<&'p Name> {
+        match self {
+            Self::Plan(plan) => Some(plan),
+            Self::Limit | Self::Override => None,
+        }
+    }
 }
 
 /// One of a limit's `overrides`.

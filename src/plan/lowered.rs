@@ -34,7 +34,7 @@ impl Plan {
         let lowered = |new: &Arc<LimitSpec>| {
             let old = old.get(new.name.as_str()).filter(|old| new.keeps_buckets_of(old))?;
             let (before, after) = (old.figures.at(now)?, new.figures.at(now)?);
-            let mut plans = new.tiers.iter().flat_map(|tiers| &tiers.specs).filter_map(|new| {
+            let mut plans = new.tiers.iter().filter_map(|new| {
                 let old = old.of_tier(new.tier.as_ref()?)?;
                 Some(old.figures.at(now)?.is_lowered_by(new.figures.at(now)?))
             });

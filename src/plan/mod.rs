@@ -44,7 +44,8 @@ pub use self::figures::Figures;
 use self::filter::LogFilter;
 pub use self::jwt::JwtSpec;
 pub(crate) use self::jwt::{JwksUrl, KeySetLocation, OnInvalid};
-pub use self::limit::{BanSpec, CostSpec, LimitSpec, LimitTiers, OnStoreError, OverrideSpec};
+pub use self::limit::{BanSpec, CostSpec, LimitSpec, OnStoreError, OverrideSpec};
+pub(crate) use self::limit::{ChosenFigures, FiguresOf};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;
@@ -119,6 +120,12 @@ impl Plan {
         indexes: &[u32],
     ) -> impl Iterator<Item = &'p Arc<LimitSpec>> {
         indexes.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
+    }
+
+    /// How the plan of a request of this route is found. `None` where no limit of the route has plans.
+    pub(crate) fn tiers_of(&self, route: &RouteSpec) -> Option<&TierRule> {
+        let has_plans = self.limits_of(route).any(|limit| !limit.tiers.is_empty());
+        self.tiers.as_deref().filter(|_| has_plans)
     }
 
     /// The upstream at this index, which an [`Action::Forward`] names.

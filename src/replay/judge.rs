@@ -19,7 +19,6 @@ use crate::request::key::{Claims, Token, TokenReading, View};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
-use crate::tier::RequestTier;
 
 /// The number of requests after which the buckets that are like new are removed.
 const SWEEP_EVERY: u64 = 1_024;
@@ -219,8 +218,8 @@ impl<'p> Judge<'p> {
         };
         // Where the log does not have the plan, each limit goes by its own figures, and not by those of
         // `plans.default`.
-        let tier = (!self.tiers.iter().all(is_known)).then(RequestTier::default);
-        let answer = self.rehearsal.decide(known.into_iter(), &view, tier, answer, record.time);
+        let rule = self.plan.tiers.as_deref().filter(|_| self.tiers.iter().all(is_known));
+        let answer = self.rehearsal.decide(known.into_iter(), &view, rule, answer, record.time);
         self.decided += 1;
         if self.decided.is_multiple_of(SWEEP_EVERY) {
             self.rehearsal.sweep(record.time);

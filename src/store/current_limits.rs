@@ -40,15 +40,13 @@ impl CurrentLimits {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
         let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
-        let of_tier = before.tier.as_ref().and_then(|tier| limit.of_tier(tier));
-        let spec = of_tier.map_or(limit, |spec| &**spec);
+        let in_plan = before.tier.as_ref().and_then(|tier| limit.of_tier(tier));
+        let spec = in_plan.map_or(limit, |spec| &**spec);
         let is_same = std::ptr::eq(spec, before) && !may_differ;
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let in_file = || limit.overrides.find(key.plain()).map(|it| &it.figures);
-        let figures = running.or_else(in_file).unwrap_or(&spec.figures);
-        match figures.at(now) {
+        match limit.choose(key.plain(), in_plan, running).figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, max_wait: spec.wait, ..ask }
             }

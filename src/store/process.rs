@@ -136,7 +136,7 @@ impl ProcessStore {
     ) -> Vec<(LoweredLimit, Option<OverCount>)> {
         let is_here = |limit: &LoweredLimit| {
             let is_here = self.redis.is_none() || limit.spec.scope == Scope::Node;
-            is_here && limit.spec.tiers.is_none()
+            is_here && limit.spec.tiers.is_empty()
         };
         let (here, others): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
         let counts = match here.is_empty() {

@@ -73,7 +73,7 @@ fn event<'e>(
         key: key.shown().as_bytes(),
         shown,
         name: limit.name(),
-        tier: limit.tier.map(Name::as_str),
+        tier: limit.of.plan().map(Name::as_str),
         figures: figures(&limit.claim),
         route: request.route,
         client: request.client,

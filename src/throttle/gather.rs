@@ -12,34 +12,34 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::key::Key;
-use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
-use crate::plan::{CostSpec, Figures, LimitSpec};
+use crate::plan::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
 use crate::request::body_length;
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
-use crate::tier::RequestTier;
+use crate::tier::{RequestTier, TierRule};
 
-/// Gathers those of `specs` that apply to this request now, unless they let everything pass. `tier` is the plan of the
-/// request, where it is known already. Otherwise the first limit with `plans` reads it.
+/// Gathers those of `specs` that apply to this request now, unless they let everything pass. The first limit with
+/// `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
 ///
 /// # Errors
 /// Where a key or a cost cannot be read from the request.
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
-    mut tier: Option<RequestTier<'p>>,
+    rule: Option<&'p TierRule>,
     store: &Store,
     now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
+    let mut tier = None;
     for spec in specs {
         if !request.has_end && spec.awaits_end() {
             continue;
         }
-        match apply(spec, request, &mut tier, store, now, limits) {
+        match apply(spec, request, (rule, &mut tier), store, now, limits) {
             // Only an enforcing limit stops a request.
             Err(_) if spec.mode != Mode::Enforce => {}
             Err(NotCounted::Refused(refused)) => return Err(refused),
@@ -67,14 +67,11 @@ pub(crate) enum NotCounted<'p> {
 pub(crate) struct Applied<'f, 'p> {
     /// The limit, with the figures of the request's plan if it names this plan.
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// The figures of an override. If no override matches, those of `spec`.
     pub(crate) figures: &'f Figures,
     /// What the figures are now. `None` where they let everything pass.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Whether an override has the figures.
-    pub(crate) is_override: bool,
-    /// The plan that has the figures.
-    pub(crate) tier: Option<&'p Name>,
+    /// Whose the figures are.
+    pub(crate) of: FiguresOf<'p>,
     /// The limit's candidate. `None` where an override or a plan has the figures: a candidate is only tried instead of
     /// the limit's own figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
@@ -85,8 +82,8 @@ pub(crate) struct Applied<'f, 'p> {
 }
 
 impl<'f, 'p: 'f> Applied<'f, 'p> {
-    /// How `limit` counts a request with this key and this plan. `running` is an override that was set while the
-    /// process runs. It wins over an override of the file, and both win over the plan.
+    /// How `limit` counts a request with this key and this plan. `running` are the figures of an override that was set
+    /// while the process runs.
     ///
     /// # Errors
     /// Where the cost cannot be read from the request.
@@ -98,14 +95,10 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
         request: &View<'_>,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
-        let in_file = limit.overrides.find(key);
-        let overridden = running.or(in_file.map(|it| &it.figures));
-        let of_tier = tier.and_then(|tier| limit.of_tier(tier.name?));
-        let spec = of_tier.unwrap_or(limit);
-        let figures = overridden.unwrap_or(&spec.figures);
+        let in_plan = tier.and_then(|tier| limit.of_tier(tier.name?));
+        let ChosenFigures { figures, of, key_name } = limit.choose(key, in_plan, running);
         let algorithm = figures.at(now);
-        let is_override = overridden.is_some();
-        let candidate = spec.candidate.as_ref().filter(|_| !is_override);
+        let candidate = limit.candidate.as_ref().filter(|_| of == FiguresOf::Limit);
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
         let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
         let asked = request.cost.map(|cost| Cost::new(cost).unwrap_or(Cost::ONE));
@@ -115,10 +108,10 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
             true => Some(cost(&limit.cost, most, request.headers).map_err(NotCounted::Refused)?),
             false => None,
         };
-        let key_name = in_file.and_then(|it| it.name.as_deref()).map(KeyName::Override);
+        let key_name = key_name.map(KeyName::Override);
         let key_name = key_name.or_else(|| KeyName::of_line(limit, tier?));
-        let tier = spec.tier.as_ref().filter(|_| !is_override);
-        Ok(Self { spec, figures, algorithm, is_override, tier, candidate, cost, key_name })
+        let spec = in_plan.unwrap_or(limit);
+        Ok(Self { spec, figures, algorithm, of, candidate, cost, key_name })
     }
 }
 
@@ -129,12 +122,13 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
 /// Where the limit does not count the request.
 pub(crate) fn applied<'p>(
     spec: &'p Arc<LimitSpec>,
+    rule: Option<&'p TierRule>,
     request: &View<'_>,
     now: Now,
 ) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
     let key = read_key(spec, request)?;
     let mut read = None;
-    let tier = read_tier(spec, request, &mut read)?;
+    let tier = read_tier(spec, request, (rule, &mut read))?;
     let applied = Applied::of(spec, &key, tier, None, request, now)?;
     Ok((key, applied))
 }
@@ -147,15 +141,18 @@ fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<
     key.ok_or(NotCounted::Skipped)
 }
 
+/// How the request's plan is found, and the plan once it has been read.
+type ReadTier<'t, 'p> = (Option<&'p TierRule>, &'t mut Option<RequestTier<'p>>);
+
 /// The request's plan. It is read only for a limit that has plans, and once for all of them.
 fn read_tier<'t, 'p>(
-    spec: &'p LimitSpec,
+    spec: &LimitSpec,
     request: &View<'_>,
-    read: &'t mut Option<RequestTier<'p>>,
+    (rule, read): ReadTier<'t, 'p>,
 ) -> Result<Option<&'t RequestTier<'p>>, NotCounted<'p>> {
-    let Some(tiers) = &spec.tiers else { return Ok(None) };
+    let Some(rule) = rule.filter(|_| !spec.tiers.is_empty()) else { return Ok(None) };
     if read.is_none() {
-        let tier = tiers.rule.tier(request);
+        let tier = rule.tier(request);
         *read = Some(tier.map_err(|error| NotCounted::Refused(Refused::Key(error)))?);
     }
     Ok(read.as_ref())
@@ -165,7 +162,7 @@ fn read_tier<'t, 'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    tier: &mut Option<RequestTier<'p>>,
+    tier: ReadTier<'_, 'p>,
     store: &Store,
     now: Now,
     limits: &mut PerAsk<RequestLimit<'p>>,
@@ -182,10 +179,7 @@ fn apply<'p>(
     let figures = running.as_ref().map(|running| &running.figures);
     let tier = read_tier(spec, request, tier)?;
     let applied = Applied::of(spec, key.plain(), tier, figures, request, now)?;
-    let Applied {
-        spec, algorithm, tier, candidate, cost: Some(cost), key_name, is_override, ..
-    } = applied
-    else {
+    let Applied { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied else {
         return Ok(());
     };
     let candidate = candidate.and_then(|candidate| {
@@ -206,8 +200,7 @@ fn apply<'p>(
             claim,
             waiting: None,
             key_name,
-            tier,
-            may_be_banned: spec.ban.is_some() && !is_override,
+            of,
             is_banned: banned.is_some(),
         });
     }

@@ -175,7 +175,7 @@ impl Throttle {
         let mut open = Open::default();
         let clocks = self.store.both(now);
         let specs = plan.limits_of(route);
-        open.begin(specs, request, None, &self.store, &self.waiting, clocks)?;
+        open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks)?;
         if open.limits.is_empty() {
             return Ok(Admission::default());
         }
@@ -362,7 +362,7 @@ impl Throttle {
     }
 
     fn count_for_ban(&self, limit: &RequestLimit<'_>, now: Timestamp) {
-        if limit.may_be_banned {
+        if limit.may_be_banned() {
             self.store.count_rejection(limit.claim.spec, &limit.claim.key, now);
         }
     }

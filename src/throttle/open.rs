@@ -20,7 +20,7 @@ use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
-use crate::tier::RequestTier;
+use crate::tier::TierRule;
 
 /// The limits of a request whose decision has begun.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Open<'p> {
 
 impl<'p> Open<'p> {
     /// Begins with those of `specs` that apply. The permits to wait come before the store's decision: a request without
-    /// one must not get a place in a bucket's queue. `tier` is the request's plan, where it is known already.
+    /// one must not get a place in a bucket's queue. `rule` says how the request's plan is found.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
@@ -39,12 +39,12 @@ impl<'p> Open<'p> {
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
-        tier: Option<RequestTier<'p>>,
+        rule: Option<&'p TierRule>,
         store: &Store,
         waiting: &Waiting,
         now: Now,
     ) -> Result<(), Refused<'p>> {
-        gather(specs, request, tier, store, now, &mut self.limits)?;
+        gather(specs, request, rule, store, now, &mut self.limits)?;
         leave_closed(slice::from_mut(self), store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())

@@ -22,7 +22,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, Plan, StoreLocation, StoreSpec};
 use crate::request::key::View;
 use crate::store::{self, Claim, Moment, ProcessStore, Store};
-use crate::tier::RequestTier;
+use crate::tier::TierRule;
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub(crate) struct Rehearsal {
@@ -89,8 +89,8 @@ impl Rehearsal {
     }
 
     /// Lets these limits decide about a request at the time `now`, which must not be before the time of the
-    /// last call. `tier` is the request's plan; with `None` the limits read it from the request. A request that passes
-    /// gets the answer `answer`.
+    /// last call. `rule` says how the request's plan is found; without it each limit goes by its own figures. A request
+    /// that passes gets the answer `answer`.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.
@@ -98,13 +98,13 @@ impl Rehearsal {
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
-        tier: Option<RequestTier<'p>>,
+        rule: Option<&'p TierRule>,
         answer: RehearsedAnswer,
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
         let mut open = Open::default();
-        open.begin(specs, request, tier, &self.store, &self.waiting, self.store.both(now))?;
+        open.begin(specs, request, rule, &self.store, &self.waiting, self.store.both(now))?;
         self.store.take_locally(&mut open.claims(), Moment::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {

@@ -7,9 +7,8 @@ use super::waiting::WaitingPermit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
-use crate::limit::name::Name;
 use crate::observe::top_keys::KeyLabel;
-use crate::plan::LimitSpec;
+use crate::plan::{FiguresOf, LimitSpec};
 use crate::store::Claim;
 use crate::tier::{RequestTier, TierLine};
 
@@ -20,10 +19,8 @@ pub(super) struct RequestLimit<'p> {
     pub(super) waiting: Option<WaitingPermit>,
     /// Who the key is.
     pub(super) key_name: Option<KeyName<'p>>,
-    /// The plan that has the figures.
-    pub(super) tier: Option<&'p Name>,
-    /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
-    pub(super) may_be_banned: bool,
+    /// Whose the figures are.
+    pub(super) of: FiguresOf<'p>,
     /// Whether the key is banned.
     pub(super) is_banned: bool,
 }
@@ -39,8 +36,8 @@ pub(super) enum KeyName<'p> {
 impl KeyName<'_> {
     /// The name that a line of the file with the plans has, if this limit counts by whom the line is about.
     pub(super) fn of_line(limit: &LimitSpec, tier: &RequestTier<'_>) -> Option<Self> {
-        let (line, rule) = (tier.line.as_ref()?, &limit.tiers.as_ref()?.rule);
-        let is_counted = rule.by.sources.iter().any(|by| limit.key.sources.contains(by));
+        let line = tier.line.as_ref()?;
+        let is_counted = tier.by.sources.iter().any(|by| limit.key.sources.contains(by));
         (is_counted && line.name().is_some()).then(|| Self::Line(line.clone()))
     }
 
@@ -55,8 +52,7 @@ impl KeyName<'_> {
 impl<'p> RequestLimit<'p> {
     /// A limit on whose key nothing more is known.
     pub(super) fn of(claim: Claim<'p>) -> Self {
-        let (may_be_banned, is_banned) = (false, false);
-        Self { claim, waiting: None, key_name: None, tier: None, may_be_banned, is_banned }
+        Self { claim, waiting: None, key_name: None, of: FiguresOf::Limit, is_banned: false }
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -81,6 +77,11 @@ impl<'p> RequestLimit<'p> {
     /// Whether the limit lets nothing pass, ever.
     pub(super) fn is_closed(&self) -> bool {
         self.claim.ask.algorithm == Algorithm::Closed
+    }
+
+    /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
+    pub(super) fn may_be_banned(&self) -> bool {
+        self.claim.spec.ban.is_some() && self.of != FiguresOf::Override
     }
 
     /// Whether the limit rejects the request.

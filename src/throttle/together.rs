@@ -39,7 +39,8 @@ impl Throttle {
         let mut answers = Vec::with_capacity(requests.len());
         for TogetherRequest { view, limits, .. } in &*requests {
             let (specs, mut open) = (plan.limits_at(limits), Open::default());
-            let read = gather(specs, view, None, &self.store, clocks, &mut open.limits);
+            let rule = plan.tiers.as_deref();
+            let read = gather(specs, view, rule, &self.store, clocks, &mut open.limits);
             let takes = view.cost != Some(0);
             // A limit in shadow has nothing to say to a request that takes nothing.
             open.limits.retain(|limit| takes || limit.mode() == Mode::Enforce);

@@ -108,12 +108,3 @@ impl TierFile {
         Some(read)
     }
 }
-
-/// Two files are equal where they are read alike from the same place. Their content may change at any time.
-impl PartialEq for TierFile {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.path, &self.by, self.loose_paths) == (&other.path, &other.by, other.loose_paths)
-    }
-}
-
-impl Eq for TierFile {}

@@ -7,9 +7,6 @@ mod file;
 mod table;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use http::HeaderName;
 
 pub(crate) use self::file::TierFile;
 pub(crate) use self::table::{TierFileError, TierLine};
@@ -18,21 +15,23 @@ use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySpec, View};
 
 /// `[plans]`: how the plan of a request is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct TierRule {
     /// The part of a request that says its plan. With a file, the part that says who asks.
     pub(crate) by: KeySpec,
     /// Who has which plan.
-    pub(crate) file: Option<Arc<TierFile>>,
+    pub(crate) file: Option<TierFile>,
     /// The plan of a request without a plan, or with one that no limit names.
     pub(crate) default: Option<Name>,
     /// The plans that limits name.
     pub(crate) named: BTreeSet<Name>,
 }
 
-/// The plan of a request. By default it has none.
-#[derive(Clone, Debug, Default)]
+/// The plan of a request.
+#[derive(Debug)]
 pub(crate) struct RequestTier<'r> {
+    /// The part of the request that says it.
+    pub(crate) by: &'r KeySpec,
     /// Its name. `None` where each limit counts the request by its own figures.
     pub(crate) name: Option<&'r Name>,
     /// Whether the plan is `plans.default`.
@@ -53,38 +52,22 @@ impl TierRule {
 
     /// The plan of a request whose part is this key. `None` where it lacks the part.
     pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestTier<'_> {
-        let line = || self.file.as_ref()?.table().find(&self.by, key?);
-        let line = line();
-        let said = match (&self.file, key) {
-            (None, Some(key)) => key.values().next().flatten(),
-            _ => None,
-        };
+        let (mut line, mut value) = (None, None);
+        match &self.file {
+            Some(file) => line = key.and_then(|key| file.table().find(&self.by, key)),
+            None => value = key.and_then(|key| key.values().next()?),
+        }
         let said = match &line {
             Some(line) => Some(line.plan()),
-            None => said.as_deref().and_then(|said| std::str::from_utf8(said).ok()),
+            None => value.as_deref().and_then(|value| std::str::from_utf8(value).ok()),
         };
-        match said.and_then(|said| self.named.get(said)) {
-            Some(name) => RequestTier { name: Some(name), is_default: false, line },
-            None => {
-                let name = self.default.as_ref();
-                RequestTier { name, is_default: name.is_some(), line }
-            }
-        }
-    }
-
-    /// The plan of the requests with this key of a limit. `None` where the key does not say who they are.
-    pub(crate) fn of_limit_key(&self, limit: &KeySpec, key: &Key) -> Option<RequestTier<'_>> {
-        let has_value = key.values().next().flatten().is_some();
-        self.is_key(limit).then(|| self.of_key(Some(key).filter(|_| has_value)))
+        let said = said.and_then(|said| self.named.get(said));
+        let name = said.or(self.default.as_ref());
+        RequestTier { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
     }
 
     /// Whether a limit with this key counts by what says the plan, and by nothing else.
     pub(crate) fn is_key(&self, limit: &KeySpec) -> bool {
         limit.sources == self.by.sources
-    }
-
-    /// The headers that it reads.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.by.headers()
     }
 }

@@ -13,7 +13,7 @@ use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
-use crate::plan::{Figures, LimitSpec, OnStoreError};
+use crate::plan::{Figures, LimitSpec, OnStoreError, Plan};
 use crate::redis::CallError;
 use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, BucketKey};
@@ -22,12 +22,13 @@ impl Admin {
     /// What a bucket has left, by which figures, and when it is full again.
     pub(super) async fn bucket(
         &self,
+        plan: &Plan,
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = &key_of(spec, key)?;
+        let bucket = &key_of(plan, spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
-        let (figures, tier) = self.figures(spec, key);
+        let (figures, tier) = self.figures(plan, spec, key);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
@@ -79,11 +80,12 @@ impl Admin {
     /// Resets a bucket.
     pub(super) async fn forget(
         &self,
+        plan: &Plan,
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = &key_of(spec, key)?;
-        let figures = [&self.figures(spec, key).0, &spec.figures];
+        let bucket = &key_of(plan, spec, key)?;
+        let figures = [&self.figures(plan, spec, key).0, &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
@@ -95,23 +97,18 @@ impl Admin {
 
     /// The figures that are in force for a key now, and the plan that has them. A request of this key may have another
     /// plan, where the plan is not read from the key.
-    fn figures(&self, spec: &LimitSpec, key: &AskedKey) -> (Figures, Option<Name>) {
+    fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> (Figures, Option<Name>) {
         let running = self.listed(spec.name.as_str(), &key.text);
         let running = running.filter(|running| running.is_in_force);
         let wanted = running.as_ref().map(|running| &running.entry.wanted);
         let running = spec.counting.as_ref().zip(wanted);
         let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
-        let file = || {
-            let plain = key.plain.as_ref()?;
-            spec.overrides.find(plain).map(|it| &it.figures)
-        };
-        if let Some(figures) = running.or_else(|| file().cloned()) {
-            return (figures, None);
-        }
-        let plain = spec.tiers.as_ref().zip(key.plain.as_ref());
-        let tier = plain.and_then(|(tiers, key)| tiers.rule.of_limit_key(&spec.key, key)?.name);
-        let spec = tier.and_then(|tier| spec.of_tier(tier)).map_or(spec, |spec| &**spec);
-        (spec.figures.clone(), spec.tier.clone())
+        let plain = key.plain.as_ref().unwrap_or(&key.shown);
+        let rule = plan.tiers.as_ref().filter(|rule| rule.is_key(&spec.key));
+        let tier = rule.and_then(|rule| rule.of_key(key.plain.as_ref()).name);
+        let in_plan = tier.and_then(|tier| spec.of_tier(tier));
+        let chosen = spec.choose(plain, in_plan, running.as_ref());
+        (chosen.figures.clone(), chosen.of.plan().cloned())
     }
 
     /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
@@ -144,12 +141,13 @@ impl Admin {
 
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
 /// values, too.
-fn key_of(spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
+fn key_of(plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
+    let says_plan = plan.tiers.as_ref().is_some_and(|rule| rule.is_key(&spec.key));
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
         None if spec.limiter.is_some()
             || spec.overrides != KeyOverrides::default()
-            || spec.tiers.as_ref().is_some_and(|tiers| tiers.rule.is_key(&spec.key)) =>
+            || !spec.tiers.is_empty() && says_plan =>
         {
             Err(ApiProblem::nonsense(
                 "this bucket, its override in proxy.toml or its plan is found by the plain values of its \

@@ -71,11 +71,11 @@ impl Admin {
             ([], _) => Ok(read_only(&method, || self.list(&plan))),
             ([limit, "keys", key], &(Method::GET | Method::HEAD)) => {
                 let (spec, key) = self.asked(&plan, limit, key, query)?;
-                self.bucket(spec, &key).await
+                self.bucket(&plan, spec, &key).await
             }
             ([limit, "keys", key], &Method::DELETE) => {
                 let (spec, key) = self.asked(&plan, limit, key, query)?;
-                self.forget(spec, &key).await
+                self.forget(&plan, spec, &key).await
             }
             ([_, "keys", _], _) => Ok(only("GET, HEAD, DELETE")),
             ([limit, "keys", key, "override"], &Method::PUT) => {
@@ -162,8 +162,10 @@ impl Admin {
 
 /// The rate of each plan that a limit names, or the slots. Null where it names none.
 pub(super) fn plans(spec: &LimitSpec) -> Value {
-    let Some(tiers) = &spec.tiers else { return Value::Null };
-    let plans = tiers.specs.iter().filter_map(|of| {
+    if spec.tiers.is_empty() {
+        return Value::Null;
+    }
+    let plans = spec.tiers.iter().filter_map(|of| {
         let rate = of.figures.rate().unwrap_or_else(|| of.figures.to_string());
         Some((of.tier.as_ref()?.as_str().to_owned(), rate.into()))
     });

@@ -12,12 +12,12 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
-use crate::plan::{BanSpec, CostSpec, Figures, LimitSpec, LimitTiers, Plan, StoreLocation};
+use crate::plan::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Plan, StoreLocation};
 use crate::replay::report::shown;
 use crate::request::key::{KeySpec, View};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
-use crate::tier::TierLine;
+use crate::tier::{TierLine, TierRule};
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.
@@ -30,7 +30,7 @@ pub(super) fn describe_limit(
 ) {
     let name = &spec.name;
     describe_setup(spec, now, text);
-    let (key, applied) = match throttle::applied(spec, view, now.into()) {
+    let (key, applied) = match throttle::applied(spec, plan.tiers.as_deref(), view, now.into()) {
         Ok(counted) => counted,
         Err(NotCounted::Refused(why)) if spec.mode == Mode::Enforce => {
             let (status, why) = (why.status(), why.to_string());
@@ -44,10 +44,10 @@ pub(super) fn describe_limit(
         }
         Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
-    let Applied { figures, algorithm, is_override, tier, candidate, cost, .. } = applied;
+    let Applied { figures, algorithm, of, candidate, cost, .. } = applied;
     text.limit_fact("applies", true);
-    text.limit_fact("override", is_override);
-    text.limit_fact("plan", tier.map(Name::as_str));
+    text.limit_fact("override", of == FiguresOf::Override);
+    text.limit_fact("plan", of.plan().map(Name::as_str));
     describe_figures(figures, now, text);
     let cost = cost.map(|cost| spec.cost.within(|| throttle::largest_cost(algorithm), cost));
     text.limit_fact("cost", cost.map(Cost::get));
@@ -59,10 +59,10 @@ pub(super) fn describe_limit(
         Mode::Mark => " (mark: never rejects, and tells the API)",
         Mode::Shadow | Mode::Candidate => " (shadow: never rejects)",
     };
-    let source = match tier {
-        Some(tier) => format!(", the plan {tier}"),
-        None if is_override => ", an override for this key".to_owned(),
-        None => String::new(),
+    let source = match of {
+        FiguresOf::Limit => String::new(),
+        FiguresOf::Plan(tier) => format!(", the plan {tier}"),
+        FiguresOf::Override => ", an override for this key".to_owned(),
     };
     let counts = match figures {
         Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
@@ -85,8 +85,8 @@ pub(super) fn describe_limit(
         if let Some(when) = &spec.count_when {
             text.more(format_args!("given back unless the response's status is {when}"));
         }
-        if let Some(BanSpec { rejections, lasts, .. }) =
-            spec.ban.as_deref().filter(|_| !is_override)
+        if let Some(BanSpec { rejections, lasts, .. }) = spec.ban.as_deref()
+            && of != FiguresOf::Override
         {
             let rate = rejections.rate().unwrap_or_default();
             text.more(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
@@ -102,17 +102,15 @@ pub(super) fn describe_limit(
     }
 }
 
-/// Says which plan the request has, if one of these limits has plans. A plan that cannot be read is not described here:
-/// the limits say why they refuse the request.
-pub(super) fn describe_plan<'p>(
-    mut limits: impl Iterator<Item = &'p Arc<LimitSpec>>,
+/// Says which plan the request has by this rule. A plan that cannot be read is not described here: the limits say why
+/// they refuse the request.
+pub(super) fn describe_plan(
+    rule: Option<&TierRule>,
     view: &View<'_>,
     plain: bool,
     text: &mut Explanation,
 ) {
-    let Some(LimitTiers { rule, .. }) = limits.find_map(|limit| limit.tiers.as_ref()) else {
-        return;
-    };
+    let Some(rule) = rule else { return };
     let Ok(key) = rule.by.key(view) else { return };
     let (tier, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
     let value = key.map(|key| match plain {

@@ -169,7 +169,7 @@ fn describe(
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
     token.describe(plan, *plain, text);
-    describe_plan(plan.limits_of(route), &view, *plain, text);
+    describe_plan(plan.tiers_of(route), &view, *plain, text);
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, (*now, *plain), text);
     }

@@ -30,8 +30,10 @@ impl ExplainedToken {
         request: &ExplainedRequest,
         headers: &HeaderMap,
     ) -> Self {
+        let of_plans = plan.tiers_of(route).map(|rule| &rule.by);
+        let keys = plan.limits_of(route).map(|limit| &limit.key).chain(of_plans);
         let mut read = Vec::new();
-        for claim in plan.limits_of(route).flat_map(|limit| limit.claims()) {
+        for claim in keys.flat_map(|key| key.claims()) {
             if !read.contains(claim) {
                 read.push(claim.clone());
             }

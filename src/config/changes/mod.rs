@@ -1,7 +1,6 @@
 //! Says for the log what a reload changes: the difference of two trees of settings. It never shows a secret.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::tree::{FileText, MASKED, SettingEntry, Tree};
 use crate::limit::Scope;
@@ -214,7 +213,7 @@ impl Changes {
             self.content("server.tls.client_ca", authorities(old) != authorities(new));
         }
         let [had, has] = [old, new].map(|plan| plan.tiers.as_ref()?.file.as_ref());
-        let digest = |file: &Arc<TierFile>| file.table().digest;
+        let digest = |file: &TierFile| file.table().digest;
         self.content("plans.file", had.map(digest) != has.map(digest));
         let had: HashMap<_, _> = old.upstreams.iter().map(|it| (&it.name, &it.tls)).collect();
         for new in &new.upstreams {

@@ -1,7 +1,6 @@
 //! `[plans]`: which plan a request has. The figures of a plan stand in the `plans` of limits.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::key::key_source;
 use crate::config::reader::{
@@ -78,7 +77,7 @@ fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile>
 impl PlansDraft {
     /// How the plan of a request is found. `named` are the plans that limits name.
     pub(crate) fn rule(self, named: BTreeSet<Name>) -> Option<TierRule> {
-        let (file, default) = (self.file.map(|it| Arc::new(it.0)), self.default.map(|it| it.0));
+        let (file, default) = (self.file.map(|it| it.0), self.default.map(|it| it.0));
         Some(TierRule { by: self.by?.0, file, default, named })
     }
 }

@@ -1,10 +1,8 @@
 //! A limit's `plans`: its figures for requests with a plan.
 
-use std::mem;
 use std::sync::Arc;
 
 use super::super::values::name;
-use super::LimitDraft;
 use super::algorithm::Counting;
 use super::figures;
 use super::rate::ELSEWHERE;
@@ -13,8 +11,7 @@ use crate::config::reader::{
 };
 use crate::limit::name::Name;
 use crate::limit::rate::MAX_TOKENS;
-use crate::plan::{Figures, LimitSpec, LimitTiers};
-use crate::tier::TierRule;
+use crate::plan::{Figures, LimitSpec};
 
 /// A limit's `plans`: a rate alone, or a table.
 pub(crate) const PLANS: Kind = Kind::TableOf(0, &Kind::Either(&[Kind::Rate, Kind::Table(&PLAN)]));
@@ -64,17 +61,11 @@ fn figures(entry: &FieldEntry<'_>, counting: Option<&Counting>) -> Option<Figure
     figures
 }
 
-impl LimitDraft {
-    /// The limit with its plans. `rule` is `[plans]`.
-    pub(crate) fn finish(self, rule: Option<&Arc<TierRule>>) -> LimitSpec {
-        let Self { mut spec, plans, .. } = self;
-        let Some(rule) = rule.filter(|_| !plans.is_empty()) else { return spec };
-        // There may be many overrides, and the plans need none.
-        let (overrides, candidate) = (mem::take(&mut spec.overrides), spec.candidate.take());
-        let specs = plans.into_iter().map(|PlanDraft { name, figures, .. }| {
-            Arc::new(LimitSpec { tier: Some(name), figures, ..spec.clone() })
-        });
-        let tiers = LimitTiers { rule: Arc::clone(rule), specs: specs.collect() };
-        LimitSpec { tiers: Some(tiers), overrides, candidate, ..spec }
-    }
+/// This limit with the figures of each plan. There may be many overrides, and the plans need none.
+pub(super) fn specs(spec: &LimitSpec, plans: &[PlanDraft]) -> Vec<Arc<LimitSpec>> {
+    let specs = plans.iter().map(|PlanDraft { name, figures, .. }| {
+        let (tier, figures) = (Some(name.clone()), figures.clone());
+        Arc::new(LimitSpec { tier, figures, ..spec.clone() })
+    });
+    specs.collect()
 }

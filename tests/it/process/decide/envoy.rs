@@ -442,6 +442,19 @@ fn what_a_limit_marks_is_for_the_api_and_a_shadow_says_nothing() {
 }
 
 #[test]
+fn each_descriptor_has_the_figures_of_its_plan() {
+    let limits = "[plans]\nby = \"header:x-plan\"\n\
+         [limits.user]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\nplans = { pro = \"9/h\" }\n\
+         [[routes]]\npath = \"/{*rest}\"\nlimits = [\"user\"]\n";
+    let proxy = deciding("", limits);
+    let of = |user: &str, plan: &str| {
+        descriptor(&[("path", "/a"), ("x-user", user), ("header:x-plan", plan)])
+    };
+    let both = ask(&mut open(&proxy), &[of("a", "pro"), of("b", "none")]);
+    assert_eq!(both.said(), [(OK, 8), (OK, 2)]);
+}
+
+#[test]
 fn a_limit_that_lets_nothing_pass_stops_the_whole_call() {
     in_both_stores(|store| {
         let limits = format!(
