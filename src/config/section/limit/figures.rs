@@ -2,10 +2,19 @@
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{no_month, problem, rate_text, warn_of_quota, warn_of_zero};
-use crate::config::reader::{Item, NotedProblem, Section};
+use crate::config::reader::{Count, Item, Kind, NotedProblem, Section, Settings, Words, field};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
 use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
+
+/// The fields of figures: of a plan, and of an override beside its own.
+#[rustfmt::skip]
+pub(super) static FIGURES: Settings<()> = &[
+    field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
+    field("burst", Kind::Whole(1, MAX_TOKENS), Count("its own count"), "as in the limit"),
+    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("its own count"), "as in the limit"),
+    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+];
 
 /// The figures of an override or of a candidate. Fields of other algorithms are refused.
 pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {

@@ -5,20 +5,21 @@ use std::collections::HashMap;
 use super::super::values::all;
 use super::Inherited;
 use super::algorithm::Counting;
-use super::figures;
+use super::figures::{self, FIGURES};
 use super::rate::ELSEWHERE;
 use crate::config::reader::{
-    Count, Item, Kind, Mask, NETWORK, Required, Section, Settings, Shape, Span, Words, Wrong,
-    field, fields, network,
+    Item, Kind, Mask, NETWORK, Required, Section, Settings, Shape, Span, Words, Wrong, field,
+    fields, network,
 };
-use crate::limit::rate::MAX_TOKENS;
 use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
 use crate::request::overrides::{Part, counted_network, of_alternative};
 
 /// One of a limit's `overrides`.
-pub(crate) static OVERRIDE: Shape =
-    Shape { elsewhere: ELSEWHERE, ..Shape::new("overrides", || fields(OF_OVERRIDE)) };
+pub(crate) static OVERRIDE: Shape = Shape {
+    elsewhere: ELSEWHERE,
+    ..Shape::new("overrides", || [fields(OF_OVERRIDE), fields(FIGURES)].concat())
+};
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
@@ -27,10 +28,6 @@ static OF_OVERRIDE: Settings<()> = &[
         .masked(Mask::Secret),
     field("name", Kind::Text, Words("none"),
         "who these keys are: stands beside the key in the log, on the page and in `top`"),
-    field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the override's own count"), "as in the limit"),
-    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the override's own count"), "as in the limit"),
-    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
 /// One override with its position.

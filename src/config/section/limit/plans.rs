@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use super::super::values::name;
 use super::algorithm::Counting;
-use super::figures;
+use super::figures::{self, FIGURES};
 use super::rate::ELSEWHERE;
-use crate::config::reader::{
-    Count, FieldEntry, Kind, Section, Settings, Shape, Span, Words, field, fields,
-};
+use crate::config::reader::{FieldEntry, Kind, Section, Shape, Span, fields};
 use crate::limit::name::Name;
-use crate::limit::rate::MAX_TOKENS;
 use crate::plan::{Figures, LimitSpec};
 
 /// A limit's `plans`: a rate alone, or a table.
@@ -18,15 +15,7 @@ pub(crate) const PLANS: Kind = Kind::TableOf(0, &Kind::Either(&[Kind::Rate, Kind
 
 /// One of a limit's `plans`, written as a table.
 pub(crate) static PLAN: Shape =
-    Shape { elsewhere: ELSEWHERE, ..Shape::new("a plan", || fields(OF_PLAN)) };
-
-#[rustfmt::skip]
-static OF_PLAN: Settings<()> = &[
-    field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    field("burst", Kind::Whole(1, MAX_TOKENS), Count("the plan's own count"), "as in the limit"),
-    field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the plan's own count"), "as in the limit"),
-    field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
-];
+    Shape { elsewhere: ELSEWHERE, ..Shape::new("a plan", || fields(FIGURES)) };
 
 /// One of a limit's `plans`.
 pub(crate) struct PlanDraft {
