@@ -178,16 +178,12 @@ impl Store {
     /// # Errors
     /// Where Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
-        match &self.redis {
-            Some(redis) => {
-                let was_unsent = self.shared.running.end_unsent(limit, key);
-                match redis.overrides.end(limit, key).await {
-                    // While Redis is away, the ban was one of this process alone.
-                    Err(_) if was_unsent => Ok(true),
-                    ended => ended.map(|was_there| was_there || was_unsent),
-                }
-            }
-            None => Ok(self.shared.running.end_here(limit, key)),
+        let was_here = self.shared.running.end_here(limit, key);
+        let Some(redis) = &self.redis else { return Ok(was_here) };
+        match redis.overrides.end(limit, key).await {
+            // While Redis is away, the ban was one of this process alone.
+            Err(_) if was_here => Ok(true),
+            ended => ended.map(|was_there| was_there || was_here),
         }
     }
 

@@ -175,7 +175,7 @@ async fn a_ban_stays_until_redis_has_heard_of_it() {
     read(&running, 2 * SECOND, &[]);
     let is_there = |path: &str| banned(&running, &spec, path).is_some();
     assert_eq!(["/new", "/known", "/away"].map(is_there), [false, false, true]);
-    assert!(running.end_unsent("a", "/away") && !running.end_unsent("a", "/away"));
+    assert!(running.end_here("a", "/away") && !running.end_here("a", "/away"));
     assert!(!is_there("/away") && running.unsent_bans().is_empty());
 }
 

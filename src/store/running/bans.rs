@@ -7,20 +7,13 @@
 //!
 //! A ban never replaces another override of its key: neither an operator's, nor a ban by another process.
 
-use std::collections::BTreeMap;
-use std::mem::replace;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::entry::{KnownOverride, MOST_RUNNING, OverrideId, RunningOverride, sources};
+use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::name::Name;
 use crate::limit::time::{Now, Timestamp};
-use crate::observe::events;
-use crate::plan::{LimitSpec, WantedFigures};
+use crate::plan::{BanSpec, LimitSpec, WantedFigures};
 use crate::store::bucket::{BucketAsk, ReceiptUse};
 use crate::store::memory::Memory;
 use crate::store::name::{BucketKey, stored_key};
@@ -72,119 +65,20 @@ impl RejectionCounts {
     }
 }
 
-/// The bans by this process.
-#[derive(Default)]
-pub(super) struct Bans {
-    /// Those of which Redis does not know yet.
-    unsent: BTreeMap<OverrideId, UnsentBan>,
-    /// Whether there was no room for the last one.
-    is_full: bool,
-    /// How many there were since the start, by limit.
-    counts: BTreeMap<Name, u64>,
-}
-
-/// A ban of which Redis does not know yet.
-#[derive(Clone)]
-pub(in crate::store) struct UnsentBan {
-    pub(in crate::store) entry: Arc<RunningOverride>,
-    spec: Arc<LimitSpec>,
-    ends: Instant,
-    is_logged: bool,
-}
-
-impl UnsentBan {
-    /// How long the ban still lasts.
-    pub(in crate::store) fn left(&self) -> Duration {
-        self.ends.saturating_duration_since(Instant::now())
-    }
-
-    fn known(&self) -> KnownOverride {
-        KnownOverride { entry: Arc::clone(&self.entry), ends: Some(self.ends) }
-    }
-
-    /// Logs and counts the ban once.
-    fn log(&mut self, counts: &mut BTreeMap<Name, u64>) {
-        let is_logged = replace(&mut self.is_logged, true);
-        if let Some(ban) = self.spec.ban.as_ref().filter(|_| !is_logged) {
-            let RunningOverride { limit, key, .. } = &*self.entry;
-            events::banned(limit, key, ban.rejections.capacity(), ban.lasts);
-            *counts.entry(self.spec.name.clone()).or_default() += 1;
-        }
-    }
-}
-
-impl Bans {
-    /// Bans a key at the time of day `wall`, while `running` overrides run. `None` if there is no room. Redis is to be
-    /// told if it `is_shared`.
-    pub(super) fn begin(
-        &mut self,
-        spec: &Arc<LimitSpec>,
-        id: &OverrideId,
-        running: usize,
-        wall: Timestamp,
-        is_shared: bool,
-    ) -> Option<KnownOverride> {
-        let lasts = spec.ban.as_ref()?.lasts;
-        let was_full = replace(&mut self.is_full, running >= MOST_BANNED);
-        if self.is_full {
-            if !was_full {
-                events::bans_full(&id.0, MOST_BANNED);
-            }
-            return None;
-        }
-        let entry = RunningOverride {
-            limit: id.0.clone(),
-            key: id.1.clone(),
-            sources: sources(spec),
-            wanted: WantedFigures { rate: "0/s".to_owned(), ..WantedFigures::default() },
-            reason: Some(REASON.to_owned()),
-            ends: Some(wall.plus(lasts)),
-            is_ban: true,
-        };
-        let (entry, spec, ends) = (Arc::new(entry), Arc::clone(spec), Instant::now() + lasts);
-        let mut ban = UnsentBan { entry, spec, ends, is_logged: false };
-        let known = ban.known();
-        match is_shared {
-            // Another process may have banned the key already. Then Redis says so, and this is no new ban.
-            true => drop(self.unsent.insert(id.clone(), ban)),
-            false => ban.log(&mut self.counts),
-        }
-        Some(known)
-    }
-
-    /// The bans of which Redis is to be told.
-    pub(super) fn unsent(&self) -> Vec<UnsentBan> {
-        self.unsent.values().cloned().collect()
-    }
-
-    /// Adds the bans of which Redis does not know to what was read there.
-    pub(super) fn add_unsent(&self, known: &mut BTreeMap<OverrideId, KnownOverride>) {
-        for (id, ban) in &self.unsent {
-            known.entry(id.clone()).or_insert_with(|| ban.known());
-        }
-    }
-
-    /// Redis was told of a ban, and has set it if `done`.
-    pub(super) fn note_sent(&mut self, id: &OverrideId, done: bool) {
-        if let Some(mut ban) = self.unsent.remove(id).filter(|_| done) {
-            ban.log(&mut self.counts);
-        }
-    }
-
-    /// Redis cannot be told of the bans now. They hold here, so they are logged, and those that are over are forgotten.
-    pub(super) fn log_unsent(&mut self) {
-        self.unsent.values_mut().for_each(|ban| ban.log(&mut self.counts));
-        self.unsent.retain(|_, ban| !ban.left().is_zero());
-    }
-
-    /// An operator ends a ban of which Redis does not know yet. Returns whether there was one.
-    pub(super) fn end_unsent(&mut self, id: &OverrideId) -> bool {
-        let Some(mut ban) = self.unsent.remove(id) else { return false };
-        ban.log(&mut self.counts);
-        true
-    }
-
-    pub(super) fn count(&self, limit: &Name) -> u64 {
-        self.counts.get(limit).copied().unwrap_or_default()
-    }
+/// The override that bans a key with `ban` from the time of day `wall` on.
+pub(super) fn banned(
+    spec: &LimitSpec,
+    ban: &BanSpec,
+    (limit, key): OverrideId,
+    wall: Timestamp,
+) -> Arc<RunningOverride> {
+    Arc::new(RunningOverride {
+        limit,
+        key,
+        sources: sources(spec),
+        wanted: WantedFigures { rate: "0/s".to_owned(), ..WantedFigures::default() },
+        reason: Some(REASON.to_owned()),
+        ends: Some(wall.plus(ban.lasts)),
+        is_ban: true,
+    })
 }

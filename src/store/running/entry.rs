@@ -1,6 +1,7 @@
 //! One override that runs, and what this process knows of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -47,15 +48,25 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
     spec.key.sources.iter().map(ToString::to_string).collect()
 }
 
-/// An override with its end by this process's clock.
+/// An override, and what this process knows of it.
 #[derive(Clone)]
-pub(super) struct KnownOverride {
-    pub(super) entry: Arc<RunningOverride>,
+pub(in crate::store) struct KnownOverride {
+    pub(in crate::store) entry: Arc<RunningOverride>,
+    /// Its end by this process's clock.
     pub(super) ends: Option<Instant>,
+    /// Whether this process alone knows it: Redis has not heard of it yet, or there is no Redis.
+    pub(super) is_here: bool,
+    /// Whether it is a ban by this process that is still to be logged.
+    pub(super) is_unlogged: bool,
 }
 
 impl KnownOverride {
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.ends.is_some_and(|ends| ends <= now)
+    }
+
+    /// How long it still lasts. `None`: until an operator resets it.
+    pub(in crate::store) fn left(&self) -> Option<Duration> {
+        self.ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 }

@@ -13,6 +13,7 @@ mod entry;
 mod table;
 
 use std::collections::BTreeMap;
+use std::mem::replace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,9 +21,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::bans::{Bans, RejectionCounts};
-pub(super) use self::bans::{MOST_BANNED, UnsentBan};
-use self::entry::{KnownOverride, OverrideId};
+pub(super) use self::bans::MOST_BANNED;
+use self::bans::{RejectionCounts, banned};
+pub(super) use self::entry::KnownOverride;
+use self::entry::OverrideId;
 pub(crate) use self::entry::{MOST_RUNNING, RunningOverride, sources};
 pub(super) use self::table::{RunningFigures, RunningTable};
 use crate::limit::name::Name;
@@ -76,13 +78,35 @@ struct RunningState {
     read: Option<(Timestamp, u64)>,
     /// When the first override ended by its time after the last reading of Redis.
     ended: Option<Instant>,
-    bans: Bans,
+    /// Whether there was no room for the last ban.
+    is_full: bool,
+    /// The number of bans by this process since the start, by limit.
+    bans: BTreeMap<Name, u64>,
 }
 
 impl RunningState {
     /// The generation in Redis that was read last. Without overrides it is 0, and nothing need be read.
     fn generation(&self) -> u64 {
         self.read.map_or(0, |(_, generation)| generation)
+    }
+
+    /// Whether there is no room for another ban.
+    fn has_no_room(&mut self, limit: &str) -> bool {
+        let was_full = replace(&mut self.is_full, self.known.len() >= MOST_BANNED);
+        if self.is_full && !was_full {
+            events::bans_full(limit, MOST_BANNED);
+        }
+        self.is_full
+    }
+
+    /// Logs and counts a ban by this process.
+    fn log_ban(&mut self, RunningOverride { limit, key, .. }: &RunningOverride) {
+        if let Some(spec) = self.limits.get(limit.as_str())
+            && let Some(ban) = &spec.ban
+        {
+            events::banned(limit, key, ban.rejections.capacity(), ban.lasts);
+            *self.bans.entry(spec.name.clone()).or_default() += 1;
+        }
     }
 }
 
@@ -182,10 +206,12 @@ impl RunningOverrides {
                     entry.ends.map(|ends| asked + left(ends))
                 }
             };
-            state.known.insert(id, KnownOverride { entry, ends });
+            let known = KnownOverride { entry, ends, is_here: false, is_unlogged: false };
+            state.known.insert(id, known);
         }
-        let RunningState { known, bans, .. } = &mut *state;
-        bans.add_unsent(known);
+        for (id, known) in before.into_iter().filter(|(_, known)| known.is_here) {
+            state.known.entry(id).or_insert(known);
+        }
         self.publish(&mut state, false);
     }
 
@@ -207,43 +233,49 @@ impl RunningOverrides {
         if state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now())) {
             return;
         }
-        let running = state.known.len();
-        if let Some(ban) = state.bans.begin(spec, &id, running, now.wall, is_shared) {
-            state.known.insert(id, ban);
-            self.publish(&mut state, false);
+        let Some(ban) = spec.ban.as_ref().filter(|_| !state.has_no_room(&id.0)) else { return };
+        let entry = banned(spec, ban, id.clone(), now.wall);
+        let ends = Some(Instant::now() + ban.lasts);
+        // Another process may have banned the key already. Then Redis says so, and this is no new ban.
+        if !is_shared {
+            state.log_ban(&entry);
         }
+        let known = KnownOverride { entry, ends, is_here: true, is_unlogged: is_shared };
+        state.known.insert(id, known);
+        self.publish(&mut state, false);
     }
 
     /// The bans of which Redis is to be told.
-    pub(super) fn unsent_bans(&self) -> Vec<UnsentBan> {
-        self.state.lock().bans.unsent()
+    pub(super) fn unsent_bans(&self) -> Vec<KnownOverride> {
+        self.state.lock().known.values().filter(|known| known.is_here).cloned().collect()
     }
 
     /// Redis was told of a ban. `done` says whether Redis has set it: it does not if the key has an override.
-    pub(super) fn note_sent(&self, ban: &UnsentBan, done: bool) {
-        self.state.lock().bans.note_sent(&ban.entry.id(), done);
-    }
-
-    /// Redis cannot be told of the bans now.
-    pub(super) fn log_unsent(&self) {
-        self.state.lock().bans.log_unsent();
-    }
-
-    /// Ends a ban of which Redis does not know yet. Returns whether there was one.
-    pub(super) fn end_unsent(&self, limit: &str, key: &str) -> bool {
+    pub(super) fn note_sent(&self, ban: &KnownOverride, done: bool) {
         let mut state = self.state.lock();
-        let id = (limit.to_owned(), key.to_owned());
-        let was_there = state.bans.end_unsent(&id);
-        if was_there {
-            state.known.remove(&id);
-            self.publish(&mut state, false);
+        if let Some(known) = state.known.get_mut(&ban.entry.id()) {
+            (known.is_here, known.is_unlogged) = (false, false);
         }
-        was_there
+        if done && ban.is_unlogged {
+            state.log_ban(&ban.entry);
+        }
+    }
+
+    /// Redis cannot be told of the bans now. They hold here, so they are logged.
+    pub(super) fn log_unsent(&self) {
+        let mut state = self.state.lock();
+        let unlogged = state.known.values_mut().filter(|known| known.is_unlogged);
+        let log = |known: &mut KnownOverride| {
+            known.is_unlogged = false;
+            Arc::clone(&known.entry)
+        };
+        let unlogged: Vec<_> = unlogged.map(log).collect();
+        unlogged.iter().for_each(|entry| state.log_ban(entry));
     }
 
     /// The bans by this process since its start.
     pub(super) fn bans(&self, limit: &Name) -> u64 {
-        self.state.lock().bans.count(limit)
+        self.state.lock().bans.get(limit).copied().unwrap_or_default()
     }
 
     /// Forgets counts of rejections that are over. To be called about once a second.
@@ -259,7 +291,8 @@ impl RunningOverrides {
             return false;
         }
         let ends = lasts.map(|lasts| Instant::now() + lasts);
-        state.known.insert(id, KnownOverride { entry: Arc::new(entry), ends });
+        let entry = Arc::new(entry);
+        state.known.insert(id, KnownOverride { entry, ends, is_here: true, is_unlogged: false });
         self.publish(&mut state, false);
         true
     }
@@ -267,9 +300,15 @@ impl RunningOverrides {
     /// Ends an override of this process alone. Returns whether there was one.
     pub(super) fn end_here(&self, limit: &str, key: &str) -> bool {
         let mut state = self.state.lock();
-        let there = state.known.remove(&(limit.to_owned(), key.to_owned())).is_some();
+        let id = (limit.to_owned(), key.to_owned());
+        if !state.known.get(&id).is_some_and(|known| known.is_here) {
+            return false;
+        }
+        if let Some(known) = state.known.remove(&id).filter(|known| known.is_unlogged) {
+            state.log_ban(&known.entry);
+        }
         self.publish(&mut state, false);
-        there
+        true
     }
 
     /// Ends the overrides whose time is over. To be called about once a second.
@@ -283,12 +322,11 @@ impl RunningOverrides {
 
     /// All overrides, by limit and key.
     pub(super) fn list(&self) -> Vec<ListedOverride> {
-        let now = Instant::now();
         let state = self.state.lock();
         let listed = |(id, known): (&OverrideId, &KnownOverride)| ListedOverride {
             entry: Arc::clone(&known.entry),
             is_in_force: state.in_force.contains_key(id),
-            left: known.ends.map(|ends| ends.saturating_duration_since(now)),
+            left: known.left(),
         };
         state.known.iter().map(listed).collect()
     }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::entry::KnownOverride;
 use crate::limit::name::Name;
 use crate::plan::{Figures, LimitSpec};
@@ -18,13 +16,7 @@ pub(in crate::store) struct RunningTable(HashMap<Name, OverriddenLimit>);
 /// A limit with its overrides, by the key's text.
 struct OverriddenLimit {
     spec: Arc<LimitSpec>,
-    keys: HashMap<String, FiguresInForce>,
-}
-
-struct FiguresInForce {
-    figures: Figures,
-    ends: Option<Instant>,
-    is_ban: bool,
+    keys: HashMap<String, (KnownOverride, Figures)>,
 }
 
 /// The figures of a running override.
@@ -38,11 +30,9 @@ pub(crate) struct RunningFigures {
 impl RunningTable {
     /// Adds an override of this limit with these figures.
     pub(super) fn add(&mut self, spec: &Arc<LimitSpec>, known: &KnownOverride, figures: Figures) {
-        let KnownOverride { entry, ends } = known;
         let limit = self.0.entry(spec.name.clone());
         let new = || OverriddenLimit { spec: Arc::clone(spec), keys: HashMap::new() };
-        let figures = FiguresInForce { figures, ends: *ends, is_ban: entry.is_ban };
-        limit.or_insert_with(new).keys.insert(entry.key.clone(), figures);
+        limit.or_insert_with(new).keys.insert(known.entry.key.clone(), (known.clone(), figures));
     }
 
     /// The figures for this key.
@@ -55,10 +45,9 @@ impl RunningTable {
         // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
         let is_same = std::ptr::eq(spec, &*limit.spec)
             || spec.key == limit.spec.key && spec.counting == limit.spec.counting;
-        let found = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;
-        let left = found.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        let figures = found.figures.clone();
-        let banned = left.filter(|_| found.is_ban);
+        let (known, figures) = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;
+        let left = known.left();
+        let (figures, banned) = (figures.clone(), left.filter(|_| known.entry.is_ban));
         (left != Some(Duration::ZERO)).then_some(RunningFigures { figures, banned })
     }
 }

@@ -16,7 +16,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::WantedFigures;
 use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
-use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride, UnsentBan};
+use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride};
 
 pub(super) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("overrides.lua")));
@@ -94,9 +94,7 @@ impl SharedOverrides {
         entry: &RunningOverride,
         lasts: Option<Duration>,
     ) -> Result<bool, CallError> {
-        let lasts = lasts.map_or(0, micros);
-        let mut call = self.command("set");
-        call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
+        let call = self.setting("set", entry, lasts.map_or(0, micros), MOST_RUNNING);
         self.change(&call).await
     }
 
@@ -104,11 +102,9 @@ impl SharedOverrides {
     async fn send_bans(&self) -> Result<(), CallError> {
         let running = &self.shared.running;
         for ban in running.unsent_bans() {
-            let UnsentBan { entry, .. } = &ban;
-            let mut call = self.command("ban");
             // A ban that has just ended is set for a microsecond: 0 would be a ban without an end.
-            let lasts = micros(ban.left()).max(1);
-            call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_BANNED);
+            let lasts = ban.left().map_or(1, |left| micros(left).max(1));
+            let call = self.setting("ban", &ban.entry, lasts, MOST_BANNED);
             // Until Redis takes them, the bans hold in this process alone.
             let done = self.change(&call).await.inspect_err(|_| running.log_unsent())?;
             running.note_sent(&ban, done);
@@ -144,6 +140,13 @@ impl SharedOverrides {
         read: impl FnMut(Value) -> Option<T>,
     ) -> Result<T, CallError> {
         self.router.call(kind, self.hash_slot, call, read, self.router.deadline()).await
+    }
+
+    /// A call that sets an override for `lasts` microseconds, where there are fewer than `most`.
+    fn setting(&self, verb: &str, entry: &RunningOverride, lasts: u64, most: usize) -> Cmd {
+        let mut call = self.command(verb);
+        call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(most);
+        call
     }
 
     /// A call of the script. Its further arguments are to follow.
