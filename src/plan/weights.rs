@@ -13,15 +13,13 @@ pub struct WeightedPaths {
     terms: Vec<Term>,
     /// The keys of all paths as a tree. The first one stands for the document.
     keys: Vec<PathKey>,
-    /// The number of different paths.
-    paths: usize,
 }
 
 /// A part of the sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
     weight: u64,
-    /// The paths, in order. The first one at which the response has a number counts.
+    /// The last keys of its paths, in order. The first one at which the response has a number counts.
     alternatives: Vec<usize>,
 }
 
@@ -30,8 +28,8 @@ struct PathKey {
     name: Box<str>,
     /// The key of the object in which this key stands. `None` for the document.
     parent: Option<usize>,
-    /// The path that ends here.
-    path: Option<usize>,
+    /// Whether a path ends here.
+    is_end: bool,
 }
 
 /// The error for a text that is no path, and no paths with bars between them.
@@ -54,7 +52,7 @@ impl WeightedPaths {
         Ok(())
     }
 
-    /// The index of this path, which is added where it is new.
+    /// The last key of this path, which is added where it is new.
     fn path(&mut self, text: &str) -> Result<usize, NoJsonPath> {
         let mut at = Self::DOCUMENT;
         for name in text.split('.') {
@@ -63,19 +61,17 @@ impl WeightedPaths {
                 return Err(NoJsonPath);
             }
             at = self.child(at, name.as_bytes()).unwrap_or_else(|| {
-                self.keys.push(PathKey { name: name.into(), parent: Some(at), path: None });
+                self.keys.push(PathKey { name: name.into(), parent: Some(at), is_end: false });
                 self.keys.len() - 1
             });
         }
-        Ok(*self.keys[at].path.get_or_insert_with(|| {
-            self.paths += 1;
-            self.paths - 1
-        }))
+        self.keys[at].is_end = true;
+        Ok(at)
     }
 
-    /// The number of different paths.
+    /// The number of keys, with that of the document.
     pub(crate) fn count(&self) -> usize {
-        self.paths
+        self.keys.len()
     }
 
     /// The key of this name in the object at the key `parent`.
@@ -94,29 +90,26 @@ impl WeightedPaths {
         self.keys.iter().any(|child| child.parent == Some(key))
     }
 
-    /// The path that ends at this key.
-    pub(crate) fn end(&self, key: usize) -> Option<usize> {
-        self.keys.get(key)?.path
+    /// Whether a path ends at this key.
+    pub(crate) fn is_end(&self, key: usize) -> bool {
+        self.keys.get(key).is_some_and(|key| key.is_end)
     }
 
-    /// The sum for these numbers, one for each path. A number that is missing counts as nothing. `None` where all are
+    /// The sum for these numbers, one for each key. A number that is missing counts as nothing. `None` where all are
     /// missing.
     pub(crate) fn sum(&self, numbers: &[Option<u64>]) -> Option<u64> {
-        let number = |path: &usize| numbers.get(*path).copied().flatten();
+        let number = |key: &usize| numbers.get(*key).copied().flatten();
         let found = self.terms.iter().filter_map(|term| {
             Some(term.alternatives.iter().find_map(number)?.saturating_mul(term.weight))
         });
         found.reduce(u64::saturating_add)
     }
 
-    /// Writes the path that ends at this key.
-    fn write(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        PathKey { name, parent, .. }: &PathKey,
-    ) -> fmt::Result {
+    /// Writes the path that leads to this key.
+    fn write(&self, f: &mut fmt::Formatter<'_>, key: usize) -> fmt::Result {
+        let PathKey { name, parent, .. } = &self.keys[key];
         if let Some(parent @ 1..) = *parent {
-            self.write(f, &self.keys[parent])?;
+            self.write(f, parent)?;
             f.write_str(".")?;
         }
         f.write_str(name)
@@ -125,8 +118,8 @@ impl WeightedPaths {
 
 impl Default for WeightedPaths {
     fn default() -> Self {
-        let document = PathKey { name: "".into(), parent: None, path: None };
-        Self { terms: Vec::new(), keys: vec![document], paths: 0 }
+        let document = PathKey { name: "".into(), parent: None, is_end: false };
+        Self { terms: Vec::new(), keys: vec![document] }
     }
 }
 
@@ -145,12 +138,9 @@ impl fmt::Display for WeightedPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = "";
         for Term { weight, alternatives } in &self.terms {
-            for path in alternatives {
+            for key in alternatives {
                 f.write_str(before)?;
-                self.keys
-                    .iter()
-                    .filter(|key| key.path == Some(*path))
-                    .try_for_each(|key| self.write(f, key))?;
+                self.write(f, *key)?;
                 before = " | ";
             }
             if *weight != 1 {
@@ -197,8 +187,8 @@ mod tests {
             paths.add(text, weight).unwrap();
         }
         assert_eq!(paths.to_string(), format!("a.b | c + a | a.b * 5 + a.b.d * {}", u64::MAX));
-        // In the order in which the paths come first: a.b, c, a, a.b.d.
-        for (numbers, sum) in [
+        // Of a.b, c, a, a.b.d.
+        for ([ab, c, a, abd], sum) in [
             ([None, None, None, None], None),
             ([Some(7), None, None, None], Some(7 + 5 * 7)),
             ([None, Some(2), None, None], Some(2)),
@@ -206,6 +196,8 @@ mod tests {
             ([Some(0), Some(2), None, Some(0)], Some(0)),
             ([Some(1), None, None, Some(2)], Some(u64::MAX)),
         ] {
+            // The tree's keys: the document, a, a.b, c, a.b.d.
+            let numbers = [None, a, ab, c, abd];
             assert_eq!(paths.sum(&numbers), sum, "{numbers:?}");
         }
     }

@@ -32,8 +32,8 @@ pub(super) struct Scanner {
     state: ScanState,
     /// The bytes of the key or the number that is being read, at most [`LONGEST`]. A key has its quotes.
     text: Vec<u8>,
-    /// The last number of each path. Most limits have one or two.
-    found: SmallVec<[Option<u64>; 2]>,
+    /// The last number at each key of the paths. Most limits have few keys.
+    found: SmallVec<[Option<u64>; 4]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,9 +146,9 @@ impl Scanner {
             }
             ScanState::Number => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    if let (Some(number), Some(path)) =
-                        (self.kept().and_then(number::tokens), self.path_here())
-                        && let Some(found) = self.found.get_mut(path)
+                    if let (Some(number), Some(key)) =
+                        (self.kept().and_then(number::tokens), self.end_here())
+                        && let Some(found) = self.found.get_mut(key)
                     {
                         *found = Some(number);
                     }
@@ -213,7 +213,7 @@ impl Scanner {
                 ScanState::Aside
             }
             (ScanState::Value, b'"') => ScanState::Text,
-            (ScanState::Value, b'-' | b'0'..=b'9') if self.path_here().is_some() => {
+            (ScanState::Value, b'-' | b'0'..=b'9') if self.end_here().is_some() => {
                 self.text.clear();
                 return (ScanState::Number, ScanStep::Again);
             }
@@ -265,9 +265,9 @@ impl Scanner {
         }
     }
 
-    /// The path at whose end a number here stands.
-    fn path_here(&self) -> Option<usize> {
-        self.open.and(self.key).and_then(|key| self.paths.end(key))
+    /// The key of a number that begins here, where a path ends at it.
+    fn end_here(&self) -> Option<usize> {
+        self.open.and(self.key).filter(|key| self.paths.is_end(*key))
     }
 
     /// The state after a text, an object or a list.
