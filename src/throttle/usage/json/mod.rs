@@ -54,9 +54,7 @@ enum ScanState {
     Text,
     /// After a backslash in such a text.
     Escape,
-    /// Within a number at a path's end.
-    Number,
-    /// Within any other value that is no text.
+    /// Within a number, `true`, `false` or `null`.
     Word,
     /// Within an object or a list that does not lie on the paths.
     Aside,
@@ -144,7 +142,7 @@ impl Scanner {
                 keep(&mut self.text, &[byte]);
                 (ScanState::InKey, ScanStep::Taken)
             }
-            ScanState::Number => match byte {
+            ScanState::Word => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
                     if let (Some(number), Some(key)) =
                         (self.kept().and_then(number::tokens), self.end_here())
@@ -154,17 +152,11 @@ impl Scanner {
                     }
                     (ScanState::After, ScanStep::Again)
                 }
+                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, ScanStep::Taken),
                 _ => {
                     keep(&mut self.text, &[byte]);
                     return ScanStep::Taken;
                 }
-            },
-            ScanState::Word => match byte {
-                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    (ScanState::After, ScanStep::Again)
-                }
-                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, ScanStep::Taken),
-                _ => return ScanStep::Taken,
             },
             ScanState::Aside => match byte {
                 b'"' => (ScanState::Text, ScanStep::Taken),
@@ -213,14 +205,11 @@ impl Scanner {
                 ScanState::Aside
             }
             (ScanState::Value, b'"') => ScanState::Text,
-            (ScanState::Value, b'-' | b'0'..=b'9') if self.end_here().is_some() => {
-                self.text.clear();
-                return (ScanState::Number, ScanStep::Again);
-            }
             (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z')
                 if self.open.is_some() || self.listed =>
             {
-                ScanState::Word
+                self.text.clear();
+                return (ScanState::Word, ScanStep::Again);
             }
             (ScanState::Key, b'"') => {
                 self.text.clear();
