@@ -14,6 +14,7 @@ use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, Figures, LimitSpec};
 use crate::request::key::{KeySource, KeySpec};
 use crate::request::route::Conditions;
+use crate::tier::TierRule;
 
 /// A fact about a request that a log may leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +66,11 @@ pub struct Assumption {
 }
 
 impl Fact {
-    /// The facts that a limit reads.
-    pub(super) fn of_limit(spec: &LimitSpec) -> Vec<Self> {
+    /// The facts that a limit reads. `rule` says how the plan of a request is found.
+    pub(super) fn of_limit(spec: &LimitSpec, rule: Option<&TierRule>) -> Vec<Self> {
         let mut facts: Vec<_> = Self::of_key(&spec.key).collect();
+        let rule = rule.filter(|_| !spec.tiers.is_empty());
+        facts.extend(rule.into_iter().flat_map(|rule| Self::of_key(&rule.by)));
         facts.extend(spec.exempt.has_networks().then_some(Self::Client));
         facts.extend(spec.exempt.headers().cloned().map(Self::Header));
         facts.extend(spec.count_when.as_ref().map(|_| Self::Status));

@@ -31,8 +31,6 @@ pub struct Judge<'p> {
     limits: Vec<Vec<Fact>>,
     /// The facts by which routes are chosen, each with its route's index in the plan.
     routes: Vec<(usize, Fact)>,
-    /// The facts that say a request's plan.
-    tiers: Vec<Fact>,
     /// All facts that are read.
     facts: Vec<Fact>,
     /// What is assumed of facts that the log does not have.
@@ -90,20 +88,20 @@ fn wrong_part(head: &BadHead) -> &'static str {
 impl<'p> Judge<'p> {
     /// A judge with new buckets.
     pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
-        let limits: Vec<_> = plan.limits.iter().map(|spec| Fact::of_limit(spec)).collect();
+        let limits: Vec<_> =
+            plan.limits.iter().map(|spec| Fact::of_limit(spec, plan.tiers.as_deref())).collect();
         let conditions = (0..plan.routes.len()).map(|route| (route, plan.table.conditions(route)));
         let routes = conditions.flat_map(|(route, conditions)| {
             Fact::of_conditions(conditions).map(move |fact| (route, fact))
         });
         let routes: Vec<_> = routes.collect();
-        let tiers: Vec<_> = plan.tiers.iter().flat_map(|rule| Fact::of_key(&rule.by)).collect();
         let trust = &plan.server.trust;
         let of_client = Fact::Header(trust.header.name());
         let of_client = (!trust.networks.is_empty()).then_some(&of_client);
         let (mut facts, mut headers) =
             (Vec::new(), vec![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING]);
         let of_routes = routes.iter().map(|(_, fact)| fact);
-        for fact in limits.iter().flatten().chain(of_routes).chain(&tiers).chain(of_client) {
+        for fact in limits.iter().flatten().chain(of_routes).chain(of_client) {
             if facts.contains(fact) {
                 continue;
             }
@@ -117,7 +115,7 @@ impl<'p> Judge<'p> {
         }
         let (rehearsal, assumptions) = (Rehearsal::new(plan), assumptions.to_vec());
         let (token, decided) = (None, 0);
-        Self { plan, rehearsal, limits, routes, tiers, facts, assumptions, token, headers, decided }
+        Self { plan, rehearsal, limits, routes, facts, assumptions, token, headers, decided }
     }
 
     /// Whether a limit or a route reads this fact.
@@ -216,9 +214,7 @@ impl<'p> Judge<'p> {
                 RehearsedAnswer::Given { status, bytes, lasts }
             }
         };
-        // Where the log does not have the plan, each limit goes by its own figures, and not by those of
-        // `plans.default`.
-        let rule = self.plan.tiers.as_deref().filter(|_| self.tiers.iter().all(is_known));
+        let rule = self.plan.tiers.as_deref();
         let answer = self.rehearsal.decide(known.into_iter(), &view, rule, answer, record.time);
         self.decided += 1;
         if self.decided.is_multiple_of(SWEEP_EVERY) {

@@ -89,8 +89,7 @@ impl Rehearsal {
     }
 
     /// Lets these limits decide about a request at the time `now`, which must not be before the time of the
-    /// last call. `rule` says how the request's plan is found; without it each limit goes by its own figures. A request
-    /// that passes gets the answer `answer`.
+    /// last call. `rule` says how the request's plan is found. A request that passes gets the answer `answer`.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.

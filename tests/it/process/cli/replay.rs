@@ -218,6 +218,34 @@ fn assume_is_named_only_where_it_helps() {
     assert!(!said.contains("--assume"), "{said}");
 }
 
+/// With the limit's own figures a customer of a larger plan would look rejected.
+#[test]
+fn a_limit_whose_plan_the_log_does_not_tell_is_left_out() {
+    let folder = folder(None);
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    fs::write(folder.path().join("plans.txt"), "key-of-acme pro\n").unwrap();
+    let limit = "rate = \"1/h\"\nplans = { pro = \"3/h\", free = \"2/h\" }";
+    for (plans, fact) in [
+        ("by = \"header:x-plan\"\ndefault = \"free\"", "x-plan"),
+        ("by = \"header:x-key\"\ndefault = \"free\"\nfile = \"plans.txt\"", "x-key"),
+    ] {
+        let text = format!("{}[plans]\n{plans}\n", limited(limit));
+        fs::write(folder.path().join("proxy.toml"), text).unwrap();
+        let (_, said, _) = told(folder.path(), &["replay", "access.log"]);
+        let left_out = format!(
+            "left out: limit client, for 5 requests. The log does not tell the header {fact}. See --assume."
+        );
+        assert!(said.contains(&left_out), "{said}");
+        let rejected = |assumed: &str| {
+            let assumption = format!("header:{fact}={assumed}");
+            let arguments = ["replay", "access.log", "--assume", &assumption];
+            json(folder.path(), &arguments)["result"]["rejected"].clone()
+        };
+        let of_pro = if fact == "x-plan" { "pro" } else { "key-of-acme" };
+        assert_eq!([rejected(of_pro), rejected("none"), rejected("ip")], [2, 3, 3], "{fact}");
+    }
+}
+
 #[test]
 fn broken_lines_are_counted_and_two_formats_may_be_mixed() {
     let folder = folder(Some(&limited("rate = \"2/h\"")));
