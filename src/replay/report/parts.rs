@@ -219,6 +219,11 @@ impl LimitReport<'_> {
         let (rejected, requests) = (number(counts.rejected), counted(counts.requests, "request"));
         parts
             .push(Sentence(format!("rejects {rejected} of {requests} ({share}), {hit} of {seen}")));
+        if counts.rejected > 0 && spec.ban.is_some() && spec.mode == Mode::Enforce {
+            let what =
+                "this replay bans no key: with `ban`, banned keys would be rejected more often";
+            parts.push(Note(what.to_owned()));
+        }
         if counts.delayed > 0 {
             let (held, most) = (counted(counts.delayed, "request"), length(self.longest_wait_ms));
             parts.push(Sentence(format!("holds {held}, for at most {most}")));

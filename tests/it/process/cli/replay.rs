@@ -247,6 +247,23 @@ fn a_limit_whose_plan_the_log_does_not_tell_is_left_out() {
 }
 
 #[test]
+fn a_replay_says_where_bans_would_reject_more() {
+    let folder = folder(None);
+    write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
+    let ban = "ban = { after = 2, within = \"1m\", for = \"1h\" }";
+    for (limit, is_said) in [
+        (format!("rate = \"1/h\"\n{ban}"), true),
+        (format!("rate = \"9/h\"\n{ban}"), false),
+        (format!("rate = \"1/h\"\nmode = \"shadow\"\n{ban}"), false),
+        ("rate = \"1/h\"".to_owned(), false),
+    ] {
+        fs::write(folder.path().join("proxy.toml"), limited(&limit)).unwrap();
+        let (_, said, _) = told(folder.path(), &["replay", "access.log"]);
+        assert_eq!(said.contains("this replay bans no key"), is_said, "{limit}: {said}");
+    }
+}
+
+#[test]
 fn broken_lines_are_counted_and_two_formats_may_be_mixed() {
     let folder = folder(Some(&limited("rate = \"2/h\"")));
     let own = "{\"timestamp\":\"2026-10-10T11:00:30Z\",\"level\":\"INFO\",\"target\":\"tidegate::access\",\
