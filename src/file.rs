@@ -1,15 +1,18 @@
-//! Files that an operator writes and a running process reads: `proxy.toml`, certificates. A file's stamp tells
-//! whether the file may have changed, for less than to read the file. [`ContentWatch`] notices new content.
+//! Files that an operator writes and a running process reads: `proxy.toml`, certificates, keys, plans. [`FileWatch`]
+//! notices that they have changed.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::hash::Hasher as _;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Identifies one state of a file. It differs after the file was written, and after another file took
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+/// Identifies one state of a file, for less than to read the file. It differs after the file was written, and after another file took
 /// its place. Symlinks are followed, so it also differs after a symlink was swapped, as Kubernetes does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileStamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     length: u64,
@@ -19,7 +22,7 @@ pub(crate) struct FileStamp {
 
 impl FileStamp {
     /// The stamp of this file; `None` where there is no such file.
-    pub(crate) fn of(file: &Path) -> Option<Self> {
+    fn of(file: &Path) -> Option<Self> {
         let file = fs::metadata(file).ok()?;
         Some(Self {
             device: file.dev(),
@@ -31,59 +34,145 @@ impl FileStamp {
     }
 }
 
-/// Notices new content `C` of files with the stamp `S`, by looking at them again and again.
+/// Notices that files have new content, by looking at them again and again. At first all content is new.
+///
+/// Looking finds every kind of change, on every kind of file system: written in place, replaced by rename, a swapped
+/// symlink above the file. Waiting for events does not.
 #[derive(Debug)]
-pub(crate) struct ContentWatch<S, C> {
+pub(crate) struct FileWatch {
+    files: Vec<PathBuf>,
+    /// The most bytes of a file. All larger files are alike: they cannot be used.
+    largest: u64,
     /// After this number of looks, the files are read even if their stamps are unchanged.
     looks_to_read: u32,
-    stamp: Option<S>,
+    stamps: Vec<Option<FileStamp>>,
     /// How many looks have not read the files since they were last read.
     unread: u32,
-    /// The content that the last look read, if the content was new.
-    news: Option<C>,
+    /// The content that is not new.
+    known: Option<FilesContent>,
+    /// The content that the last look read, if it was new.
+    news: Option<FilesContent>,
 }
 
-impl<S: PartialEq, C: PartialEq> ContentWatch<S, C> {
-    pub(crate) fn new(looks_to_read: u32) -> Self {
-        Self { looks_to_read, stamp: None, unread: 0, news: None }
+/// Of each file a hash of its content, or why it cannot be read.
+pub(crate) type FilesContent = Vec<Result<u128, io::ErrorKind>>;
+
+impl FileWatch {
+    pub(crate) fn new(files: Vec<PathBuf>, largest: u64, looks_to_read: u32) -> Self {
+        let stamps = Vec::new();
+        Self { files, largest, looks_to_read, stamps, unread: 0, known: None, news: None }
     }
 
-    /// Whether this look is to read the files. `stamp` is their stamp now. Some file systems do not report
-    /// changes, and two changes may have the same time. Therefore a look now and then reads in any case.
-    pub(crate) fn is_to_be_read(&mut self, stamp: Option<S>) -> bool {
-        let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
-        self.stamp = stamp;
+    /// Only what differs from the present content is new from now on. Whoever reads the files should call this before:
+    /// a change between the two is then noticed.
+    pub(crate) fn catch_up(&mut self) {
+        (self.known, self.news) = (self.content(), None);
+    }
+
+    /// The content that is not new.
+    pub(crate) fn known(&self) -> Option<&FilesContent> {
+        self.known.as_ref()
+    }
+
+    /// All content is new again.
+    pub(crate) fn forget(&mut self) {
+        (self.known, self.news) = (None, None);
+    }
+
+    /// Looks at the files. Returns whether they have new content. Content counts when two looks in a row have read it:
+    /// a file that is still being written is not used. Blocks while the files are read.
+    pub(crate) fn look(&mut self) -> bool {
+        if !self.is_to_be_read() {
+            return false;
+        }
+        let Some(content) = self.content() else { return false };
+        if self.known.as_ref() == Some(&content) {
+            self.news = None;
+            return false;
+        }
+        if self.news.as_ref() != Some(&content) {
+            self.news = Some(content);
+            return false;
+        }
+        self.known = self.news.take();
+        true
+    }
+
+    /// Whether this look is to read the files. Some file systems do not report changes, and two changes may have the
+    /// same time. Therefore a look now and then reads in any case.
+    fn is_to_be_read(&mut self) -> bool {
+        let stamps: Vec<_> = self.files.iter().map(|file| FileStamp::of(file)).collect();
+        let is_settled = self.known.is_some() && self.news.is_none() && self.stamps == stamps;
+        self.stamps = stamps;
         self.unread += 1;
-        let read = !known || self.unread >= self.looks_to_read;
-        if read {
+        let is_read = !is_settled || self.unread >= self.looks_to_read;
+        if is_read {
             self.unread = 0;
         }
-        read
+        is_read
     }
 
-    /// Whether new content counts. It does when two looks in a row have read it: a file that is still being
-    /// written is not used.
-    pub(crate) fn has_settled(&mut self, content: C) -> bool {
-        let settled = self.news.as_ref() == Some(&content);
-        self.news = (!settled).then_some(content);
-        settled
-    }
-
-    /// The content that was read last is not new.
-    pub(crate) fn no_news(&mut self) {
-        self.news = None;
+    /// `None` where an error is about this process and not about the file.
+    fn content(&self) -> Option<FilesContent> {
+        let content = |file: &PathBuf| match digest(file, self.largest) {
+            Err(error) if is_passing(&error) => None,
+            read => Some(read.map_err(|error| error.kind())),
+        };
+        self.files.iter().map(content).collect()
     }
 }
 
-/// Larger files are refused. A `proxy.toml` with 10,000 routes has about a tenth of this size, and a system's
+/// Whether an error is about this process and not about the file, such as too few descriptors or too little memory.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+    };
+    ![FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied]
+        .contains(&error.kind())
+}
+
+/// A hash of a file's content. The file may be large, so it is read in pieces.
+fn digest(file: &Path, largest: u64) -> io::Result<u128> {
+    let mut file = BufReader::with_capacity(PIECE, open(file)?.take(largest + 1));
+    let mut digest = SipHasher13::new();
+    loop {
+        let piece = file.fill_buf()?;
+        if piece.is_empty() {
+            break;
+        }
+        digest.write(piece);
+        let length = piece.len();
+        file.consume(length);
+    }
+    match file.into_inner().limit() {
+        0 => Err(io::ErrorKind::FileTooLarge.into()),
+        _ => Ok(digest.finish128().as_u128()),
+    }
+}
+
+/// Files are hashed in pieces of this size.
+const PIECE: usize = 1 << 16;
+
+/// [`read`] refuses larger files. A `proxy.toml` with 10,000 routes has about a tenth of this size, and a system's
 /// whole bundle of authorities a quarter of a MiB.
-const LARGEST: u64 = 16 << 20;
+pub(crate) const LARGEST: u64 = 16 << 20;
+
+/// Opens an ordinary file.
+///
+/// # Errors
+/// If `path` is not an ordinary file: a running process must not wait for the other end of a pipe. If the file cannot
+/// be opened.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
+    }
+    File::open(path)
+}
 
 /// The content of an ordinary file.
 ///
 /// # Errors
-/// If `path` is not an ordinary file: a running process must not wait for the other end of a pipe. If the
-/// file is larger than 16 MiB, or cannot be read.
+/// Those of [`open`]. If the file is larger than 16 MiB, or cannot be read.
 pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
     read_ordinary_up_to(path, LARGEST)
 }
@@ -93,10 +182,7 @@ pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read_ordinary`].
 pub(crate) fn read_ordinary_up_to(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
-    }
-    read_up_to(File::open(path)?, largest)
+    read_up_to(open(path)?, largest)
 }
 
 /// The content of an open file. The file may be a pipe.
@@ -115,4 +201,93 @@ fn read_up_to(file: File, largest: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOKS_TO_READ: u32 = 4;
+
+    /// A file, and a watch that knows its content.
+    fn watched(text: &str) -> (tempfile::TempDir, PathBuf, FileWatch) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, text).unwrap();
+        let mut watch = FileWatch::new(vec![file.clone()], LARGEST, LOOKS_TO_READ);
+        watch.catch_up();
+        (folder, file, watch)
+    }
+
+    #[test]
+    fn content_is_new_once_and_only_when_it_has_settled() {
+        let (_folder, file, mut watch) = watched("a");
+        assert!((0..10).all(|_| !watch.look()));
+        for text in ["half", "whole"] {
+            fs::write(&file, text).unwrap();
+            assert!(!watch.look(), "{text} was just written");
+        }
+        assert!(watch.look());
+        assert!((0..10).all(|_| !watch.look()));
+        fs::write(&file, "whole").unwrap();
+        assert!((0..10).all(|_| !watch.look()), "other times, and the same content");
+        watch.forget();
+        assert_eq!([0; 10].map(|_| watch.look()).iter().filter(|is_new| **is_new).count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_away_is_a_change_and_so_is_its_return() {
+        let (_folder, file, mut watch) = watched("a");
+        fs::remove_file(&file).unwrap();
+        assert!(!watch.look());
+        fs::write(&file, "a").unwrap();
+        assert!((0..10).all(|_| !watch.look()), "it was away for a moment");
+        for change in [|file: &Path| fs::remove_file(file), |file: &Path| fs::write(file, "a")] {
+            change(&file).unwrap();
+            assert_eq!([watch.look(), watch.look(), watch.look()], [false, true, false]);
+        }
+    }
+
+    #[test]
+    fn each_of_several_files_counts() {
+        let (folder, file, _) = watched("a");
+        let other = folder.path().join("other");
+        let mut watch = FileWatch::new(vec![file.clone(), other.clone()], LARGEST, LOOKS_TO_READ);
+        watch.catch_up();
+        for file in [other, file] {
+            fs::write(&file, "b").unwrap();
+            assert_eq!([watch.look(), watch.look(), watch.look()], [false, true, false]);
+        }
+    }
+
+    #[test]
+    fn a_giant_is_not_read_to_its_end() {
+        let (_folder, file, mut watch) = watched("a");
+        File::create(&file).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!([watch.look(), watch.look(), watch.look()], [false, true, false]);
+        for (length, is_too_large) in [(LARGEST, false), (LARGEST + 1, true)] {
+            File::create(&file).unwrap().set_len(length).unwrap();
+            assert_eq!(digest(&file, LARGEST).is_err(), is_too_large, "{length}");
+        }
+    }
+
+    /// The file system may not report the change, or two changes may have the same time.
+    #[test]
+    fn a_change_is_found_where_the_stamp_is_the_same() {
+        for already in 0..2 * LOOKS_TO_READ {
+            let (_folder, _, mut watch) = watched("a");
+            assert!((0..already).all(|_| !watch.look()));
+            watch.known = Some(vec![Ok(0)]);
+            let looks = (1..).find(|_| watch.look()).unwrap();
+            assert!(looks <= LOOKS_TO_READ + 1, "{looks}");
+        }
+    }
+
+    #[test]
+    fn files_are_not_read_at_every_look() {
+        let (_folder, _, mut watch) = watched("a");
+        assert!(watch.is_to_be_read(), "the first");
+        let reads = (0..10 * LOOKS_TO_READ).filter(|_| watch.is_to_be_read());
+        assert_eq!(reads.count(), 10);
+    }
 }

@@ -1,101 +1,60 @@
 //! Notices that the configuration's file has changed. `server` calls [`Reload::look`] a few times a second.
-//!
-//! Looking finds every kind of change, on every kind of file system: written in place, replaced by rename,
-//! a swapped symlink above the file. Watching for events does not. The file is read and compared if its
-//! stamp has changed, and otherwise at one look of four, because some file systems do not report changes.
-//! The file is not read at every look: a file of ten thousand routes replaces all other data in a core's
-//! cache.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
-use crate::file::{self, ContentWatch, FileStamp};
+use crate::file::{self, FileWatch};
 
-/// How often the file is looked at. A change is used when two looks have read the same content: a file that
-/// is still being written is not used.
+/// How often the file is looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
-/// After this number of looks, the file is read even if its stamp is unchanged. Every change is then in force
-/// within a second.
+/// After this number of looks, the file is read even if its stamp is unchanged. Every change is then in force within a
+/// second. It is not read at every look: a file of ten thousand routes replaces all other data in a core's cache.
 const LOOKS_TO_READ: u32 = 4;
 
-/// Looks at the configuration's file, and remembers what was read.
+/// Looks at the configuration's file.
 #[derive(Debug)]
 pub(crate) struct Reload {
     path: PathBuf,
     overrides: config::Overrides,
-    /// The content of the configuration in force, or of the last rejected one. `None` where the file is to be
-    /// loaded in any case.
-    known: Option<FileContent>,
     /// Whether the configuration in force is that of a file. With `--upstream` a process may start without one.
     has_file: bool,
-    watch: ContentWatch<FileStamp, FileContent>,
+    watch: FileWatch,
 }
-
-/// A file's content, or why the file could not be read.
-type FileContent = Result<Vec<u8>, io::ErrorKind>;
 
 impl Reload {
     /// Watches `path` for changes from its present content.
     pub(crate) fn new(path: PathBuf, overrides: config::Overrides) -> Self {
-        let known = seen(&file::read_ordinary(&path));
-        let (has_file, known) = (known.is_ok(), Some(known));
-        Self { path, overrides, known, has_file, watch: ContentWatch::new(LOOKS_TO_READ) }
+        let mut watch = FileWatch::new(vec![path.clone()], file::LARGEST, LOOKS_TO_READ);
+        watch.catch_up();
+        Self { has_file: file::open(&path).is_ok(), path, overrides, watch }
     }
 
-    /// Looks at the file. Returns the loaded file, or its problems, when the file has changed and two looks
-    /// have read the same content.
+    /// Looks at the file. Returns the loaded file, or its problems, when the file has new content.
     pub(crate) fn look(&mut self) -> Option<Result<Loaded, Problems>> {
-        if !self.watch.is_to_be_read(FileStamp::of(&self.path)) {
-            return None;
-        }
-        let file = file::read_ordinary(&self.path);
-        if file.as_ref().is_err_and(is_passing) {
-            return None;
-        }
-        let known = self.known.as_ref().map(|known| known.as_ref().map_err(|kind| *kind));
-        if Some(file.as_ref().map_err(io::Error::kind)) == known {
-            self.watch.no_news();
-            return None;
-        }
-        self.watch.has_settled(seen(&file)).then(|| self.load(file))
+        self.watch.look().then(|| self.load())
     }
 
     /// Reads the file now, changed or not.
     pub(crate) fn now(&mut self) -> Result<Loaded, Problems> {
-        self.load(file::read_ordinary(&self.path))
+        self.watch.catch_up();
+        self.load()
     }
 
     /// Makes the next looks load the file, changed or not. The files that it names may have changed.
     pub(crate) fn forget(&mut self) {
-        (self.known, self.watch) = (None, ContentWatch::new(LOOKS_TO_READ));
+        self.watch.forget();
     }
 
-    fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
-        self.known = Some(seen(&file));
-        self.watch.no_news();
+    fn load(&mut self) -> Result<Loaded, Problems> {
+        let file = file::read_ordinary(&self.path);
         let is_there = file.is_ok();
         let (env, may_lack) = (&config::process_environment, !self.has_file);
         let loaded = config::load_again(&self.path, file, env, &self.overrides, may_lack);
         self.has_file |= is_there && loaded.is_ok();
         loaded
     }
-}
-
-/// Whether an error is about this process and not about the file, such as too few descriptors or too little
-/// memory.
-fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
-    };
-    ![FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied]
-        .contains(&error.kind())
-}
-
-fn seen(file: &io::Result<Vec<u8>>) -> FileContent {
-    file.as_ref().cloned().map_err(io::Error::kind)
 }
 
 #[cfg(test)]
@@ -181,26 +140,9 @@ mod tests {
         assert!(reload.now().is_err(), "it is still gone");
     }
 
-    /// Also if the stamp does not change: the file system does not report the change, or two changes have
-    /// the same time.
     #[test]
     fn a_change_is_in_force_within_a_second() {
-        let (_folder, mut reload) = file(FILE);
-        for already in 0..2 * LOOKS_TO_READ {
-            assert!((0..already).all(|_| reload.look().is_none()));
-            reload.known = Some(Ok(FILE.replace(":1", ":2").into()));
-            let looks = (1..).find(|_| reload.look().is_some()).unwrap();
-            assert!(looks * LOOK <= Duration::from_secs(1), "{looks}");
-        }
-    }
-
-    #[test]
-    fn a_file_is_not_read_at_every_look() {
-        let (_folder, mut reload) = file(FILE);
-        let mut is_read = || reload.watch.is_to_be_read(FileStamp::of(&reload.path));
-        assert!(is_read(), "the first");
-        let reads = (0..10 * LOOKS_TO_READ).filter(|_| is_read());
-        assert_eq!(reads.count(), 10);
+        assert!((LOOKS_TO_READ + 1) * LOOK <= Duration::from_secs(1));
     }
 
     #[test]

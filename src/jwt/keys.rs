@@ -94,11 +94,6 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// SHA-256 of the text that the keys were read from.
-    pub(crate) fn fingerprint(&self) -> [u8; 32] {
-        self.text
-    }
-
     /// Verifies that one of the keys has signed the message.
     ///
     /// # Errors

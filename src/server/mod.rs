@@ -48,7 +48,7 @@ use crate::observe::log_interval::LogInterval;
 use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::Reload;
-use crate::tls::server::{Certificates, Look};
+use crate::tls::server::Certificates;
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, Orders, Process, Published};
 
@@ -299,8 +299,8 @@ impl Supervisor {
         self.process.clock.anchor();
         if let Some(certificates) = &self.certificates {
             match certificates.look() {
-                Look::Unchanged => {}
-                Look::Loaded(names) => {
+                None => {}
+                Some(Ok(names)) => {
                     events::certificates_loaded(&names);
                     let now = Duration::from_micros(self.process.wall().as_micros());
                     for warning in certificates.expired(now) {
@@ -311,7 +311,7 @@ impl Supervisor {
                         self.reload.forget();
                     }
                 }
-                Look::Rejected(error) => events::certificates_rejected(&error, error.advice()),
+                Some(Err(error)) => events::certificates_rejected(&error, error.advice()),
             }
         }
         let now = self.process.clock.now();

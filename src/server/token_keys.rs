@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::every;
-use crate::file::{ContentWatch, FileStamp, read_ordinary};
+use crate::file::{FileWatch, LARGEST, read_ordinary};
 use crate::jwt::keys::{KeySet, SharedKeys};
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
@@ -131,19 +131,14 @@ async fn fetch_keys(url: &JwksUrl) -> Result<KeySet, String> {
 
 /// Reads a file again when it has changed.
 async fn watch(path: &Path, reports: &mut KeyReports<'_>) {
-    let (mut looks, mut watch) = (every(LOOK), ContentWatch::new(LOOKS_TO_READ));
+    let mut looks = every(LOOK);
+    // The file may have changed since it was first read: what it has now is new, too.
+    let mut watch = FileWatch::new(vec![path.to_owned()], LARGEST, LOOKS_TO_READ);
     loop {
         looks.tick().await;
-        if !watch.is_to_be_read(FileStamp::of(path)) {
-            continue;
-        }
-        let found = read(path);
-        let is_known = found.as_ref().is_ok_and(|found| *found == *reports.keys.current());
-        if is_known && reports.failing.is_none() {
-            watch.no_news();
-        } else if watch.has_settled(found.as_ref().map(KeySet::fingerprint).map_err(String::clone))
-        {
-            reports.take(found);
+        if watch.look() && !reports.take(read(path)) {
+            // As long as it stays wrong, that is to be said again.
+            watch.forget();
         }
     }
 }

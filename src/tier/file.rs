@@ -1,13 +1,12 @@
 //! `plans.file` of a running process: the table in force, and a look at the file from time to time.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::table::{TierFileError, TierTable, digest};
-use crate::file::{ContentWatch, FileStamp, read_ordinary_up_to};
+use super::table::{TierFileError, TierTable};
+use crate::file::{FileWatch, FilesContent, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
 /// After this number of looks the file is read even if its stamp is unchanged.
@@ -26,15 +25,7 @@ pub(crate) struct TierFile {
     by: KeySpec,
     loose_paths: bool,
     table: RwLock<Arc<TierTable>>,
-    watch: Mutex<TierWatch>,
-}
-
-/// What the looks at a file have seen.
-#[derive(Debug)]
-struct TierWatch {
-    content: ContentWatch<FileStamp, Result<u64, io::ErrorKind>>,
-    /// The content that was read last: it came in force, or was rejected.
-    judged: Result<u64, io::ErrorKind>,
+    watch: Mutex<FileWatch>,
 }
 
 impl TierFile {
@@ -47,18 +38,21 @@ impl TierFile {
         by: &KeySpec,
         loose_paths: bool,
     ) -> Result<Self, TierFileError> {
-        let by = by.clone();
-        let table = TierTable::read(&read_ordinary_up_to(&path, LARGEST)?, &by, loose_paths)?;
-        let judged = Ok(table.digest);
-        let content = ContentWatch::new(LOOKS_TO_READ);
-        let (table, watch) =
-            (RwLock::new(Arc::new(table)), Mutex::new(TierWatch { content, judged }));
-        Ok(Self { path, by, loose_paths, table, watch })
+        let mut watch = FileWatch::new(vec![path.clone()], LARGEST, LOOKS_TO_READ);
+        watch.catch_up();
+        let table = TierTable::read(&read_ordinary_up_to(&path, LARGEST)?, by, loose_paths)?;
+        let (table, watch) = (RwLock::new(Arc::new(table)), Mutex::new(watch));
+        Ok(Self { path, by: by.clone(), loose_paths, table, watch })
     }
 
     /// The name of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A hash of the file, as it was last read.
+    pub(crate) fn content(&self) -> Option<FilesContent> {
+        self.watch.lock().known().cloned()
     }
 
     /// The table in force.
@@ -84,22 +78,12 @@ impl TierFile {
     /// # Errors
     /// Where the new content cannot be used. The table from before stays in force. Each new content is an error once.
     pub(crate) fn look(&self) -> Option<Result<Arc<TierTable>, TierFileError>> {
-        let mut watch = self.watch.lock();
-        if !watch.content.is_to_be_read(FileStamp::of(&self.path)) {
+        if !self.watch.lock().look() {
             return None;
         }
-        let content = read_ordinary_up_to(&self.path, LARGEST);
-        let seen = content.as_ref().map(|content| digest(content)).map_err(io::Error::kind);
-        if seen == watch.judged {
-            watch.content.no_news();
-            return None;
-        }
-        if !watch.content.has_settled(seen) {
-            return None;
-        }
-        watch.judged = seen;
+        let content = read_ordinary_up_to(&self.path, LARGEST).map_err(TierFileError::from);
         let read = |content: Vec<u8>| TierTable::read(&content, &self.by, self.loose_paths);
-        let read = content.map_err(TierFileError::from).and_then(read).map(Arc::new);
+        let read = content.and_then(read).map(Arc::new);
         if let Ok(table) = &read {
             // Requests may wait for this lock. So the old table is dropped after the lock has been released.
             let old = std::mem::replace(&mut *self.table.write(), Arc::clone(table));

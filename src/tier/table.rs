@@ -5,7 +5,7 @@
 //! bytes. A line with a name takes its plan and its name besides.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::Arc;
 
@@ -33,8 +33,6 @@ pub(crate) struct TierTable {
     texts: String,
     /// The plans, each with the number of its first line, and the place of the text for lines without a name.
     plans: BTreeMap<Name, (u32, Option<u32>)>,
-    /// A hash of the file.
-    pub(crate) digest: u64,
 }
 
 /// A value of the file.
@@ -88,7 +86,7 @@ impl TierTable {
         by: &KeySpec,
         loose_paths: bool,
     ) -> Result<Self, TierFileError> {
-        let mut table = Self { digest: digest(content), ..Self::default() };
+        let mut table = Self::default();
         for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
             let added = table.add(number, line, by, loose_paths);
             added.map_err(|what| TierFileError::Line(number, what))?;
@@ -218,13 +216,6 @@ impl TierLine {
         let line = text.and_then(|text| text.lines().next()?.split_once(' '));
         line.unwrap_or_default()
     }
-}
-
-/// A hash by which the contents of two files are compared.
-pub(super) fn digest(content: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(content);
-    hasher.finish()
 }
 
 fn twice(first: u32) -> String {

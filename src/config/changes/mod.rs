@@ -213,8 +213,8 @@ impl Changes {
             self.content("server.tls.client_ca", authorities(old) != authorities(new));
         }
         let [had, has] = [old, new].map(|plan| plan.tiers.as_ref()?.file.as_ref());
-        let digest = |file: &TierFile| file.table().digest;
-        self.content("plans.file", had.map(digest) != has.map(digest));
+        let content = |file: &TierFile| file.content();
+        self.content("plans.file", had.map(content) != has.map(content));
         let had: HashMap<_, _> = old.upstreams.iter().map(|it| (&it.name, &it.tls)).collect();
         for new in &new.upstreams {
             let differs = had.get(&new.name).is_some_and(|old| **old != new.tls);

@@ -24,7 +24,7 @@ use self::names::ByName;
 use super::error::TlsError;
 use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
-use crate::file::{ContentWatch, FileStamp};
+use crate::file::{FileWatch, LARGEST};
 
 /// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;
@@ -99,10 +99,16 @@ impl Files {
         })
     }
 
-    fn stamps(&self) -> Vec<Option<FileStamp>> {
+    /// Watches the files for what is not in `material`, which was read from them before.
+    fn watch(&self, material: &Material) -> FileWatch {
         let pairs = self.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
         let all = pairs.chain(self.client_ca.iter().map(|(file, _)| file));
-        all.map(|file| FileStamp::of(file)).collect()
+        let mut watch = FileWatch::new(all.cloned().collect(), LARGEST, LOOKS_TO_READ);
+        watch.catch_up();
+        if !self.read().is_ok_and(|read| read == *material) {
+            watch.forget();
+        }
+        watch
     }
 }
 
@@ -111,32 +117,17 @@ impl Files {
 #[derive(Debug)]
 pub struct Certificates {
     config: RwLock<Arc<ServerConfig>>,
-    watch: Mutex<FileWatch>,
-}
-
-/// The result of a look at the files.
-#[derive(Debug)]
-pub(crate) enum Look {
-    /// The certificates in force have not changed.
-    Unchanged,
-    /// New certificates are in force now. The text has their names.
-    Loaded(String),
-    /// The new files cannot be used. The old certificates stay in force. Each new reason is returned once.
-    Rejected(TlsError),
+    watched: Mutex<WatchedFiles>,
 }
 
 #[derive(Debug)]
-struct FileWatch {
+struct WatchedFiles {
     files: Files,
+    /// What was last read of the files and is in force.
     material: Material,
     resumption: Resumption,
-    content: ContentWatch<Vec<Option<FileStamp>>, LoadedMaterial>,
-    /// What was last read of the files and judged: it came in force, or it was rejected.
-    judged: LoadedMaterial,
+    watch: FileWatch,
 }
-
-/// The content of the files, or why it cannot be used.
-type LoadedMaterial = Result<Material, String>;
 
 /// The state with which a client resumes a session, without a full handshake. A renewal of the certificates
 /// keeps this state. Otherwise all clients would need a full handshake after each renewal.
@@ -161,15 +152,8 @@ impl Certificates {
     pub fn new(files: Files, material: Material) -> Result<Self, TlsError> {
         let resumption = Resumption::new()?;
         let config = configuration(&material, &resumption)?;
-        let watch = FileWatch {
-            files,
-            judged: Ok(material.clone()),
-            material,
-            resumption,
-            // The first look reads the files: they may have changed since `material` was read.
-            content: ContentWatch::new(LOOKS_TO_READ),
-        };
-        Ok(Self { config: RwLock::new(config), watch: Mutex::new(watch) })
+        let watched = WatchedFiles { watch: files.watch(&material), files, material, resumption };
+        Ok(Self { config: RwLock::new(config), watched: Mutex::new(watched) })
     }
 
     /// The configuration for a new connection: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
@@ -179,32 +163,18 @@ impl Certificates {
 
     /// [`Material::expired`] of the certificates in force.
     pub(crate) fn expired(&self, now: Duration) -> Vec<String> {
-        self.watch.lock().material.expired(now)
+        self.watched.lock().material.expired(now)
     }
 
-    /// Looks whether the files have changed. New content comes in force when two looks in a row have read
-    /// the same content, because a certificate and its key are written one after the other. To be called
-    /// about once a second. Blocks while a few small files are read.
-    pub(crate) fn look(&self) -> Look {
-        let mut watch = self.watch.lock();
-        let stamps = watch.files.stamps();
-        if !watch.content.is_to_be_read(Some(stamps)) {
-            return Look::Unchanged;
+    /// Looks whether the files have changed. Returns the names of new certificates, which are in force now, or why the new
+    /// files cannot be used. To be called about once a second. Blocks while a few small files are read.
+    pub(crate) fn look(&self) -> Option<Result<String, TlsError>> {
+        let mut watched = self.watched.lock();
+        if !watched.watch.look() {
+            return None;
         }
-        let read = watch.files.read();
-        let seen = read.as_ref().map(Material::clone).map_err(TlsError::to_string);
-        if seen == watch.judged {
-            watch.content.no_news();
-            return Look::Unchanged;
-        }
-        if !watch.content.has_settled(seen.clone()) {
-            return Look::Unchanged;
-        }
-        watch.judged = seen;
-        match read.and_then(|material| self.take_over(&mut watch, material)) {
-            Ok(names) => Look::Loaded(names),
-            Err(error) => Look::Rejected(error),
-        }
+        let read = watched.files.read();
+        Some(read.and_then(|material| self.take_over(&mut watched, material)))
     }
 
     /// Puts `material`, which a reload has read, in force. Watches `files` from now on.
@@ -212,29 +182,31 @@ impl Certificates {
     /// # Errors
     /// If the TLS library refuses `material`. Then nothing has changed.
     pub(crate) fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
-        let mut watch = self.watch.lock();
-        let judged = Ok(material.clone());
-        if watch.material != material {
-            self.take_over(&mut watch, material)?;
+        let mut watched = self.watched.lock();
+        if watched.material != material {
+            self.take_over(&mut watched, material)?;
         }
-        (watch.files, watch.judged) = (files, judged);
-        watch.content = ContentWatch::new(LOOKS_TO_READ);
+        (watched.watch, watched.files) = (files.watch(&watched.material), files);
         Ok(())
     }
 
     /// Puts `material` in force. Returns the names of its certificates.
-    fn take_over(&self, watch: &mut FileWatch, material: Material) -> Result<String, TlsError> {
+    fn take_over(
+        &self,
+        watched: &mut WatchedFiles,
+        material: Material,
+    ) -> Result<String, TlsError> {
         // A resumed session keeps the client's certificate, and does not verify it again. If the
         // authorities or the `ClientAuth` have changed, old sessions are forgotten: clients must be
         // verified again.
-        let resumption = match watch.material.clients == material.clients {
-            true => watch.resumption.clone(),
+        let resumption = match watched.material.clients == material.clients {
+            true => watched.resumption.clone(),
             false => Resumption::new()?,
         };
         let config = configuration(&material, &resumption)?;
         *self.config.write() = config;
         let names = names::listed(&material.identities, NAMES_LOGGED);
-        (watch.material, watch.resumption) = (material, resumption);
+        (watched.material, watched.resumption) = (material, resumption);
         Ok(names)
     }
 }
