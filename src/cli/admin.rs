@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::runtime::LocalOptions;
 use tokio::time::timeout;
 
 use super::{Failure, load};
@@ -243,10 +244,9 @@ impl AdminClient {
 }
 
 /// Waits for an answer, in a runtime that ends with it.
-pub(super) fn wait_for(
-    answer: impl Future<Output = Result<Response<Bytes>, String>>,
-) -> Result<Response<Bytes>, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+pub(super) fn wait_for<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build_local(LocalOptions::default());
     runtime.map_err(|error| format!("cannot be asked: {error}"))?.block_on(answer)
 }
 

@@ -1,13 +1,14 @@
 //! The keys of a `[jwt.NAME]`: what each can verify, and their forms in files and on servers.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
-use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, crypto};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use parking_lot::Mutex;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use rustls::pki_types::pem::{PemObject as _, SectionKind};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
@@ -16,8 +17,8 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
+use crate::file::read_ordinary;
 use crate::plan::{JwtSpec, KeySetLocation};
-use crate::request::key::TokenFault;
 
 /// The most keys of one table. A token without `kid` is tried with each of them.
 const MOST_KEYS: usize = 64;
@@ -29,26 +30,28 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
 
-/// Keys that verify tokens. Those with the same text are the same.
+/// Keys that verify tokens.
 #[derive(Debug, Default)]
 pub(crate) struct KeySet {
-    keys: Vec<VerifyingKey>,
+    pub(super) keys: Vec<VerifyingKey>,
     /// SHA-256 of the text that the keys were read from.
     text: [u8; 32],
 }
 
 #[derive(Debug)]
-struct VerifyingKey {
+pub(super) struct VerifyingKey {
     /// The key's `kid`. A key without one is tried for every token.
-    id: Option<String>,
+    pub(super) id: Option<String>,
     /// What the key can verify. The token's `alg` only chooses among these.
-    algorithms: Vec<Algorithm>,
-    key: DecodingKey,
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) key: DecodingKey,
 }
 
-/// Why a text has no keys.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a text or a file has no keys.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum KeySetError {
+    #[error("{0}")]
+    Read(#[from] io::Error),
     #[error("it is neither a JWKS nor PEM")]
     Form,
     #[error("it has a private key: public keys are enough")]
@@ -59,13 +62,15 @@ pub(crate) enum KeySetError {
     TooMany,
 }
 
-impl PartialEq for KeySet {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
 impl KeySet {
+    /// The keys in a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or no key is left.
+    pub(crate) fn read(file: &Path) -> Result<Self, KeySetError> {
+        Self::parse(&read_ordinary(file)?)
+    }
+
     /// The keys in a text: a JWKS, or PEM with public keys or certificates. Keys of other kinds are left out. So are
     /// symmetric keys: whoever can read them could sign tokens.
     ///
@@ -93,51 +98,6 @@ impl KeySet {
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
-
-    /// Verifies that one of the keys has signed the message.
-    ///
-    /// # Errors
-    /// Where none has, in a way that `alg` names and both the key and `allowed` allow. If `allowed` is empty, it allows
-    /// everything.
-    pub(super) fn verify(
-        &self,
-        signed: &Signed<'_>,
-        allowed: &[Algorithm],
-    ) -> Result<(), TokenFault> {
-        if self.keys.is_empty() {
-            return Err(TokenFault::NoKeys);
-        }
-        let is_named = |key: &&VerifyingKey| match (&key.id, &signed.kid) {
-            (Some(id), Some(wanted)) => id == wanted,
-            _ => true,
-        };
-        let mut named = self.keys.iter().filter(is_named).peekable();
-        if named.peek().is_none() {
-            return Err(TokenFault::UnknownKey);
-        }
-        let algorithm = signed.algorithm.ok_or(TokenFault::Algorithm)?;
-        let is_allowed = allowed.is_empty() || allowed.contains(&algorithm);
-        let fits = |key: &&VerifyingKey| is_allowed && key.algorithms.contains(&algorithm);
-        let mut fitting = named.filter(fits).peekable();
-        if fitting.peek().is_none() {
-            return Err(TokenFault::Algorithm);
-        }
-        let Signed { message, signature, .. } = signed;
-        let has_signed = |it: &VerifyingKey| {
-            crypto::verify(signature, message, &it.key, algorithm).unwrap_or(false)
-        };
-        if fitting.any(has_signed) { Ok(()) } else { Err(TokenFault::Signature) }
-    }
-}
-
-/// The parts of a token that its signature is about.
-pub(super) struct Signed<'t> {
-    /// The header and the payload as they are written.
-    pub(super) message: &'t [u8],
-    pub(super) signature: &'t str,
-    /// `None` for `none`, and for an algorithm that nobody here knows.
-    pub(super) algorithm: Option<Algorithm>,
-    pub(super) kid: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -176,13 +136,14 @@ fn of_jwk(jwk: Jwk) -> Option<VerifyingKey> {
 
 fn pem(text: &[u8]) -> Result<Vec<VerifyingKey>, KeySetError> {
     let mut keys = Vec::new();
-    for info in SubjectPublicKeyInfoDer::pem_slice_iter(text) {
-        keys.extend(of_info(&info.map_err(|_| KeySetError::Form)?));
-    }
-    for certificate in CertificateDer::pem_slice_iter(text) {
-        let certificate = certificate.map_err(|_| KeySetError::Form)?;
-        let parsed = Certificate::from_der(&certificate).map_err(|_| KeySetError::Form)?;
-        let info = parsed.tbs_certificate.subject_public_key_info.to_der();
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text) {
+        let (kind, der) = section.map_err(|_| KeySetError::Form)?;
+        let info = match kind {
+            SectionKind::PublicKey => Ok(der),
+            SectionKind::Certificate => Certificate::from_der(&der)
+                .and_then(|parsed| parsed.tbs_certificate.subject_public_key_info.to_der()),
+            _ => continue,
+        };
         keys.extend(of_info(&info.map_err(|_| KeySetError::Form)?));
     }
     let has = |mark: &[u8]| text.windows(mark.len()).any(|part| part == mark);
@@ -219,11 +180,13 @@ pub struct SharedKeys {
 }
 
 impl SharedKeys {
-    /// The table has a secret, or no keys before [`Self::replace`] is called.
+    /// Keys from a URL are not there before [`Self::replace`] is called.
     pub(crate) fn new(spec: Arc<JwtSpec>) -> Self {
         let keys = match &spec.keys {
             Some(KeySetLocation::Secret(secret)) => KeySet::of_secret(secret),
-            _ => KeySet::default(),
+            // The file had keys when the configuration was read.
+            Some(KeySetLocation::File(file)) => KeySet::read(file).unwrap_or_default(),
+            Some(KeySetLocation::Url(_)) | None => KeySet::default(),
         };
         let keys = Mutex::new(Arc::new(keys));
         Self { spec, keys, version: AtomicU64::new(0), is_missed: Notify::new() }
@@ -242,7 +205,7 @@ impl SharedKeys {
     /// Puts other keys in force. Returns whether they differ from the ones before.
     pub(crate) fn replace(&self, keys: KeySet) -> bool {
         let mut current = self.keys.lock();
-        let differs = **current != keys;
+        let differs = current.text != keys.text;
         if differs {
             *current = Arc::new(keys);
             self.version.fetch_add(1, Ordering::Release);

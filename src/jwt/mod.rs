@@ -19,30 +19,25 @@ use self::keys::SharedKeys;
 use self::verify::UnverifiedToken;
 use crate::limit::time::Timestamp;
 use crate::plan::OnInvalid;
-use crate::request::key::{Claims, KeySource, Sole, TokenFault, TokenReading, token};
+use crate::request::key::{Claims, KeySource, PartFault, TokenFault, TokenReading, token};
 
 /// What one worker needs to verify tokens under one plan.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     /// The tables in the file's order.
     tables: Vec<Arc<SharedKeys>>,
-    /// The headers and cookies that may have a token, each with the indexes of the tables that read it.
-    places: Vec<(KeySource, Vec<usize>)>,
+    /// The headers and cookies that may have a token.
+    places: Vec<KeySource>,
     verified: RefCell<VerifiedTokens>,
 }
-
-/// Why a token does not verify, and whether a table refuses requests with such a token.
-type Invalid = (TokenFault, bool);
 
 impl Tokens {
     /// The tables in the file's order.
     pub(crate) fn new(tables: &[Arc<SharedKeys>]) -> Self {
-        let mut places: Vec<(KeySource, Vec<usize>)> = Vec::new();
-        for (index, table) in tables.iter().enumerate() {
-            let source = &table.spec.place;
-            match places.iter_mut().find(|(known, _)| known == source) {
-                Some((_, indexes)) => indexes.push(index),
-                None => places.push((source.clone(), vec![index])),
+        let mut places = Vec::new();
+        for SharedKeys { spec, .. } in tables.iter().map(|table| &**table) {
+            if !places.contains(&spec.place) {
+                places.push(spec.place.clone());
             }
         }
         Self { tables: tables.to_vec(), places, verified: RefCell::default() }
@@ -51,76 +46,89 @@ impl Tokens {
     /// Finds the token of a request and verifies it. `now` is the time of day. The first place with a token that
     /// verifies counts.
     pub(crate) fn read(&self, headers: &HeaderMap, now: Timestamp) -> TokenReading {
-        let mut invalid: Option<Invalid> = None;
-        for (place, (source, _)) in self.places.iter().enumerate() {
-            let found = match token(source, headers) {
-                Sole::Nowhere => continue,
-                Sole::Repeated => return TokenReading::Repeated,
-                Sole::Ambiguous => return TokenReading::Ambiguous,
-                Sole::Once(token) => self.claims(place, &token, now),
+        let mut reading = TokenReading::Absent;
+        for place in &self.places {
+            let found = match token(place, headers) {
+                Ok(Some(token)) => self.claims(place, &token, now),
+                Ok(None) => continue,
+                Err(fault) => return TokenReading::Refused(fault),
             };
             match found {
                 Ok(claims) => return TokenReading::Verified(claims),
-                Err((fault, refuses)) => {
-                    let (_, any_refuses) = invalid.get_or_insert((fault, false));
-                    *any_refuses |= refuses;
-                }
+                Err(_) if matches!(reading, TokenReading::Refused(_)) => {}
+                Err(invalid) => reading = invalid,
             }
         }
-        match invalid {
-            None => TokenReading::Absent,
-            Some((fault, refuses)) => TokenReading::Invalid { fault, refuses },
-        }
+        reading
     }
 
     /// The claims of a token from this place. A token that was verified is remembered.
-    fn claims(&self, place: usize, token: &[u8], now: Timestamp) -> Result<Rc<Claims>, Invalid> {
+    fn claims(
+        &self,
+        place: &KeySource,
+        token: &[u8],
+        now: Timestamp,
+    ) -> Result<Rc<Claims>, TokenReading> {
         let holds = |known: &VerifiedToken| {
-            let version = self.tables[known.claims.table].version();
-            known.place == place && known.until > now && known.version == version
+            let table = &self.tables[known.claims.table];
+            table.spec.place == *place && known.until > now && known.version == table.version()
         };
         if let Some(claims) = self.verified.borrow_mut().find(token, holds) {
             return Ok(claims);
         }
         let verified = self.verify(place, token, now)?;
         let claims = verified.claims.clone();
-        self.verified.borrow_mut().insert(token.into(), verified);
+        // Without a look at the signature anybody could fill the memory.
+        if self.tables[claims.table].spec.keys.is_some() {
+            self.verified.borrow_mut().insert(token.into(), verified);
+        }
         Ok(claims)
     }
 
     /// Verifies a token by the tables that have its issuer, or else by those that name none.
     ///
     /// # Errors
-    /// The first table's reason.
-    fn verify(&self, place: usize, token: &[u8], now: Timestamp) -> Result<VerifiedToken, Invalid> {
-        let (_, indexes) = &self.places[place];
-        let tables = || indexes.iter().map(|index| (*index, &self.tables[*index]));
-        let refuses = |table: &SharedKeys| table.spec.invalid == OnInvalid::Reject;
-        let any_refuses = || tables().any(|(_, table)| refuses(table));
-        let unverified = UnverifiedToken::read(token).map_err(|fault| (fault, any_refuses()))?;
-        let issuer = unverified.issuer();
-        let names = |table: &SharedKeys| table.spec.issuer.as_deref() == issuer;
-        let is_named = issuer.is_some() && tables().any(|(_, table)| names(table));
-        let fits =
-            |table: &SharedKeys| if is_named { names(table) } else { table.spec.issuer.is_none() };
-        let mut invalid: Option<Invalid> = None;
-        for (index, table) in tables().filter(|(_, table)| fits(table)) {
+    /// What the token is then. The first table's reason counts.
+    fn verify(
+        &self,
+        place: &KeySource,
+        token: &[u8],
+        now: Timestamp,
+    ) -> Result<VerifiedToken, TokenReading> {
+        let tables = self.tables.iter().enumerate();
+        let mut tables: Vec<_> = tables.filter(|(_, table)| table.spec.place == *place).collect();
+        let unverified = UnverifiedToken::read(token).map_err(|fault| invalid(fault, &tables))?;
+        let is_of =
+            |issuer: Option<&str>, table: &SharedKeys| table.spec.issuer.as_deref() == issuer;
+        let is_known = |issuer: &&str| tables.iter().any(|(_, table)| is_of(Some(*issuer), table));
+        let issuer = unverified.issuer().filter(is_known);
+        let is_for_none = invalid(TokenFault::Issuer, &tables);
+        tables.retain(|(_, table)| is_of(issuer, table));
+        let mut first = None;
+        for (index, table) in &tables {
             let version = table.version();
             match unverified.verify(&table.spec, &table.current(), now) {
                 Ok(until) => {
-                    let claims = Rc::new(Claims { table: index, values: unverified.claims });
-                    return Ok(VerifiedToken { claims, until, version, place });
+                    let claims = Rc::new(Claims { table: *index, values: unverified.claims });
+                    return Ok(VerifiedToken { claims, until, version });
                 }
                 Err(fault) => {
                     if matches!(fault, TokenFault::UnknownKey | TokenFault::NoKeys) {
                         table.is_missed.notify_one();
                     }
-                    let (_, any_refuses) = invalid.get_or_insert((fault, false));
-                    *any_refuses |= refuses(table);
+                    first.get_or_insert(fault);
                 }
             }
         }
-        Err(invalid.unwrap_or_else(|| (TokenFault::Issuer, any_refuses())))
+        Err(first.map_or(is_for_none, |fault| invalid(fault, &tables)))
+    }
+}
+
+/// A token that does not verify, by what these tables say of such tokens.
+fn invalid(fault: TokenFault, tables: &[(usize, &Arc<SharedKeys>)]) -> TokenReading {
+    match tables.iter().any(|(_, table)| table.spec.invalid == OnInvalid::Reject) {
+        true => TokenReading::Refused(PartFault::Invalid(fault)),
+        false => TokenReading::Ignored(fault),
     }
 }
 

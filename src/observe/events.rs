@@ -103,8 +103,8 @@ events! {
             "client header ignored");
 
     /// The keys of a `[jwt.NAME]` cannot be read. `keys` is the number of those that stay in force.
-    pub(crate) fn jwt_keys_unavailable(jwt: &Name, error: &str, keys: usize) =
-        warn!(%jwt, error, keys,
+    pub(crate) fn jwt_keys_unavailable(jwt: &Name, error: &dyn Display, keys: usize) =
+        warn!(%jwt, %error, keys,
             help = "see that the URL or the file in `keys` can be read from here, and has public keys",
             "jwt keys unavailable");
 

@@ -77,7 +77,6 @@ impl Supervisor {
         self.export.send_to(new.trace.otlp.as_ref());
         let (upstreams, keys) = (upstreams(&new, Some(&old)), token_keys(&new, Some(&old)));
         self.checks.check(new.upstreams.iter().zip(&upstreams));
-        self.readers.read(&keys);
         self.published.send_replace(Arc::new(Published { plan: new, upstreams, keys }));
         self.retired.push(old.plan.clone());
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);

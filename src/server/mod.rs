@@ -36,8 +36,7 @@ use self::occasions::{Occasion, Occasions};
 use self::open_files::OpenFiles;
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
-pub(crate) use self::token_keys::read_token_keys;
-use self::token_keys::{KeyReaders, token_keys};
+use self::token_keys::token_keys;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
@@ -133,7 +132,6 @@ struct Supervisor {
     plans: JoinSet<()>,
     candidates: CandidateLog,
     checks: HealthChecks,
-    readers: KeyReaders,
     export: SpanExport,
     /// When to read a file again that is wrong, and to log its errors again. `None` if the file is valid.
     rejected: Option<LogInterval>,
@@ -164,8 +162,6 @@ impl Supervisor {
         let published = Published { upstreams, keys, plan: plan.clone() };
         let mut checks = HealthChecks::default();
         checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
-        let mut readers = KeyReaders::default();
-        readers.read(&published.keys);
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
@@ -225,7 +221,6 @@ impl Supervisor {
             plans,
             candidates,
             checks,
-            readers,
             export,
             rejected: None,
             shadow: start.shadow.then(LogInterval::default),

@@ -1,8 +1,7 @@
-//! Fetches a small document for the process itself, not for a client.
+//! Fetches the keys of a `[jwt.NAME]`, for the process itself and not for a client.
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, HOST, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -11,6 +10,7 @@ use tokio::time::timeout;
 use super::body::RequestBody;
 use super::connect::Connector;
 use super::{Purpose, ServerFailure, UpstreamError};
+use crate::jwt::keys::{KeySet, KeySetError};
 use crate::plan::{JwksUrl, UpstreamSpec};
 
 /// How the server's log names the client.
@@ -24,46 +24,46 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// The most bytes of the document.
 const MOST: usize = 1 << 20;
 
-/// Why a document was not fetched.
+/// Why keys were not fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("{0}")]
     Exchange(UpstreamError),
     /// Redirects are not followed: they could lead anywhere.
-    #[error("{server} answered {status}")]
-    Status { server: String, status: StatusCode },
+    #[error("{0} answered {1}")]
+    Status(String, StatusCode),
     #[error("the answer of {0} broke off, or is larger than 1 MiB")]
     Body(String),
+    #[error("{0}: {1}")]
+    Keys(String, KeySetError),
 }
 
-/// Fetches a document on a new connection.
+/// Fetches a JWKS on a new connection.
 ///
 /// # Errors
-/// Where the server does not answer in time with 200 and a document that is not too large.
-pub(crate) async fn fetch(url: &JwksUrl) -> Result<Bytes, FetchError> {
-    let failed = |failure| {
-        let server = url.server.url.as_str().into();
-        FetchError::Exchange(UpstreamError::Server { server, failure })
-    };
+/// Where the server does not answer in time with 200 and a document that is not too large and has keys.
+pub(crate) async fn fetch_keys(url: &JwksUrl) -> Result<KeySet, FetchError> {
+    let server = || url.server.url.clone();
+    let failed =
+        |failure| FetchError::Exchange(UpstreamError::Server { server: server().into(), failure });
     let spec = UpstreamSpec {
         connect_timeout: TIME_LIMIT,
         tls: url.tls.clone(),
         ..UpstreamSpec::default()
     };
     let fetching = async {
-        let opening = Connector::new(&spec);
-        let opening = opening.open(&url.server, Purpose::Http1).await;
-        let mut connection = opening.map_err(|error| failed(ServerFailure::Connect(error)))?;
+        let connector = Connector::new(&spec);
+        let opened = connector.open(&url.server, Purpose::Http1).await;
+        let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
         let answer = connection.send(request(url), false, &url.server, TIME_LIMIT).await;
         let answer = answer.map_err(|none| failed(none.failure))?;
         if answer.status() != StatusCode::OK {
-            let (server, status) = (url.server.url.clone(), answer.status());
-            return Err(FetchError::Status { server, status });
+            return Err(FetchError::Status(server(), answer.status()));
         }
         let body = Limited::new(answer.into_body(), MOST).collect().await;
-        let body = body.map_err(|_| FetchError::Body(url.server.url.clone()))?.to_bytes();
+        let body = body.map_err(|_| FetchError::Body(server()))?.to_bytes();
         connection.finish();
-        Ok(body)
+        KeySet::parse(&body).map_err(|error| FetchError::Keys(server(), error))
     };
     let fetched = timeout(TIME_LIMIT, fetching).await;
     fetched.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout)))

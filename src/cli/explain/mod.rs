@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use self::explanation::Explanation;
 use self::limit::{describe_limit, describe_plan};
 use self::route::{describe_none, describe_route, describe_spellings, why};
-use self::token::ExplainedToken;
+use self::token::describe_token;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
@@ -151,8 +151,7 @@ fn describe(
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
-    let token = ExplainedToken::of(plan, route, request, &sent);
-    let view = View { token: Token(&&token.reading), ..reading.view(method, &sent) };
+    let view = reading.view(method, &sent);
     let candidates = plan.table.candidates(path, host.as_str());
     match found {
         Ok(found) => {
@@ -168,7 +167,8 @@ fn describe(
         }
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
-    token.describe(plan, *plain, text);
+    let token = describe_token(plan, route, request, &sent, text);
+    let view = View { token: Token(&&token), ..view };
     describe_plan(plan.tiers_of(route), &view, *plain, text);
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, (*now, *plain), text);

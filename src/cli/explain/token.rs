@@ -1,97 +1,94 @@
 //! Describes the token of a request, and the claims that limits count by.
 
-use std::rc::Rc;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use futures_util::TryFutureExt as _;
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use super::ExplainedRequest;
 use super::explanation::Explanation;
+use crate::cli::admin::wait_for;
 use crate::jwt::Tokens;
-use crate::plan::{KeyDisplay, Plan, RouteSpec};
-use crate::request::key::{Claims, TokenReading, hash};
-use crate::server::read_token_keys;
+use crate::jwt::keys::SharedKeys;
+use crate::plan::{KeyDisplay, KeySetLocation, Plan, RouteSpec};
+use crate::request::key::{PartFault, TokenReading, hash};
+use crate::upstream::fetch::fetch_keys;
 
-/// What is known of a request's token.
-pub(super) struct ExplainedToken {
-    pub(super) reading: TokenReading,
-    /// The claims that limits of the route read, each once. Without any nobody looks at the token.
-    read: Vec<String>,
-    /// Why keys could not be read.
-    errors: Vec<String>,
+/// Says what the request's token is worth, and which claims count. Values are shown as the log shows them, or plain.
+/// The token is verified by keys that are read now. Where no limit of the route reads claims, nobody looks at it.
+/// `headers` are those that count.
+pub(super) fn describe_token(
+    plan: &Plan,
+    route: &RouteSpec,
+    request: &ExplainedRequest,
+    headers: &HeaderMap,
+    text: &mut Explanation,
+) -> TokenReading {
+    let of_plans = plan.tiers_of(route).map(|rule| &rule.by);
+    let keys = plan.limits_of(route).map(|limit| &limit.key).chain(of_plans);
+    let read: BTreeSet<_> = keys.flat_map(|key| key.claims()).collect();
+    if read.is_empty() {
+        return TokenReading::Absent;
+    }
+    let (reading, errors) = match &request.claims {
+        Some(claims) => (TokenReading::of_claims(claims.clone()), Vec::new()),
+        None => {
+            let (keys, errors) = read_keys(plan);
+            (Tokens::new(&keys).read(headers, request.now), errors)
+        }
+    };
+    let (fate, sentence) = match &reading {
+        TokenReading::Absent => ("absent", "none: `missing` decides".to_owned()),
+        TokenReading::Refused(PartFault::Repeated) => ("repeated", "it is there twice".to_owned()),
+        TokenReading::Refused(PartFault::Ambiguous) => {
+            ("ambiguous", "it can be read in two ways".to_owned())
+        }
+        TokenReading::Refused(PartFault::Invalid(fault)) => {
+            ("invalid", format!("does not verify: {fault}"))
+        }
+        TokenReading::Ignored(fault) => {
+            ("invalid", format!("counts as none, because it does not verify: {fault}"))
+        }
+        TokenReading::Verified(claims) => {
+            let table = plan.jwt.get(claims.table).map_or("", |table| table.name.as_str());
+            ("verified", format!("verified by [jwt.{table}]"))
+        }
+    };
+    text.line("token", sentence);
+    errors.iter().for_each(|error| text.more(error));
+    let mut values = Map::new();
+    if let TokenReading::Verified(claims) = &reading {
+        let is_hashed = plan.log.keys == KeyDisplay::Hashed && !request.plain;
+        let (shown, how): (fn(&str) -> String, _) = match is_hashed {
+            true => (|value| hash(value.as_bytes()), " (hashed)"),
+            false => (str::to_owned, ""),
+        };
+        for name in read {
+            let value = claims.value(name).map(|value| shown(&value));
+            text.more(match &value {
+                Some(value) => format!("{name}: {value}{how}"),
+                None => format!("{name}: it has no such claim, or one that is no value"),
+            });
+            values.insert(name.clone(), value.map_or(Value::Null, Value::from));
+        }
+    }
+    text.fact("token", json!({ "fate": fate, "claims": values, "errors": errors }));
+    reading
 }
 
-impl ExplainedToken {
-    /// Verifies the request's token by keys that are read now, if a limit of the route reads claims. `headers` are
-    /// those that count.
-    pub(super) fn of(
-        plan: &Plan,
-        route: &RouteSpec,
-        request: &ExplainedRequest,
-        headers: &HeaderMap,
-    ) -> Self {
-        let of_plans = plan.tiers_of(route).map(|rule| &rule.by);
-        let keys = plan.limits_of(route).map(|limit| &limit.key).chain(of_plans);
-        let mut read = Vec::new();
-        for claim in keys.flat_map(|key| key.claims()) {
-            if !read.contains(claim) {
-                read.push(claim.clone());
-            }
+/// The keys of each table, and why some could not be read.
+fn read_keys(plan: &Plan) -> (Vec<Arc<SharedKeys>>, Vec<String>) {
+    let keys: Vec<_> =
+        plan.jwt.iter().map(|spec| Arc::new(SharedKeys::new(spec.clone()))).collect();
+    let mut errors = Vec::new();
+    for table in &keys {
+        let Some(KeySetLocation::Url(url)) = &table.spec.keys else { continue };
+        match wait_for(fetch_keys(url).map_err(|error| error.to_string())) {
+            Ok(found) => _ = table.replace(found),
+            Err(error) => errors.push(format!("no keys of [jwt.{}]: {error}", table.spec.name)),
         }
-        let (reading, errors) = match (read.is_empty(), &request.claims) {
-            (true, _) => (TokenReading::Absent, Vec::new()),
-            (false, Some(values)) => {
-                let claims = Claims { table: 0, values: values.clone() };
-                (TokenReading::Verified(Rc::new(claims)), Vec::new())
-            }
-            (false, None) => {
-                let (keys, errors) = read_token_keys(plan);
-                (Tokens::new(&keys).read(headers, request.now), errors)
-            }
-        };
-        Self { reading, read, errors }
     }
-
-    /// Says what the token is worth, and which claims count. Values are shown as the log shows them, or `plain`.
-    pub(super) fn describe(&self, plan: &Plan, plain: bool, text: &mut Explanation) {
-        if self.read.is_empty() {
-            return;
-        }
-        let (fate, sentence) = match &self.reading {
-            TokenReading::Absent => ("absent", "none: `missing` decides".to_owned()),
-            TokenReading::Repeated => ("repeated", "it is there twice".to_owned()),
-            TokenReading::Ambiguous => ("ambiguous", "it can be read in two ways".to_owned()),
-            TokenReading::Invalid { fault, refuses: false } => {
-                ("invalid", format!("counts as none, because it does not verify: {fault}"))
-            }
-            TokenReading::Invalid { fault, refuses: true } => {
-                ("invalid", format!("does not verify: {fault}"))
-            }
-            TokenReading::Verified(claims) => {
-                let table = plan.jwt.get(claims.table).map_or("", |table| table.name.as_str());
-                ("verified", format!("verified by [jwt.{table}]"))
-            }
-        };
-        text.line("token", sentence);
-        self.errors.iter().for_each(|error| text.more(error));
-        let mut values = Map::new();
-        if let TokenReading::Verified(claims) = &self.reading {
-            let is_hashed = plan.log.keys == KeyDisplay::Hashed && !plain;
-            for name in &self.read {
-                let value = claims.value(name);
-                let value = value.map(|value| match is_hashed {
-                    true => hash(value.as_bytes()),
-                    false => value.into_owned(),
-                });
-                text.more(match &value {
-                    Some(value) => {
-                        format!("{name}: {value}{}", if is_hashed { " (hashed)" } else { "" })
-                    }
-                    None => format!("{name}: it has no such claim, or one that is no value"),
-                });
-                values.insert(name.clone(), value.map_or(Value::Null, Value::from));
-            }
-        }
-        text.fact("token", json!({ "fate": fate, "claims": values, "errors": self.errors }));
-    }
+    (keys, errors)
 }

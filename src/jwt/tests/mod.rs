@@ -80,7 +80,7 @@ fn read(
 ) -> Result<Value, TokenFault> {
     match Tokens::new(tables).read(headers, at(seconds)) {
         TokenReading::Verified(claims) => Ok(Value::Object(claims.values.clone())),
-        TokenReading::Invalid { fault, .. } => Err(fault),
+        TokenReading::Ignored(fault) => Err(fault),
         other => panic!("{other:?}"),
     }
 }

@@ -66,7 +66,7 @@ fn the_issuer_chooses_the_table() {
     let tables = [named(&keys_a, Some("a")), named(&keys_b, Some("b")), named(&keys_b, None)];
     let table_of = |token: &str| match Tokens::new(&tables).read(&bearer(token), at(NOW)) {
         TokenReading::Verified(claims) => Ok(claims.table),
-        TokenReading::Invalid { fault, .. } => Err(fault),
+        TokenReading::Ignored(fault) => Err(fault),
         other => panic!("{other:?}"),
     };
     let [a, b] = &signers;
@@ -138,9 +138,10 @@ fn the_token_is_where_its_table_says() {
         let headers = headers(lines);
         let found = match Tokens::new(&place(source)).read(&headers, at(NOW)) {
             TokenReading::Absent => "absent",
-            TokenReading::Repeated => "repeated",
-            TokenReading::Ambiguous => "ambiguous",
-            TokenReading::Invalid { .. } => "invalid",
+            TokenReading::Refused(PartFault::Repeated) => "repeated",
+            TokenReading::Refused(PartFault::Ambiguous) => "ambiguous",
+            TokenReading::Refused(PartFault::Invalid(_)) => "refused",
+            TokenReading::Ignored(_) => "invalid",
             TokenReading::Verified(_) => "verified",
         };
         assert_eq!(found, expected, "{source} {headers:?}");

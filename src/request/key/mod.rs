@@ -20,11 +20,10 @@ use super::network::client_network;
 use super::path::NormalPath;
 use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
-use read::Found;
 
-pub(crate) use read::{Sole, token};
+pub(crate) use read::token;
 pub use source::{KeySource, KeySourceError, KeySources};
-pub use token::{Claims, Token, TokenFault, TokenReading};
+pub use token::{Claims, PartFault, Token, TokenFault, TokenReading};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,15 +110,15 @@ impl KeySpec {
         let mut absent = None;
         for source in &*self.sources {
             match source.push(request, self.prefixes, (0, 1), &mut builder) {
-                Found::Once => {}
-                Found::Nowhere => {
+                Ok(true) => {}
+                Ok(false) => {
                     builder.alternative(0);
                     builder.push_absent();
                     absent = absent.or(Some(source));
                 }
-                Found::Repeated => return Err(KeyError::Repeated(source.clone())),
-                Found::Ambiguous => return Err(KeyError::Ambiguous(source.clone())),
-                Found::Invalid(fault) => return Err(KeyError::Token(fault)),
+                Err(PartFault::Repeated) => return Err(KeyError::Repeated(source.clone())),
+                Err(PartFault::Ambiguous) => return Err(KeyError::Ambiguous(source.clone())),
+                Err(PartFault::Invalid(fault)) => return Err(KeyError::Token(fault)),
             }
         }
         match (absent, self.missing) {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::token::{TokenFault, TokenReading};
+use super::token::{PartFault, TokenReading};
 use super::{KeySource, View, ip_text};
 use crate::limit::key::KeyBuilder;
 use crate::percent::{decode, decode_query};
@@ -17,36 +17,19 @@ use crate::request::network::ClientPrefixes;
 use crate::request::value::normal;
 use crate::text::trim;
 
-/// How often a request has a part.
-pub(super) enum Found {
-    Nowhere,
-    /// The part comes once, and its value was appended.
-    Once,
-    /// The part comes more than once. The upstream may read any of the values.
-    Repeated,
-    /// The upstream may or may not see the part, or may read another value in it.
-    Ambiguous,
-    /// The part is a claim of a token that does not verify, and such requests are refused.
-    Invalid(TokenFault),
-}
-
-/// The only value of a header, cookie or parameter, or why there is none.
-pub(crate) enum Sole<'v> {
-    Nowhere,
-    Once(Cow<'v, [u8]>),
-    Repeated,
-    Ambiguous,
-}
+/// The only value of a header, cookie or parameter. `None` where there is none.
+type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
 
 impl KeySource {
-    /// Appends this part of the request. It is the alternative at `index`, from 0, of `count`.
+    /// Appends this part of the request, and returns whether the request has it. It is the alternative at `index`, from
+    /// 0, of `count`.
     pub(super) fn push(
         &self,
         request: &View<'_>,
         prefixes: ClientPrefixes,
         (index, count): (usize, usize),
         builder: &mut KeyBuilder,
-    ) -> Found {
+    ) -> Result<bool, PartFault> {
         builder.alternative(index);
         match self {
             Self::Ip => builder.push_plain(&ip_text(request.client, prefixes)),
@@ -55,7 +38,7 @@ impl KeySource {
             Self::Host => builder.push(request.host.as_bytes()),
             Self::Route => builder.push(request.route.as_bytes()),
             Self::Header(name) if has_ambiguous_alias(request.headers, name) => {
-                return Found::Ambiguous;
+                return Err(PartFault::Ambiguous);
             }
             Self::Header(name) => {
                 let values = request.headers.get_all(name).iter();
@@ -75,55 +58,46 @@ impl KeySource {
             // Values of the second `[jwt.NAME]` follow all alternatives of the first, so that they never meet.
             Self::Jwt(claim) => match &**request.token.0 {
                 TokenReading::Verified(claims) => {
-                    let Some(value) = claims.value(claim) else { return Found::Nowhere };
+                    let Some(value) = claims.value(claim) else { return Ok(false) };
                     builder.alternative(index + count * claims.table);
                     builder.push(value.as_bytes());
                 }
-                TokenReading::Absent | TokenReading::Invalid { refuses: false, .. } => {
-                    return Found::Nowhere;
-                }
-                TokenReading::Invalid { fault, refuses: true } => return Found::Invalid(*fault),
-                TokenReading::Repeated => return Found::Repeated,
-                TokenReading::Ambiguous => return Found::Ambiguous,
+                TokenReading::Absent | TokenReading::Ignored(_) => return Ok(false),
+                TokenReading::Refused(fault) => return Err(*fault),
             },
             Self::FirstOf(sources) => {
                 for (index, source) in sources.iter().enumerate() {
-                    match source.push(request, prefixes, (index, sources.len()), builder) {
-                        Found::Nowhere => {}
-                        found => return found,
+                    if source.push(request, prefixes, (index, sources.len()), builder)? {
+                        return Ok(true);
                     }
                 }
-                return Found::Nowhere;
+                return Ok(false);
             }
         }
-        Found::Once
+        Ok(true)
     }
 }
 
-/// Appends the only value, without blanks at its edges.
+/// Appends the only value, without blanks at its edges. Returns whether there is one.
 fn only<'v>(
     values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>,
     builder: &mut KeyBuilder,
-) -> Found {
-    match sole(values) {
-        Sole::Nowhere => Found::Nowhere,
-        Sole::Ambiguous => Found::Ambiguous,
-        Sole::Repeated => Found::Repeated,
-        Sole::Once(value) => {
-            builder.push(trim(&value));
-            Found::Once
-        }
+) -> Result<bool, PartFault> {
+    let value = sole(values)?;
+    if let Some(value) = &value {
+        builder.push(trim(value));
     }
+    Ok(value.is_some())
 }
 
-/// The only value. `None` is a value that servers read differently, or that only some servers see.
+/// The only value. `None` among `values` is a value that servers read differently, or that only some servers see.
 fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v> {
     let mut values = values.into_iter();
     match (values.next(), values.next()) {
-        (None, _) => Sole::Nowhere,
-        (Some(None), _) | (_, Some(None)) => Sole::Ambiguous,
-        (Some(Some(_)), Some(Some(_))) => Sole::Repeated,
-        (Some(Some(value)), None) => Sole::Once(value),
+        (None, _) => Ok(None),
+        (Some(None), _) | (_, Some(None)) => Err(PartFault::Ambiguous),
+        (Some(Some(_)), Some(Some(_))) => Err(PartFault::Repeated),
+        (Some(value), None) => Ok(value),
     }
 }
 
@@ -215,7 +189,7 @@ pub(crate) fn token<'r>(place: &'r KeySource, headers: &'r HeaderMap) -> Sole<'r
     match place {
         KeySource::Cookie(name) => sole(cookies(headers, name)),
         KeySource::Header(name) => in_header(name, headers),
-        _ => Sole::Nowhere,
+        _ => Ok(None),
     }
 }
 
@@ -223,20 +197,17 @@ pub(crate) fn token<'r>(place: &'r KeySource, headers: &'r HeaderMap) -> Sole<'r
 /// token, whatever its scheme: what looks like a token is one.
 fn in_header<'r>(name: &HeaderName, headers: &'r HeaderMap) -> Sole<'r> {
     if has_ambiguous_alias(headers, name) {
-        return Sole::Ambiguous;
+        return Err(PartFault::Ambiguous);
     }
     let values = headers.get_all(name).iter();
-    let found = sole(values.map(|value| credentials::normal_form(value.as_bytes())));
+    let found = sole(values.map(|value| credentials::normal_form(value.as_bytes())))?;
     let is_of_another_scheme = |value: &[u8]| {
         let written = headers.get(name).map(|value| trim(value.as_bytes())).unwrap_or_default();
         let scheme = written.split(|byte| *byte <= b' ').next().unwrap_or_default();
         let has_scheme = scheme.len() < written.len();
         has_scheme && !scheme.eq_ignore_ascii_case(b"bearer") && !has_form(value)
     };
-    match found {
-        Sole::Once(value) if is_of_another_scheme(&value) => Sole::Nowhere,
-        found => found,
-    }
+    Ok(found.filter(|value| !is_of_another_scheme(value)))
 }
 
 /// Whether a text has the form of a signed token.

@@ -57,24 +57,35 @@ pub enum TokenFault {
     Time,
 }
 
+/// Why nobody can say what value a part of a request has. The request is then refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartFault {
+    /// The part comes more than once. The API may read any of the values.
+    Repeated,
+    /// The API may or may not see the part, or may read another value in it.
+    Ambiguous,
+    /// The part is a claim of a token that does not verify, and such requests are refused.
+    Invalid(TokenFault),
+}
+
 /// What the token of a request turned out to be.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenReading {
     /// The request has no token.
     Absent,
-    /// There are two tokens in one place.
-    Repeated,
-    /// The API may read another token, or none.
-    Ambiguous,
-    /// The token does not verify.
-    Invalid {
-        /// Why not.
-        fault: TokenFault,
-        /// Whether a limit that reads the token refuses the request. If not, the token counts as none.
-        refuses: bool,
-    },
+    /// The token does not verify, and counts as none.
+    Ignored(TokenFault),
+    /// A limit that reads the token refuses the request.
+    Refused(PartFault),
     /// The token is verified.
     Verified(Rc<Claims>),
+}
+
+impl TokenReading {
+    /// A token with these claims, as if the first `[jwt.NAME]` had verified it.
+    pub(crate) fn of_claims(values: Map<String, Value>) -> Self {
+        Self::Verified(Rc::new(Claims { table: 0, values }))
+    }
 }
 
 /// The token of a request. What it is comes from a cell that is filled when a limit first asks.
