@@ -1,20 +1,19 @@
 //! `[jwt.NAME]`.
 
-use std::path::PathBuf;
 use std::str::FromStr as _;
 
+use http::Uri;
 use http::uri::PathAndQuery;
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 
 use super::tls::{self, SystemRoots};
-use super::upstream::server_address;
-use super::values::{Named, header_name, named, once_each};
+use super::upstream::{NO_LOGIN, UPSTREAM, server_address};
+use super::values::{Named, file_fault, header_name, named, named_file, once_each};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
     fields, read, setting, spellings, words,
 };
-use crate::file::read_ordinary;
-use crate::jwt::keys::KeySet;
+use crate::jwt::keys::{KeySet, KeySetError};
 use crate::limit::name::Name;
 use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeySetLocation, OnInvalid, Scheme};
 use crate::request::key::KeySource;
@@ -30,7 +29,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(issuer, text), Kind::Text, Words("any"), "what `iss` must be"),
     setting(at!(audience, audience), Kind::Either(&[Kind::Text, Kind::TEXT_LIST]), Words("any"),
         "what `aud` must hold; of a list one of the texts"),
-    setting(at!(algorithms, algorithms), Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
+    field("algorithms", Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
         "the algorithms that are allowed, if the key allows them too"),
     field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token, after `Bearer` or another scheme"),
     field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),
@@ -68,60 +67,54 @@ pub(crate) fn build(root: &mut Section<'_>) -> Vec<Named<JwtSpec>> {
 
 fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
     let mut spec = JwtSpec::new(name);
-    let verifies = match section.item("verify") {
-        None => true,
-        Some(item) => {
-            let verifies = item.flag().unwrap_or(true);
-            if !verifies {
-                item.doubt(
-                    "signatures are not looked at: whoever reaches tidegate can write any claim",
-                    "leave it only where something in front has verified the token",
-                );
-            }
-            verifies
+    let verifies = section.take("verify").is_none_or(|item| {
+        let verifies = item.flag().unwrap_or(true);
+        if !verifies {
+            item.doubt(
+                "signatures are not looked at: whoever reaches tidegate can write any claim",
+                "leave it only where something in front has verified the token",
+            );
         }
-    };
-    section.take("verify");
+        verifies
+    });
     let item = match verifies {
         true => section.require("keys", "\"https://login.example.com/keys\""),
         // They are checked all the same.
         false => section.take("keys"),
     };
-    let keys = item.as_ref().and_then(|item| keys(item, &section, system));
-    let cookie = section.take("cookie");
-    if let Some(cookie) = &cookie
-        && let Some(header) = section.take("header")
-    {
+    let keys = item.and_then(|item| keys(&item, system));
+    let algorithms = section.value("algorithms", |item| algorithms(item, keys.as_ref()));
+    spec.algorithms = algorithms.unwrap_or_default();
+    spec.keys = keys.filter(|_| verifies);
+    if let (Some(header), Some(cookie)) = (section.item("header"), section.item("cookie")) {
         header
             .fault("both `header` and `cookie` say where the token is", "remove one of them")
             .related(&cookie.span, "the other one");
     }
-    let place = match cookie {
-        Some(item) => cookie_source(&item),
-        None => section.value("header", header_name).map(KeySource::Header),
-    };
-    let has_secret = matches!(keys, Some(KeySetLocation::Secret(_)));
-    if let (Some(item), Some(_)) = (section.item("algorithms"), &keys) {
-        check_algorithms(&item, has_secret);
-    }
+    let header = section.value("header", header_name).map(KeySource::Header);
+    let place = section.value("cookie", cookie).or(header);
     spec.place = place.unwrap_or(spec.place);
-    spec.keys = keys.filter(|_| verifies);
     read(SETTINGS, section, spec)
 }
 
-fn keys(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<KeySetLocation> {
+fn keys(item: &Item<'_>, system: &SystemRoots) -> Option<KeySetLocation> {
     if item.is_table() {
         return secret(item.section(&SECRET, "keys")?);
     }
     let text = item.text_as(KEYS)?;
     if text.contains("://") {
-        return url(item, section, system).map(KeySetLocation::Url);
+        return url(item, system).map(KeySetLocation::Url);
     }
-    if text.is_empty() {
-        item.reject(KEYS);
-        return None;
-    }
-    file(item, item.cx.folder.join(text)).map(KeySetLocation::File)
+    let path = named_file(item, KEYS)?;
+    // The file is read here only to find errors in it. `server` reads it for use.
+    let fault = match KeySet::read(&path) {
+        Ok(_) => return Some(KeySetLocation::File(path)),
+        Err(KeySetError::Read(error)) => format!(" cannot be read: {error}"),
+        Err(error) => format!(" has no keys: {error}"),
+    };
+    let expected = "expected a JWKS, or PEM with \"-----BEGIN PUBLIC KEY-----\"";
+    file_fault(item, &path, &fault, expected);
+    None
 }
 
 fn secret(mut section: Section<'_>) -> Option<KeySetLocation> {
@@ -142,41 +135,27 @@ fn secret(mut section: Section<'_>) -> Option<KeySetLocation> {
     Some(KeySetLocation::Secret(secret))
 }
 
-/// The path of a file with keys. The file is read here only to find errors in it. `server` reads it for use.
-fn file(item: &Item<'_>, path: PathBuf) -> Option<PathBuf> {
-    let fault = match read_ordinary(&path) {
-        Ok(text) => KeySet::parse(&text).err().map(|error| format!("has no keys: {error}")),
-        Err(error) => Some(format!("cannot be read: {error}")),
-    };
-    let Some(fault) = fault else { return Some(path) };
-    let title = match item.is_shown() {
-        true => format!("{} {fault}", path.display()),
-        false => format!("the file that is named here {fault}"),
-    };
-    item.fault(title, "expected a JWKS, or PEM with \"-----BEGIN PUBLIC KEY-----\"");
-    None
-}
-
-fn url(item: &Item<'_>, section: &Section<'_>, system: &SystemRoots) -> Option<JwksUrl> {
+fn url(item: &Item<'_>, system: &SystemRoots) -> Option<JwksUrl> {
     // The text in front of `@` may be a password.
     if item.text()?.contains('@') {
-        item.clone().secret().reject("expected a URL without a user and a password");
+        item.clone().secret().reject(NO_LOGIN);
         return None;
     }
     let (server, path) = item.parse(URL, |text| {
-        let begin = text.find("://").map_or(0, |at| at + 3);
-        let end = text[begin..].find(['/', '?', '#']).map_or(text.len(), |at| begin + at);
-        let (server, path) = text.split_at(end);
-        let server = server_address(server)?;
+        let uri = text.parse::<Uri>().map_err(|_| Wrong::Expected)?.into_parts();
+        let (scheme, authority) = uri.scheme.zip(uri.authority).ok_or(Wrong::Expected)?;
+        let server = server_address(&format!("{scheme}://{authority}"))?;
         if !matches!(server.scheme, Scheme::Http | Scheme::Https) {
             return Err(Wrong::other("expected `https://` in front"));
         }
-        let path = path.split('#').next().unwrap_or_default();
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok((server, PathAndQuery::from_str(&path).map_err(|_| Wrong::Expected)?))
+        let path = uri.path_and_query.unwrap_or(PathAndQuery::from_static("/"));
+        Ok((server, path))
     })?;
     let tls = match (&server.scheme, &server.endpoint) {
-        (Scheme::Https, host) => Some(tls::by_machine(section, (host, &item.span), system)?),
+        (Scheme::Https, host) => {
+            let mut no_tls = Section::empty(item.cx, &UPSTREAM);
+            Some(tls::towards(&mut no_tls, &[(host, &item.span)], None, system)?)
+        }
         (_, Endpoint::Tcp { host, .. }) if !is_here(host) => {
             item.doubt(
                 "the keys are fetched in clear text: whoever is on the way can put others in their place",
@@ -193,7 +172,7 @@ fn is_here(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn cookie_source(item: &Item<'_>) -> Option<KeySource> {
+fn cookie(item: &Item<'_>) -> Option<KeySource> {
     item.parse("expected the name of a cookie", |name| {
         format!("cookie:{name}").parse().map_err(|_| Wrong::Expected)
     })
@@ -226,33 +205,29 @@ fn algorithm_names() -> Vec<&'static str> {
     ]
 }
 
-fn algorithms(item: &Item<'_>) -> Option<Vec<Algorithm>> {
+fn algorithms(item: &Item<'_>, keys: Option<&KeySetLocation>) -> Option<Vec<Algorithm>> {
     let items = item.list()?;
     if items.is_empty() {
         item.reject("expected at least one algorithm, as in [\"RS256\"]");
         return None;
     }
-    items.iter().map(algorithm).collect()
+    items.iter().map(|item| algorithm(item, keys)).collect()
 }
 
-fn algorithm(item: &Item<'_>) -> Option<Algorithm> {
+/// A symmetric algorithm needs a secret, and a secret can be used with no other.
+fn algorithm(item: &Item<'_>, keys: Option<&KeySetLocation>) -> Option<Algorithm> {
     let expected = format!("expected one of {}", algorithm_names().join(", "));
-    item.parse(&expected, |text| Algorithm::from_str(text).map_err(|_| Wrong::Expected))
-}
-
-/// Symmetric algorithms need a secret, and a secret can be used with no others.
-fn check_algorithms(item: &Item<'_>, has_secret: bool) {
-    for item in item.list().unwrap_or_default() {
-        let Some(name) = item.text() else { continue };
-        let Ok(algorithm) = Algorithm::from_str(&name) else { continue };
+    let has_secret = keys.map(|keys| matches!(keys, KeySetLocation::Secret(_)));
+    item.parse(&expected, |text| {
+        let algorithm = Algorithm::from_str(text).map_err(|_| Wrong::Expected)?;
         match (algorithm.family() == AlgorithmFamily::Hmac, has_secret) {
-            (true, false) => {
-                item.reject("expected an algorithm with a public key: `keys` has no secret");
+            (true, Some(false)) => {
+                Err(Wrong::other("expected an algorithm with a public key: `keys` has no secret"))
             }
-            (false, true) => {
-                item.reject("expected HS256, HS384 or HS512: `keys` is a secret");
+            (false, Some(true)) => {
+                Err(Wrong::other("expected HS256, HS384 or HS512: `keys` is a secret"))
             }
-            _ => {}
+            _ => Ok(algorithm),
         }
-    }
+    })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::key::key_source;
+use super::values::{file_fault, named_file};
 use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Words, Wrong, field, fields,
 };
@@ -64,14 +65,15 @@ pub(crate) fn build(
 const NAME: &str = "expected the name of a plan: 1 to 64 letters, digits, `_`, `.` or `-`";
 
 fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile> {
-    let text = item.text_as("expected the name of a file with a value and a plan in each line")?;
-    let path = item.cx.folder.join(text);
-    let named = match item.is_shown() {
-        true => path.display().to_string(),
-        false => "the file that is named here".to_owned(),
-    };
-    let refuse = |error: TierFileError| item.fault(format!("{named}: {error}"), error.advice());
-    TierFile::open(path, by, loose_paths).map_err(refuse).ok()
+    const EXPECTED: &str = "expected the name of a file with a value and a plan in each line";
+    let path = named_file(item, EXPECTED)?;
+    match TierFile::open(path.clone(), by, loose_paths) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            file_fault(item, &path, &format!(": {error}"), error.advice());
+            None
+        }
+    }
 }
 
 impl PlansDraft {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::listen::{LISTEN, TakenAddress, addresses};
-use super::values::{address, all};
+use super::values::{address, all, file_fault, named_file};
 use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
     spellings, words,
@@ -16,8 +16,6 @@ use crate::config::reader::{
 use crate::plan::{Endpoint, ListenAddress, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
 use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
-
-const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
 pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
@@ -155,19 +153,6 @@ pub(super) fn towards(
     Some(Arc::new(spec))
 }
 
-/// How a server is verified that has no `tls` of its own: by the machine's authorities. `span` is where the file names
-/// the server.
-pub(super) fn by_machine(
-    section: &Section<'_>,
-    (server, span): (&Endpoint, &Span),
-    system: &SystemRoots,
-) -> Option<Arc<client::ClientTlsSpec>> {
-    let roots = system.get_or_init(|| machine(section, span)).clone()?;
-    let spec = client::ClientTlsSpec { roots, server_name: None, identity: None };
-    nameable(section, &spec, server, span)?;
-    Some(Arc::new(spec))
-}
-
 /// Checks that a certificate can name this server.
 fn nameable(
     section: &Section<'_>,
@@ -216,12 +201,7 @@ struct NamedFile<'c, 'i> {
 }
 
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
-    let text = item.text_as(FILE)?;
-    if text.is_empty() {
-        item.reject(FILE);
-        return None;
-    }
-    Some(NamedFile { item, path: item.cx.folder.join(text) })
+    Some(NamedFile { item, path: named_file(item, "expected the name of a PEM file")? })
 }
 
 fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
@@ -236,13 +216,9 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let refuse = |error: TlsError| {
         let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
-        let named = at_fault.or(files.first())?;
-        let fault = error.fault();
-        let title = match named.item.is_shown() {
-            true => format!("{} {fault}", named.path.display()),
-            false => format!("the file that is named here {fault}"),
-        };
-        Some(named.item.fault(title, error.advice()))
+        let NamedFile { item, path } = at_fault.or(files.first())?;
+        file_fault(item, path, &format!(" {}", error.fault()), error.advice());
+        Some(())
     };
     read.map_err(refuse).ok()
 }

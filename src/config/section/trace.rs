@@ -1,6 +1,6 @@
 //! `[trace]`.
 
-use super::upstream::host_and_port;
+use super::upstream::{NO_LOGIN, host_and_port};
 use crate::config::reader::{
     Item, Kind, Section, Settings, Shape, Value, Words, Wrong, at, fields, read, setting,
 };
@@ -38,7 +38,7 @@ pub(crate) fn build(section: Section<'_>) -> TraceSpec {
 fn collector(item: &Item<'_>) -> Option<CollectorAddress> {
     // The text in front of `@` may be a password.
     if item.text_as(URL)?.contains('@') {
-        item.clone().secret().reject("expected a URL without a user and a password");
+        item.clone().secret().reject(NO_LOGIN);
         return None;
     }
     item.parse(URL, collector_address)

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::HeaderName;
 
@@ -113,6 +113,25 @@ impl<'n> Names<'n> {
             None => format!("expected {}", enumerate(names, "or")),
         }
     }
+}
+
+/// The path of a file that a field names. `expected` says what the field can have.
+pub(super) fn named_file(item: &Item<'_>, expected: &str) -> Option<PathBuf> {
+    let text = item.text_as(expected)?;
+    if text.is_empty() {
+        item.reject(expected);
+        return None;
+    }
+    Some(item.cx.folder.join(text))
+}
+
+/// Notes what is wrong with a file that a field names. `fault` follows its name.
+pub(super) fn file_fault(item: &Item<'_>, path: &Path, fault: &str, expected: &str) {
+    let title = match item.is_shown() {
+        true => format!("{}{fault}", path.display()),
+        false => format!("the file that is named here{fault}"),
+    };
+    item.fault(title, expected);
 }
 
 /// All of these values, or `None` where one of them is wrong. Each one is read, to report all problems.

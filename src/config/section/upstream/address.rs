@@ -14,7 +14,8 @@ const SCHEMES: &str = "expected `http://`, `https://`, `h2c://` or `unix:/` in f
 
 const HOST: &str = "expected a host's name or an address behind `://`, an IPv6 address in brackets";
 
-pub(super) const NO_LOGIN: &str = "expected a URL without a user and a password";
+pub(in crate::config::section) const NO_LOGIN: &str =
+    "expected a URL without a user and a password";
 
 const PORT: &str = "expected a port from 1 to 65535";
 

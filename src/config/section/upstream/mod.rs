@@ -3,8 +3,7 @@
 mod address;
 pub(crate) mod health;
 
-use self::address::NO_LOGIN;
-pub(super) use self::address::host_and_port;
+pub(super) use self::address::{NO_LOGIN, host_and_port};
 pub(crate) use self::address::{URL, server_address};
 use self::health::{HEALTH, health};
 use super::key::key_source;
