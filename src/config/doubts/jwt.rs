@@ -2,23 +2,13 @@
 
 use super::Whole;
 use crate::limit::key::MOST_ALTERNATIVES;
-use crate::plan::Balance;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
     /// Claims without a `[jwt.NAME]` whose keys verify the token, and tables whose tokens nobody reads.
     pub(super) fn claims(&self) {
-        let limits =
-            self.drafts().flat_map(|limit| &limit.sources).map(|(part, span)| (part, span));
-        let hashed = self.upstreams.iter().flat_map(|upstream| {
-            let balance = upstream.value.as_ref().map(|spec| &spec.balance);
-            let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
-            key.iter().map(|part| (part, &upstream.span))
-        });
-        let plans = self.plans.and_then(|plans| plans.by.as_ref());
-        let plans = plans.iter().flat_map(|(by, span)| by.sources.iter().map(move |it| (it, span)));
         let mut is_read = false;
-        for (part, span) in limits.chain(hashed).chain(plans) {
+        for (part, span) in self.parts() {
             let alternatives = part.alternatives();
             let Some(claim) = alternatives.iter().find(|it| matches!(it, KeySource::Jwt(_))) else {
                 continue;

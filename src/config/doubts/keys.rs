@@ -31,7 +31,7 @@ impl Whole<'_> {
             KeySource::Path | KeySource::Method => true,
             _ => false,
         };
-        for (part, span) in self.drafts().flat_map(|limit| &limit.sources) {
+        for (part, span) in self.parts() {
             let alternatives = part.alternatives();
             let Some(first) = alternatives.iter().position(is_always_there) else { continue };
             if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {

@@ -17,7 +17,7 @@ use super::section::values::{Named, Names};
 use crate::plan::{
     Action, Balance, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec,
 };
-use crate::request::key::KeySource;
+use crate::request::key::{KeySource, KeySpec};
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, Table};
 
@@ -48,6 +48,7 @@ impl Whole<'_> {
     pub(super) fn check(&self) {
         self.unknown_params();
         self.unknown_hash_params();
+        self.unknown_plan_params();
         self.loops();
         self.dead_routes();
         self.unknown_routes();
@@ -75,6 +76,11 @@ impl Whole<'_> {
         }
     }
 
+    /// The limit at this index. `None` where it is wrong.
+    fn draft(&self, limit: usize) -> Option<&LimitDraft> {
+        self.limits.get(limit)?.value.as_ref()
+    }
+
     /// The limits that have no error.
     fn drafts(&self) -> impl Iterator<Item = &LimitDraft> {
         self.limits.iter().filter_map(|limit| limit.value.as_ref())
@@ -84,6 +90,22 @@ impl Whole<'_> {
     fn alternatives(&self) -> impl Iterator<Item = (&LimitDraft, &KeySource, &Span)> {
         self.drafts()
             .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
+    }
+
+    /// The parts of all keys, with their positions: what limits count by, what upstreams choose servers by, and what says
+    /// the plan.
+    fn parts(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
+        let limits =
+            self.drafts().flat_map(|limit| &limit.sources).map(|(part, span)| (part, span));
+        let hashed = self.upstreams.iter().flat_map(|upstream| {
+            let balance = upstream.value.as_ref().map(|spec| &spec.balance);
+            let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
+            key.iter().map(|part| (part, &upstream.span))
+        });
+        let plans = self.plans.and_then(|plans| plans.by.as_ref());
+        let plans = plans.into_iter();
+        let plans = plans.flat_map(|(by, span)| by.sources.iter().map(move |part| (part, span)));
+        limits.chain(hashed).chain(plans)
     }
 
     /// The limits that routes or all requests have, by their indexes.
@@ -181,16 +203,32 @@ impl Whole<'_> {
             let Some(patterns) = here.flatten().copied().collect::<Option<Vec<_>>>() else {
                 continue;
             };
-            for source in key.sources.iter().flat_map(KeySource::alternatives) {
-                let KeySource::Param(param) = source else { continue };
-                let has = |pattern: &&Pattern| has_param(pattern, param);
-                if !patterns.is_empty() && !patterns.iter().any(has) {
-                    let title = format!(
-                        "\"{name}\" hashes by `param:{param}`, which none of its routes has"
-                    );
-                    let expected = format!("expected `{{{param}}}` in the path of one of them");
-                    self.cx.error(span, title, expected);
-                }
+            self.unknown_params_of(key, span, &patterns, &format!("\"{name}\" hashes by"));
+        }
+    }
+
+    /// A plan that is read from a parameter which no path of the routes with plans has.
+    fn unknown_plan_params(&self) {
+        let Some((by, span)) = self.plans.and_then(|plans| plans.by.as_ref()) else { return };
+        let has_plans = |(limit, _): &(usize, Span)| {
+            self.draft(*limit).is_some_and(|draft| !draft.plans.is_empty())
+        };
+        let everywhere = self.everywhere.iter().any(has_plans);
+        let routes = self.routes.iter().filter(|it| everywhere || it.limits.iter().any(has_plans));
+        if let Some(paths) = routes.map(|route| route.pattern.as_ref()).collect::<Option<Vec<_>>>()
+        {
+            self.unknown_params_of(by, span, &paths, "the plan is read from");
+        }
+    }
+
+    /// Parameters in a key which none of these paths has. `who` has the key.
+    fn unknown_params_of(&self, key: &KeySpec, span: &Span, paths: &[&Pattern], who: &str) {
+        for source in key.sources.iter().flat_map(KeySource::alternatives) {
+            let KeySource::Param(param) = source else { continue };
+            if !paths.is_empty() && !paths.iter().any(|path| has_param(path, param)) {
+                let title = format!("{who} `param:{param}`, which none of its routes has");
+                let expected = format!("expected `{{{param}}}` in the path of one of them");
+                self.cx.error(span, title, expected);
             }
         }
     }

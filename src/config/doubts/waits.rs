@@ -27,8 +27,7 @@ impl Whole<'_> {
     }
 
     fn holds(&self, limit: usize) -> bool {
-        let draft = self.limits.get(limit).and_then(|limit| limit.value.as_ref());
-        let draft = draft.filter(|draft| draft.on && draft.spec.mode == Mode::Enforce);
+        let draft = self.draft(limit).filter(|draft| draft.on && draft.spec.mode == Mode::Enforce);
         draft.is_some_and(|draft| draft.spec.wait > MaxWait::NONE)
     }
 
