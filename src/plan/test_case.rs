@@ -20,8 +20,8 @@ pub(crate) struct TestCase {
     pub(crate) target: Uri,
     /// Their headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// The claims of their token, which counts as verified. `None`: they have no token.
-    pub(crate) claims: Option<Map<String, Value>>,
+    /// The claims of their token, which counts as verified. Empty where they have no token.
+    pub(crate) claims: Map<String, Value>,
     /// The address from which they come.
     pub(crate) from: IpAddr,
     /// How many requests there are, at least 1.

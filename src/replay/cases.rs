@@ -1,7 +1,6 @@
 //! Tries the `[[tests]]` of a file: `tidegate check`.
 
 use std::fmt;
-use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::HOST;
@@ -14,7 +13,6 @@ use super::log::{ClientOrigin, LogRecord, Logged, LoggedHeaders};
 use crate::limit::decision::{Verdict, whole_seconds};
 use crate::limit::time::Timestamp;
 use crate::plan::{Expectation, Plan, TestCase};
-use crate::request::key::{Claims, TokenReading};
 
 /// When the first test begins: Monday, 1 January 2024, 0:00 UTC. Windows of every length on the clock begin
 /// then in UTC, so a test of such a limit does not depend on the day.
@@ -93,12 +91,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
         if case.fresh {
             judge = Judge::new(plan, &assumptions);
         }
-        judge.token = Some(match &case.claims {
-            None => TokenReading::Absent,
-            Some(values) => {
-                TokenReading::Verified(Rc::new(Claims { table: 0, values: values.clone() }))
-            }
-        });
+        judge.token = Some(case.claims.clone());
         now = now.plus(case.after);
         let came = send(&mut judge, case, now);
         // The requests of a test have ended when the next test begins, unless they are held for longer.

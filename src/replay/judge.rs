@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
-use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
@@ -15,7 +15,7 @@ use super::log::{ClientOrigin, LogRecord, Logged};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::{Claims, Token, TokenReading, View};
+use crate::request::key::{Token, TokenReading, View};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
@@ -35,8 +35,8 @@ pub struct Judge<'p> {
     facts: Vec<Fact>,
     /// What is assumed of facts that the log does not have.
     assumptions: Vec<Assumption>,
-    /// What the token of all requests is. `None`: its claims are what is assumed of them.
-    pub(super) token: Option<TokenReading>,
+    /// The claims of the token of all requests. `None`: they are what is assumed of them.
+    pub(super) token: Option<Map<String, Value>>,
     /// The headers that limits and routes read, and those that frame a request.
     headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
@@ -186,9 +186,10 @@ impl<'p> Judge<'p> {
             }
         }
         let cert = self.text(&Fact::Certificate, &Logged::Unknown, record, address);
-        let token = self.token.clone().unwrap_or_else(|| self.claims(record, address));
-        let (cert, token) = (cert.as_deref(), &&token);
-        let view = View { cert, token: Token(token), ..reading.view(&method, &headers) };
+        let claims = self.token.clone().unwrap_or_else(|| self.assumed_claims(record, address));
+        let token = TokenReading::of_claims(claims);
+        let (cert, token) = (cert.as_deref(), Token(&&token));
+        let view = View { cert, token, ..reading.view(&method, &headers) };
         let spec = reading.route;
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
@@ -299,19 +300,15 @@ impl<'p> Judge<'p> {
         if pairs.is_empty() { None } else { HeaderValue::from_str(&pairs.join("; ")).ok() }
     }
 
-    /// A token with the claims that are assumed. No log has tokens.
-    fn claims(&self, record: &LogRecord<'_>, client: Option<IpAddr>) -> TokenReading {
+    /// The claims that are assumed. No log has tokens.
+    fn assumed_claims(&self, record: &LogRecord<'_>, client: Option<IpAddr>) -> Map<String, Value> {
         let claims = self.facts.iter().filter_map(|fact| match fact {
             Fact::Claim(claim) => {
                 Some((claim.clone(), self.assumed_text(fact, record, client)?.into()))
             }
             _ => None,
         });
-        let values: serde_json::Map<_, _> = claims.collect();
-        match values.is_empty() {
-            true => TokenReading::Absent,
-            false => TokenReading::Verified(Rc::new(Claims { table: 0, values })),
-        }
+        claims.collect()
     }
 
     /// The value that the log has, or else the assumed value.

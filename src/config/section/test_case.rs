@@ -61,7 +61,7 @@ pub(crate) fn build(
     let send = section.require("send", "\"GET /login\"");
     let sent = send.as_ref().and_then(request);
     let headers = headers::values(&mut section, "headers");
-    let claims = section.take("claims").and_then(|item| item.json_object());
+    let claims = section.take("claims").and_then(|item| item.json_object()).unwrap_or_default();
     let expect = section.require("expect", "{ allowed = 8, rejected = 2 }");
     let expect = expect.and_then(|item| expectation(&item, limits, routes));
     let (method, target) = sent.unwrap_or((Method::GET, Uri::from_static("/")));
