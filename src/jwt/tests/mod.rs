@@ -1,5 +1,6 @@
 //! Tokens of the standards' examples and of our own, against keys of all kinds.
 
+mod made_elsewhere;
 mod tables;
 
 use std::slice::from_ref;

@@ -166,6 +166,58 @@ fn a_withdrawn_key_verifies_nothing_any_more() {
     assert!(!is_verified(&token) && is_verified(&rotated));
 }
 
+/// A regression would be silent: the token was verified when it still held.
+#[test]
+fn a_token_that_is_remembered_ends_all_the_same() {
+    let signer = Signer::of(Algorithm::EdDSA);
+    let keys = jwks(&[signer.jwk("own")]);
+    for (leeway, refresh, claims, end) in [
+        (0, 600, json!({ "exp": NOW + 100 }), 100),
+        (30, 600, json!({ "exp": NOW + 100 }), 130),
+        (0, 10, json!({ "exp": NOW + 100 }), 100),
+    ] {
+        let table = table(&keys, |spec| {
+            spec.leeway = Duration::from_secs(leeway);
+            spec.refresh = Duration::from_secs(refresh);
+        });
+        let tokens = Tokens::new(from_ref(&table));
+        let headers = bearer(&signer.token(None, &claims));
+        let read = |after| tokens.read(&headers, at(NOW + after));
+        for after in [0, end - 1] {
+            assert!(matches!(read(after), TokenReading::Verified(_)), "{claims} after {after}");
+        }
+        assert_eq!(read(end), TokenReading::Ignored(TokenFault::Expired), "{claims}");
+    }
+}
+
+/// One place may have a token that counts as none, and another one that is refused.
+#[test]
+fn a_place_whose_table_refuses_decides() {
+    let [own, other] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];
+    let at_place = |place: &str, invalid| {
+        table(&jwks(&[own.jwk("own")]), |spec| {
+            spec.place = place.parse().unwrap();
+            spec.invalid = invalid;
+        })
+    };
+    let refused = TokenReading::Refused(PartFault::Invalid(TokenFault::Signature));
+    for (first, second) in
+        [(OnInvalid::Ignore, OnInvalid::Reject), (OnInvalid::Reject, OnInvalid::Ignore)]
+    {
+        let tables = [at_place("header:x-a", first), at_place("header:x-b", second)];
+        let read = |[a, b]: [&Signer; 2]| {
+            let [a, b] = [a, b].map(|it| it.token(Some("own"), &json!({})).parse().unwrap());
+            let headers =
+                [(HeaderName::from_static("x-a"), a), (HeaderName::from_static("x-b"), b)];
+            Tokens::new(&tables).read(&HeaderMap::from_iter(headers), at(NOW))
+        };
+        assert_eq!(read([&other, &other]), refused);
+        for signers in [[&own, &other], [&other, &own], [&own, &own]] {
+            assert!(matches!(read(signers), TokenReading::Verified(_)));
+        }
+    }
+}
+
 #[test]
 fn an_unknown_key_is_asked_for() {
     let signer = Signer::of(Algorithm::EdDSA);

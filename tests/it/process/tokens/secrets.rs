@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::with_file;
-use crate::support::client::get;
+use crate::support::client::{Connection, get};
 use crate::support::collector::Collector;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
@@ -25,6 +25,7 @@ fn nothing_of_a_token_is_told() {
         .section(&tables)
         .section("[log]\naccess = true\nthrottle = \"each\"\n")
         .section(&collector.section())
+        .section("[decide]\nlisten = \"LISTEN\"\n")
         .admin()
         .store(&redis.fields())
         .limit("one", "key = [\"jwt:sub\", \"jwt:org.id | ip\"]\nrate = \"1/h\"")
@@ -51,12 +52,29 @@ fn nothing_of_a_token_is_told() {
             answers.push(format!("{:?} {}", reply.headers, reply.text()));
         }
     }
+    let asked = proxy.log.wait("listening", |line| line["setting"] == "decide.listen");
+    let asked = asked["address"].as_str().unwrap().parse().unwrap();
+    for token in [&valid, &wrong] {
+        let bearer = format!("Bearer {token}");
+        let of_client = ("authorization", &*bearer);
+        let nginx = [("x-original-method", "GET"), ("x-original-uri", "/"), of_client];
+        let traefik = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/"), of_client];
+        let check = json!({ "method": "GET", "path": "/", "headers": { "authorization": bearer } });
+        let mut connection = Connection::open(asked);
+        for reply in [
+            get(asked, "/auth-request", &nginx),
+            get(asked, "/forward-auth", &traefik),
+            connection.request("POST", "/check", &[], check.to_string().as_bytes()),
+        ] {
+            answers.push(format!("{:?} {}", reply.headers, reply.text()));
+        }
+    }
     for path in ["/api/config", "/api/status", "/api/limits", "/api/history", "/metrics", "/"] {
         answers.push(get(proxy.admin(), path, &[]).text());
     }
     let names: Vec<String> = redis.run(&["KEYS", "*"]);
     assert!(names.iter().any(|name| name.contains(":one")), "{names:?}");
-    let spans = format!("{:?}", collector.wait(15));
+    let spans = format!("{:?}", collector.wait(21));
     let said = [answers.join("\n"), names.join("\n"), spans, proxy.log.text(), proxy.errors.text()];
     let all: Vec<_> = valid.split('.').chain(wrong.split('.')).map(|part| &part[4..28]).collect();
     let claims = [
