@@ -113,6 +113,8 @@ fn a_broken_file_keeps_the_plans_from_before() {
     assert_eq!(burst(&proxy, "bob"), Some(20));
     fs::write(&file, "bob pro\n").unwrap();
     wait_until("the mended file holds", || burst(&proxy, "bob") == Some(5));
+    // The line comes right after.
+    proxy.log.wait("plans loaded", |_| true);
     assert_eq!(proxy.log.count("plans loaded"), 1);
     assert_eq!(proxy.log.count("plans rejected"), 3, "each told once");
     assert!(!proxy.log.text().contains("secret-of-eve"));
