@@ -9,29 +9,16 @@ use std::path::{Path, PathBuf};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-/// Identifies one state of a file, for less than to read the file. It differs after the file was written, and after another file took
-/// its place. Symlinks are followed, so it also differs after a symlink was swapped, as Kubernetes does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// Identifies one state of a file, for less than to read the file: device, inode, length, and the times of the last
+/// changes. It differs after the file was written, and after another file took its place. Symlinks are followed, so it
+/// also differs after a symlink was swapped, as Kubernetes does.
+type FileStamp = (u64, u64, u64, [i64; 4]);
 
-impl FileStamp {
-    /// The stamp of this file; `None` where there is no such file.
-    fn of(file: &Path) -> Option<Self> {
-        let file = fs::metadata(file).ok()?;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-            length: file.len(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        })
-    }
+/// The stamp of this file; `None` where there is no such file.
+fn stamp(file: &Path) -> Option<FileStamp> {
+    let file = fs::metadata(file).ok()?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Some((file.dev(), file.ino(), file.len(), times))
 }
 
 /// Notices that files have new content, by looking at them again and again. At first all content is new.
@@ -101,7 +88,7 @@ impl FileWatch {
     /// Whether this look is to read the files. Some file systems do not report changes, and two changes may have the
     /// same time. Therefore a look now and then reads in any case.
     fn is_to_be_read(&mut self) -> bool {
-        let stamps: Vec<_> = self.files.iter().map(|file| FileStamp::of(file)).collect();
+        let stamps: Vec<_> = self.files.iter().map(|file| stamp(file)).collect();
         let is_settled = self.known.is_some() && self.news.is_none() && self.stamps == stamps;
         self.stamps = stamps;
         self.unread += 1;
