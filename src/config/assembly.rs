@@ -190,6 +190,6 @@ fn read_headers(
     });
     let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
     let headers = headers.chain(tiers.into_iter().flat_map(|rule| rule.by.headers()));
-    let headers = headers.chain(jwt.iter().filter_map(|table| table.header()));
+    let headers = headers.chain(jwt.iter().filter_map(|table| table.place.header()));
     headers.chain(limits.iter().flat_map(LimitSpec::headers)).map(form).collect()
 }

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
-use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use jsonwebtoken::Algorithm;
 
@@ -64,29 +62,4 @@ pub(crate) enum OnInvalid {
     Ignore,
     /// The request is refused with 401 if a limit reads the token.
     Reject,
-}
-
-impl JwtSpec {
-    /// Reads tokens in `authorization`, without looking at signatures.
-    pub(crate) fn new(name: Name) -> Self {
-        Self {
-            name,
-            keys: None,
-            issuer: None,
-            audience: Vec::new(),
-            algorithms: Vec::new(),
-            place: KeySource::Header(AUTHORIZATION),
-            leeway: Duration::ZERO,
-            refresh: Duration::ZERO,
-            invalid: OnInvalid::default(),
-        }
-    }
-
-    /// The header that has the token; `None` where a cookie has it.
-    pub(crate) fn header(&self) -> Option<&HeaderName> {
-        match &self.place {
-            KeySource::Header(name) => Some(name),
-            _ => None,
-        }
-    }
 }

@@ -1,8 +1,10 @@
 //! `[jwt.NAME]`.
 
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use http::Uri;
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 
@@ -66,7 +68,6 @@ pub(crate) fn build(root: &mut Section<'_>) -> Vec<Named<JwtSpec>> {
 }
 
 fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
-    let mut spec = JwtSpec::new(name);
     let verifies = section.take("verify").is_none_or(|item| {
         let verifies = item.flag().unwrap_or(true);
         if !verifies {
@@ -84,16 +85,24 @@ fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
     };
     let keys = item.and_then(|item| keys(&item, system));
     let algorithms = section.value("algorithms", |item| algorithms(item, keys.as_ref()));
-    spec.algorithms = algorithms.unwrap_or_default();
-    spec.keys = keys.filter(|_| verifies);
     if let (Some(header), Some(cookie)) = (section.item("header"), section.item("cookie")) {
         header
             .fault("both `header` and `cookie` say where the token is", "remove one of them")
             .related(&cookie.span, "the other one");
     }
-    let header = section.value("header", header_name).map(KeySource::Header);
-    let place = section.value("cookie", cookie).or(header);
-    spec.place = place.unwrap_or(spec.place);
+    let header = section.value("header", header_name).unwrap_or(AUTHORIZATION);
+    let cookie = section.value("cookie", cookie);
+    let spec = JwtSpec {
+        name,
+        keys: keys.filter(|_| verifies),
+        issuer: None,
+        audience: Vec::new(),
+        algorithms: algorithms.unwrap_or_default(),
+        place: cookie.unwrap_or(KeySource::Header(header)),
+        leeway: Duration::ZERO,
+        refresh: Duration::ZERO,
+        invalid: OnInvalid::default(),
+    };
     read(SETTINGS, section, spec)
 }
 

@@ -46,10 +46,18 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn spec(change: impl FnOnce(&mut JwtSpec)) -> JwtSpec {
-    let mut spec = JwtSpec::new(Name::new("main").unwrap());
-    // A table whose keys come from outside.
-    spec.keys = Some(KeySetLocation::File("keys.json".into()));
-    spec.refresh = Duration::from_secs(600);
+    let mut spec = JwtSpec {
+        name: Name::new("main").unwrap(),
+        // The keys come from outside.
+        keys: Some(KeySetLocation::File("keys.json".into())),
+        issuer: None,
+        audience: Vec::new(),
+        algorithms: Vec::new(),
+        place: KeySource::Header(AUTHORIZATION),
+        leeway: Duration::ZERO,
+        refresh: Duration::from_secs(600),
+        invalid: OnInvalid::Ignore,
+    };
     change(&mut spec);
     spec
 }

@@ -130,10 +130,7 @@ impl KeySpec {
 
     /// The headers that it reads.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.sources.iter().flat_map(KeySource::alternatives).filter_map(|source| match source {
-            KeySource::Header(name) => Some(name),
-            _ => None,
-        })
+        self.sources.iter().flat_map(KeySource::alternatives).filter_map(KeySource::header)
     }
 
     /// The claims that it reads.

@@ -91,6 +91,14 @@ impl KeySource {
         }
     }
 
+    /// The header that it reads, if it reads one.
+    pub(crate) fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// The source's alternatives; the source itself where it has none.
     pub(crate) fn alternatives(&self) -> &[Self] {
         match self {
