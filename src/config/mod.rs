@@ -71,7 +71,7 @@ impl Loaded {
 
     /// Warns of certificates that have expired. `now` is the time of day.
     pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
-        if let Some(tls) = &self.plan.server.tls {
+        for tls in self.plan.listener_tls().into_iter().filter_map(|(_, tls)| tls) {
             self.warnings.warn(tls.material.expired(Duration::from_micros(now.as_micros())));
         }
     }

@@ -55,8 +55,8 @@ pub enum Port {
     Plain,
     /// A TLS handshake, with these certificates.
     Tls(Arc<Certificates>),
-    /// HTTP, by proxies that ask for decisions.
-    Decide,
+    /// HTTP, by proxies that ask for decisions; after a TLS handshake where there are certificates.
+    Decide(Option<Arc<Certificates>>),
 }
 
 /// Serves a connection to its end. The connection holds its permit until then.
@@ -85,7 +85,7 @@ async fn serve(
             count_slow(&proxy, Overdue::Head, peer);
         }
     };
-    if matches!(port, Port::Decide) {
+    if matches!(port, Port::Decide(_)) {
         peer = peer.asking();
     }
     if is_introduced(peer, &proxy.active().plan.server) {
@@ -101,8 +101,8 @@ async fn serve(
         return permit.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
-        Port::Plain | Port::Decide => Left(socket.clone()),
-        Port::Tls(certificates) => {
+        Port::Plain | Port::Decide(None) => Left(socket.clone()),
+        Port::Tls(certificates) | Port::Decide(Some(certificates)) => {
             let (ours, news) = (socket.clone(), news.clone());
             match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
                 Handshake::Done(stream) => Right(stream),

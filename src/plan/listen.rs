@@ -41,6 +41,13 @@ impl ListenAddress {
 pub struct ServerTls {
     /// The addresses for TLS; never empty, and none of them is in [`super::ServerSpec::listen`].
     pub(crate) listen: Vec<SocketAddr>,
+    /// What is shown to clients there.
+    pub(crate) shown: ListenerTls,
+}
+
+/// What a listener shows to clients, and whether it asks them for certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerTls {
     /// The files of the certificates, and of the authorities that sign client certificates.
     pub(crate) files: Files,
     /// The content of `files` when the configuration was read.

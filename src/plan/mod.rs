@@ -47,7 +47,7 @@ pub(crate) use self::jwt::{JwksUrl, KeySetLocation, OnInvalid};
 pub use self::limit::{BanSpec, CostSpec, LimitSpec, OnStoreError, OverrideSpec};
 pub(crate) use self::limit::{ChosenFigures, FiguresOf};
 pub use self::listen::ListenAddress;
-pub(crate) use self::listen::{ServerTls, are_both_wildcards, overlap};
+pub(crate) use self::listen::{ListenerTls, ServerTls, are_both_wildcards, overlap};
 pub(crate) use self::lowered::LoweredLimit;
 pub use self::redis::RedisUrl;
 pub(crate) use self::redis::{RedisLocation, RedisTopology};
@@ -126,6 +126,12 @@ impl Plan {
     pub(crate) fn tiers_of(&self, route: &RouteSpec) -> Option<&TierRule> {
         let has_plans = self.limits_of(route).any(|limit| !limit.tiers.is_empty());
         self.tiers.as_deref().filter(|_| has_plans)
+    }
+
+    /// The `tls` of `[server]` and of `[decide]`, with their names in the file.
+    pub(crate) fn listener_tls(&self) -> [(&'static str, Option<&ListenerTls>); 2] {
+        let server = self.server.tls.as_ref().map(|tls| &tls.shown);
+        [("server.tls", server), ("decide.tls", self.decide.tls.as_ref())]
     }
 
     /// The upstream at this index, which an [`Action::Forward`] names.
@@ -278,17 +284,6 @@ pub struct AdminSpec {
     pub token: Option<String>,
 }
 
-impl AdminSpec {
-    /// Keeps the token of `old` if there is no new one, and the endpoint can be reached from other machines. Its
-    /// address is `bound` until a restart.
-    pub(crate) fn keep_token(&mut self, bound: Option<SocketAddr>, old: &Self) {
-        let is_reached = bound.is_some_and(|address| !address.ip().to_canonical().is_loopback());
-        if is_reached && self.token.is_none() {
-            self.token.clone_from(&old.token);
-        }
-    }
-}
-
 /// `[decide]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecideSpec {
@@ -296,15 +291,8 @@ pub struct DecideSpec {
     pub listen: Option<ListenAddress>,
     /// The token that they must show.
     pub token: Option<String>,
-}
-
-impl DecideSpec {
-    /// Keeps the token of `old`, as [`AdminSpec::keep_token`] does.
-    pub(crate) fn keep_token(&mut self, bound: Option<&ListenAddress>, old: &Self) {
-        if bound.is_some_and(ListenAddress::is_reached) && self.token.is_none() {
-            self.token.clone_from(&old.token);
-        }
-    }
+    /// What is shown to them. `None` where they come in clear text.
+    pub(crate) tls: Option<ListenerTls>,
 }
 
 /// Writes the items of a list with this text between them.

@@ -13,7 +13,7 @@ use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{LoweredLimit, Plan};
+use crate::plan::{ListenAddress, LoweredLimit, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
@@ -49,8 +49,10 @@ impl Supervisor {
         self.rejected = None;
         let old = self.published.borrow().clone();
         let mut new = loaded.plan;
-        new.admin.keep_token(self.first.admin.listen, &old.plan.admin);
-        new.decide.keep_token(self.first.decide.listen.as_ref(), &old.plan.decide);
+        let (admin, decide) = (self.first.admin.listen, self.first.decide.listen.as_ref());
+        let admin = admin.map(ListenAddress::Tcp);
+        keep_token(admin.as_ref(), &mut new.admin.token, old.plan.admin.token.as_ref());
+        keep_token(decide, &mut new.decide.token, old.plan.decide.token.as_ref());
         let (config, env) = (self.process.config.news(), &config::process_environment);
         let file = (&new, &loaded.text);
         let changed = config::diff((&old.plan, &config.text), file, env).changed;
@@ -65,10 +67,12 @@ impl Supervisor {
         }
         self.process.connections.resize(self.open_files.connections(&new));
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
-        if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
-            && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
-        {
-            events::certificates_rejected(&error, error.advice());
+        for (certificates, (_, tls)) in self.certificates.iter().zip(new.listener_tls()) {
+            if let (Some(certificates), Some(tls)) = (certificates, tls)
+                && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
+            {
+                events::certificates_rejected(&error, error.advice());
+            }
         }
         self.plans = plans::watch(new.tiers.as_ref());
         self.process.store.adjust(&new.store);
@@ -92,6 +96,14 @@ impl Supervisor {
         }
         let changes = config::Changes { changed, restart };
         self.process.config.reloaded(loaded.text, changes, self.process.wall());
+    }
+}
+
+/// Keeps the old token of a port that other machines reach, if there is no new one. Until a restart the port listens at
+/// the address of the start.
+fn keep_token(bound: Option<&ListenAddress>, token: &mut Option<String>, old: Option<&String>) {
+    if bound.is_some_and(ListenAddress::is_reached) && token.is_none() {
+        *token = old.cloned();
     }
 }
 

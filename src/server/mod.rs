@@ -45,7 +45,7 @@ use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::log_interval::LogInterval;
 use crate::observe::trace::SpanExport;
-use crate::plan::Plan;
+use crate::plan::{ListenerTls, Plan};
 use crate::reload::Reload;
 use crate::tls::server::Certificates;
 use crate::upstream::health::check::HealthChecks;
@@ -126,8 +126,8 @@ struct Supervisor {
     log: LogGuard,
     occasions: Occasions,
     open_files: OpenFiles,
-    /// The certificates of the TLS listeners. `None` without TLS listeners.
-    certificates: Option<Arc<Certificates>>,
+    /// The certificates of the listeners of `[server]` and of `[decide]` that speak TLS.
+    certificates: ListenerCertificates,
     /// Looks at the file with the plans of customers.
     plans: JoinSet<()>,
     candidates: CandidateLog,
@@ -166,7 +166,7 @@ impl Supervisor {
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
         let certificates = certificates(&plan)?;
-        let sockets = sockets::open(&plan, certificates.as_ref(), workers, start.inherited)?;
+        let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
         let workers = sockets
@@ -292,7 +292,7 @@ impl Supervisor {
 
     fn sweep(&mut self) {
         self.process.clock.anchor();
-        if let Some(certificates) = &self.certificates {
+        for certificates in self.certificates.iter().flatten() {
             match certificates.look() {
                 None => {}
                 Some(Ok(names)) => {
@@ -323,11 +323,16 @@ impl Supervisor {
     }
 }
 
-fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>> {
-    let Some(tls) = &plan.server.tls else { return Ok(None) };
-    let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone())
-        .map_err(|error| format!("cannot use the certificates of server.tls: {error}"))?;
-    Ok(Some(Arc::new(certificates)))
+/// In the order of [`Plan::listener_tls`].
+type ListenerCertificates = [Option<Arc<Certificates>>; 2];
+
+fn certificates(plan: &Plan) -> Result<ListenerCertificates, String> {
+    let [server, decide] = plan.listener_tls().map(|(name, tls)| {
+        let new = |tls: &ListenerTls| Certificates::new(tls.files.clone(), (*tls.material).clone());
+        let certificates = tls.map(new).transpose();
+        certificates.map_err(|error| format!("cannot use the certificates of {name}: {error}"))
+    });
+    Ok([server?.map(Arc::new), decide?.map(Arc::new)])
 }
 
 /// The cores that the process may use.

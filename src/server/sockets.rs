@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use super::ListenerCertificates;
 use super::inherited::{InheritedSockets, Predecessor};
 use super::listen::{self, ADMIN, DECIDE, ListeningSocket, SERVER, SocketFile, TLS};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
-use crate::tls::server::Certificates;
 
 /// Sockets that were opened, and not handed to a worker yet.
 pub(super) struct OpenedSockets {
@@ -58,32 +57,30 @@ struct PlannedAddress {
     port: Option<Port>,
 }
 
-/// The addresses of a plan. With `certificates` there are TLS listeners.
-fn planned(plan: &Plan, certificates: Option<&Arc<Certificates>>) -> Vec<PlannedAddress> {
+/// The addresses of a plan. With certificates there are TLS listeners.
+fn planned(plan: &Plan, [server, decide]: &ListenerCertificates) -> Vec<PlannedAddress> {
     let plain = plan.server.listen.iter().cloned();
     let plain = plain.map(|address| (address, SERVER, Some(Port::Plain)));
-    let tls =
-        plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(certificates.into_iter().cycle());
+    let tls = plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(server.iter().cycle());
     let tls = tls.map(|(address, certificates)| {
         let port = Port::Tls(certificates.clone());
         (ListenAddress::Tcp(*address), TLS, Some(port))
     });
-    let decide = plan.decide.listen.iter().cloned();
-    let decide = decide.map(|address| (address, DECIDE, Some(Port::Decide)));
+    let asked = plan.decide.listen.iter().cloned();
+    let asked = asked.map(|address| (address, DECIDE, Some(Port::Decide(decide.clone()))));
     let admin = plan.admin.listen.map(ListenAddress::Tcp);
     let admin = admin.map(|address| (address, ADMIN, None));
-    let all = plain.chain(tls).chain(decide).chain(admin);
+    let all = plain.chain(tls).chain(asked).chain(admin);
     all.map(|(address, setting, port)| PlannedAddress { address, setting, port }).collect()
 }
 
-/// Opens the sockets of a plan for this number of workers, or takes those that were handed over. With
-/// `certificates` there are TLS listeners.
+/// Opens the sockets of a plan for this number of workers, or takes those that were handed over.
 ///
 /// # Errors
 /// If one of the addresses cannot be listened on, or a socket was handed over that the plan does not name.
 pub(super) fn open(
     plan: &Plan,
-    certificates: Option<&Arc<Certificates>>,
+    certificates: &ListenerCertificates,
     workers: usize,
     mut inherited: InheritedSockets,
 ) -> Result<OpenedSockets, String> {

@@ -58,13 +58,18 @@ pub(crate) fn diff(
     for section in ["plans", "store", "reject", "log", "trace"] {
         changes.section(section, was, is);
     }
-    // A token that the file has lost may still be in force, see `AdminSpec::keep_token`. Then nothing has changed. The
+    // A token that the file has lost may still be in force, see `server/adopt.rs`. Then nothing has changed. The
     // same holds for `[decide]`.
     if old.admin != new.admin {
         changes.section("admin", was, is);
     }
     if old.decide != new.decide {
         changes.section("decide", was, is);
+    }
+    // Whether the port speaks TLS stays as it was at the start.
+    if old.decide.tls.is_some() != new.decide.tls.is_some() {
+        changes.changed.retain(|line| !line.starts_with("decide.tls."));
+        changes.push("decide.tls", true, None);
     }
     changes.certificates(old, new);
     let more = changes.changed.len().saturating_sub(MOST);
@@ -206,11 +211,12 @@ impl Changes {
 
     /// Reports certificate files that have the same name and new contents.
     fn certificates(&mut self, old: &Plan, new: &Plan) {
-        if let (Some(old), Some(new)) = (&old.server.tls, &new.server.tls) {
+        for ((name, old), (_, new)) in old.listener_tls().into_iter().zip(new.listener_tls()) {
+            let (Some(old), Some(new)) = (old, new) else { continue };
             let (old, new) = (&old.material, &new.material);
             let authorities = |tls: &Material| tls.clients.as_ref().map(|(found, _)| found.clone());
-            self.content("server.tls.certificates", old.identities != new.identities);
-            self.content("server.tls.client_ca", authorities(old) != authorities(new));
+            self.content(&format!("{name}.certificates"), old.identities != new.identities);
+            self.content(&format!("{name}.client_ca"), authorities(old) != authorities(new));
         }
         let [had, has] = [old, new].map(|plan| plan.tiers.as_ref()?.file.as_ref());
         let content = |file: &TierFile| file.content();

@@ -51,7 +51,7 @@ impl Whole<'_> {
         let networks = networks.filter(|networks| !networks.is_empty());
         let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
         let tls = self.server.tls.as_ref();
-        let asks_clients = tls.is_some_and(|tls| tls.files.client_ca.is_some());
+        let asks_clients = tls.is_some_and(|tls| tls.shown.files.client_ca.is_some());
         for (limit, source, span) in self.alternatives() {
             if *source == KeySource::Ip
                 && let Some(networks) = &hidden

@@ -1,9 +1,10 @@
 //! `[decide]`.
 
 use super::listen::{LISTEN_ADDRESS, TakenAddress, check_token, listen_address, refuse_taken};
+use super::tls::{DECIDE_TLS, listener};
 use super::values::token;
 use crate::config::reader::{
-    Item, Kind, Mask, Section, Settings, Shape, Span, Words, at, fields, read, setting,
+    Item, Kind, Mask, Section, Settings, Shape, Span, Words, at, field, fields, read, setting,
 };
 use crate::plan::{DecideSpec, ListenAddress, ServerSpec};
 
@@ -17,27 +18,48 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "an address, also `\"unix:/PATH\"`, where others ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),
         "what they show in `x-tidegate-token`, in `authorization: Bearer` (gRPC, `/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
+    field("tls", Kind::Table(&DECIDE_TLS), Words("none"),
+        "`listen` speaks TLS (HTTP/1.1 and HTTP/2), and with what. Only a restart begins or ends that"),
 ];
+
+const LISTEN: &str = "expected `listen = \"127.0.0.1:9091\"` in [decide]";
+const TLS: &str = "add `tls = { certificates = [{ cert = \"cert.pem\", key = \"key.pem\" }] }`, or listen on loopback or a Unix socket";
 
 /// The settings, with the position of `listen`. `server` and `taken` have the other addresses. Adds the address to
 /// `taken`.
 pub(crate) fn build(
-    section: Section<'_>,
+    mut section: Section<'_>,
     server: &ServerSpec,
     taken: &mut Vec<TakenAddress>,
 ) -> (DecideSpec, Span) {
-    let (listen, token) = (section.item("listen"), section.item("token"));
+    let [listen, token, tls] = ["listen", "token", "tls"].map(|name| section.item(name));
     let (cx, is_there) = (section.cx, section.has(|_| true));
     let section_span = section.span.clone();
-    let (spec, is_right) = cx.watched(|| read(SETTINGS, section, DecideSpec::default()));
+    let (spec, is_right) = cx.watched(|| {
+        let tls = section.take("tls").and_then(|it| listener(it.section(&DECIDE_TLS, "`tls`")?));
+        read(SETTINGS, section, DecideSpec { tls, ..DecideSpec::default() })
+    });
     if is_right || listen.is_some() {
         let reached = spec.listen.as_ref().filter(|address| address.is_reached());
         check_token("[decide]", listen.as_ref(), reached, token);
+        match (&listen, &tls) {
+            (None, Some(tls)) => {
+                tls.doubt("the `tls` of [decide] changes nothing: there is no `listen`", LISTEN);
+            }
+            (Some(listen), None) if reached.is_some() && spec.token.is_some() => {
+                let expected =
+                    "whoever reads it there can ask in every client's name: expected `tls`";
+                listen
+                    .doubt("the token of [decide] crosses the network in clear text", expected)
+                    .help(TLS);
+            }
+            _ => {}
+        }
     }
     let Some((item, address)) = listen.zip(spec.listen.as_ref()) else {
         if is_right && is_there && server.listen.is_empty() && server.tls.is_none() {
             let title = "nothing listens: neither [server] nor [decide] has an address";
-            cx.error(&section_span, title, "expected `listen = \"127.0.0.1:9091\"` in [decide]");
+            cx.error(&section_span, title, LISTEN);
         }
         return (spec, 0..0);
     };

@@ -13,16 +13,22 @@ use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
     spellings, words,
 };
-use crate::plan::{Endpoint, ListenAddress, ServerTls};
+use crate::plan::{Endpoint, ListenAddress, ListenerTls, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
 use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 
 /// `tls` of `[server]`.
-pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
+pub(crate) static SERVER_TLS: Shape =
+    Shape::new("server.tls", || [fields(OF_SERVER), fields(OF_LISTENER)].concat());
+
+/// `tls` of `[decide]`.
+pub(crate) static DECIDE_TLS: Shape = Shape::new("decide.tls", || fields(OF_LISTENER));
+
+static OF_SERVER: Settings<()> =
+    &[field("listen", LISTEN, Required, "an address or a list of them").restart()];
 
 #[rustfmt::skip]
-static OF_SERVER: Settings<()> = &[
-    field("listen", LISTEN, Required, "an address or a list of them").restart(),
+static OF_LISTENER: Settings<()> = &[
     field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
         "chosen by the names in them; the first one where none fits. Read again when they change"),
     field("client_ca", Kind::Text, Words("none"),
@@ -65,6 +71,12 @@ pub(super) fn server(
     let item = inner.require("listen", "\"0.0.0.0:8443\"");
     let listen = item.map_or(Vec::new(), |item| addresses(&item, read, taken));
     taken.extend(TakenAddress::all(&listen, "`server.tls.listen`"));
+    let listen = listen.iter().filter_map(|(address, _)| address.tcp().copied()).collect();
+    Some(ServerTls { listen, shown: listener(inner)? })
+}
+
+/// What a listener shows to clients: the rest of its `tls`.
+pub(super) fn listener(mut inner: Section<'_>) -> Option<ListenerTls> {
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
     if ca.is_none() {
@@ -83,11 +95,8 @@ pub(super) fn server(
     });
     let (client_ca, clients) = clients.unzip();
     let (files, identities) = certificates?.into_iter().unzip();
-    Some(ServerTls {
-        listen: listen.iter().filter_map(|(address, _)| address.tcp().copied()).collect(),
-        files: Files { certificates: files, client_ca },
-        material: Arc::new(Material { identities, clients }),
-    })
+    let files = Files { certificates: files, client_ca };
+    Some(ListenerTls { files, material: Arc::new(Material { identities, clients }) })
 }
 
 /// `certificates`. `None` where one of the certificates is wrong.

@@ -8,7 +8,7 @@ use super::super::section::log::LOG;
 use super::super::section::route::ROUTE;
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
-use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
+use super::super::section::tls::{CERTIFICATE, DECIDE_TLS, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
 use super::super::section::upstream::UPSTREAM;
 use super::reference::TABLES;
@@ -72,6 +72,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "server.tls" => {
             vec![inline("listen = \"127.0.0.1:2\""), certificates(), pem("client_ca", "ca.pem")]
         }
+        "decide.tls" => vec![certificates(), pem("client_ca", "ca.pem")],
         "a certificate" => vec![pem("cert", "api.pem"), pem("key", "api.key")],
         "tls of an upstream" => {
             vec![pem("ca", "ca.pem"), pem("cert", "api.pem"), pem("key", "api.key")]
@@ -153,6 +154,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         }
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
         "server.tls" => rest = format!("[server]\ntls = {table}"),
+        "decide.tls" => rest = format!("[decide]\ntls = {table}"),
         "a certificate" => {
             let listen = "listen = \"127.0.0.1:2\"";
             rest = format!("[server]\ntls = {{ {listen}, certificates = [{table}] }}");
@@ -194,6 +196,7 @@ pub(super) fn assert_same(one: &Loaded, other: &Loaded, what: &str) {
     assert_eq!(one.reject, other.reject, "{what}");
     assert_eq!(one.log, other.log, "{what}");
     assert_eq!(one.admin, other.admin, "{what}");
+    assert_eq!(one.decide, other.decide, "{what}");
     assert_eq!(one.trace, other.trace, "{what}");
     assert_eq!(one.tests, other.tests, "{what}");
     assert_eq!(one.jwt, other.jwt, "{what}");
@@ -248,7 +251,10 @@ fn every_field_of_the_list_is_read() {
                 ("[server]", "tls") => {
                     format!("{{ listen = \"127.0.0.1:2\", {} }}", certificates())
                 }
-                ("server.tls", "certificates") => certificates().split_off("certificates = ".len()),
+                ("[decide]", "tls") => format!("{{ {} }}", certificates()),
+                ("server.tls" | "decide.tls", "certificates") => {
+                    certificates().split_off("certificates = ".len())
+                }
                 ("[upstreams.NAME]" | "[store]", "tls") => format!("{{ {} }}", pem("ca", "ca.pem")),
                 ("[plans]", "file") => pem("", "plans.txt").split_off(" = ".len()),
                 (_, "ca" | "client_ca") => pem("", "ca.pem").split_off(" = ".len()),
@@ -371,6 +377,7 @@ fn no_problem_shows_a_secret() {
         (&SERVER_TLS, "listen = \"${A}\""),
         (&SERVER_TLS, "client_ca = \"${A}\""),
         (&SERVER_TLS, "client_auth = \"${A}\""),
+        (&DECIDE_TLS, "client_ca = \"${A}\""),
         (&CERTIFICATE, "key = \"${A}\""),
         (&UPSTREAM_TLS, "ca = \"${A}\""),
         (&UPSTREAM_TLS, "server_name = \"${A}\""),

@@ -331,7 +331,7 @@ fn files_that_the_file_names_stand_beside_it() {
     let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
 
     assert!(plan.server.listen.is_empty(), "by TLS alone");
-    let tls = plan.server.tls.unwrap();
+    let tls = plan.server.tls.unwrap().shown;
     assert_eq!(tls.files.certificates, [pair]);
     assert_eq!(tls.files.read().unwrap(), *tls.material);
     assert_eq!(tls.material.clients.as_ref().unwrap().1, ClientAuth::Require);

@@ -22,7 +22,7 @@ use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::test_case::{EXPECT, TEST};
-use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
+use super::super::section::tls::{CERTIFICATE, DECIDE_TLS, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
 use super::super::section::upstream::health::HEALTH;
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
@@ -32,7 +32,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 30] = [
+pub(super) const TABLES: [(&Shape, &str); 31] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -60,6 +60,7 @@ pub(super) const TABLES: [(&Shape, &str); 30] = [
     (&LOG, "`[log]`"),
     (&ADMIN, "`[admin]`"),
     (&DECIDE, "`[decide]`"),
+    (&DECIDE_TLS, "`tls` of `[decide]`"),
     (&TRACE, "`[trace]`"),
     (&TEST, "`[[tests]]`"),
     (&EXPECT, "`expect` of a test"),

@@ -6,6 +6,10 @@ const LISTENER: &str = r#"
 listen = "127.0.0.1:8443"
 certificates = [{ cert = "a.pem", key = "a.key" }]
 client_ca = "ca.pem"
+
+[decide]
+listen = "127.0.0.1:9091"
+tls = { certificates = [{ cert = "c.pem", key = "c.key" }] }
 "#;
 
 #[test]
@@ -16,6 +20,7 @@ fn says_what_changed_of_tls() {
     Authority::new().write(folder.path(), "other.pem");
     issue("a");
     issue("b");
+    issue("c");
     let text = FILE.replace("[upstreams.api]", &format!("{LISTENER}[upstreams.api]")).replace(
         "[\"http://127.0.0.1:3001\"]",
         "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
@@ -37,6 +42,11 @@ fn says_what_changed_of_tls() {
             "client_ca",
             "client_auth = \"request\"\nclient_ca",
             "server.tls.client_auth require -> request",
+        ),
+        (
+            "c.pem\", key = \"c.key",
+            "b.pem\", key = \"b.key",
+            "decide.tls.certificates [{ cert c.pem, key c.key }] -> [{ cert b.pem, key b.key }]",
         ),
         ("{ ca = \"ca", "{ ca = \"other", "upstreams.other tls.ca ca.pem -> other.pem"),
         (
@@ -61,13 +71,21 @@ fn says_what_changed_of_tls() {
         Some("server.tls.listen none -> [127.0.0.1:8443] with a restart")
     );
 
+    let clear = plan(&text.replace("tls = { certificates", "#tls = { certificates"));
+    for changes in [diff(&before, &clear), diff(&clear, &before)] {
+        let expected = Some("decide.tls changes with a restart");
+        assert_eq!((restart(&changes).as_deref(), changes.changed.len()), (expected, 0));
+    }
+
     // The same file names with other content: a renewed certificate.
     issue("a");
+    issue("c");
     Authority::new().write(folder.path(), "ca.pem");
     let changes = diff(&before, &plan(&text));
     let expected = [
         "server.tls.certificates changed",
         "server.tls.client_ca changed",
+        "decide.tls.certificates changed",
         "upstreams.other tls changed",
     ];
     assert_eq!(changes.changed, expected);

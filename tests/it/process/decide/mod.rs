@@ -4,7 +4,9 @@ mod asking;
 mod check;
 mod envoy;
 mod nginx;
+mod tls;
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use crate::support::client::{Connection, Reply};
@@ -31,7 +33,7 @@ fn file(decide: &str, sections: &str) -> String {
 const PER_CLIENT: &str = "[limits.ip]\nkey = [\"ip\"]\nrate = \"2/h\"\n[[routes]]\npath = \"/a/{*rest}\"\nlimits = [\"ip\"]\n";
 
 /// Asks as nginx does.
-fn as_nginx(connection: &mut Connection, path: &str, client: &str) -> Reply {
+fn as_nginx<S: Read + Write>(connection: &mut Connection<S>, path: &str, client: &str) -> Reply {
     connection.get(
         "/auth-request",
         &[("x-original-method", "GET"), ("x-original-uri", path), ("x-forwarded-for", client)],
