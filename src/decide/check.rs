@@ -19,7 +19,7 @@ const MOST: usize = 1_000;
 
 /// A request that is asked about.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a request, or a list of them")]
 struct CheckQuestion {
     method: Option<String>,
     host: Option<String>,
@@ -33,7 +33,7 @@ struct CheckQuestion {
 
 /// The values of a field.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a header's text, or a list of texts")]
 enum Values {
     One(String),
     Several(Vec<String>),
@@ -41,7 +41,7 @@ enum Values {
 
 /// How a request ended that was allowed before.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with an `id`")]
 pub(crate) struct RequestEnd {
     pub(crate) id: String,
     status: Option<u16>,
@@ -96,7 +96,8 @@ fn question(json: Json) -> Result<(request::Parts, DecideCall), BadCall> {
         for value in values {
             let wrong = || BadCall::Unreadable("headers");
             let field = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-            fields.append(field, HeaderValue::from_str(&value).map_err(|_| wrong())?);
+            let value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
+            fields.try_append(field, value).map_err(|_| BadCall::TooManyFields)?;
         }
     }
     let (method, host) = (method.as_deref().map(str::as_bytes), host.as_deref().map(str::as_bytes));

@@ -167,7 +167,7 @@ fn question(
                 let wrong = || BadCall::Entry(String::from_utf8_lossy(&key).into_owned());
                 let name = HeaderName::from_bytes(name).map_err(|_| wrong())?;
                 let value = HeaderValue::from_maybe_shared(value).map_err(|_| wrong())?;
-                headers.append(name, value);
+                headers.try_append(name, value).map_err(|_| BadCall::TooManyFields)?;
                 continue;
             }
         };

@@ -64,6 +64,9 @@ fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue
     }
 }
 
+/// The most different fields of a request in a body. There is room in the map for those that are added on its way.
+pub(super) const MOST: usize = 1_000;
+
 /// The head of a request that has these parts. Code that asks about no host has routes without one.
 ///
 /// # Errors
@@ -74,6 +77,9 @@ pub(super) fn head(
     host: Option<&[u8]>,
     headers: HeaderMap,
 ) -> Result<request::Parts, BadCall> {
+    if headers.keys_len() > MOST {
+        return Err(BadCall::TooManyFields);
+    }
     let (mut head, ()) = Request::new(()).into_parts();
     (head.uri, head.headers) = (target, headers);
     if let Some(method) = method {

@@ -28,11 +28,16 @@ struct Table {
 }
 
 impl Leases {
-    /// Keeps what a request holds, and returns its id.
+    /// The requests of one call, of which none is kept yet.
+    pub(crate) fn untold(&self) -> UntoldLeases<'_> {
+        UntoldLeases { leases: self, numbers: Vec::new() }
+    }
+
+    /// Keeps what a request holds, and returns its number.
     ///
     /// # Errors
     /// The permit, where too many requests have not ended.
-    pub(crate) fn keep(&self, permit: Permit, now: Instant) -> Result<String, Permit> {
+    fn keep(&self, permit: Permit, now: Instant) -> Result<u128, Permit> {
         let mut table = self.0.lock();
         if table.permits.len() >= MOST {
             return Err(permit);
@@ -42,25 +47,23 @@ impl Leases {
         let number = fastrand::u128(..);
         table.ends.insert((until, number));
         table.permits.insert(number, (permit, until));
-        Ok(format!("{number:032x}"))
+        Ok(number)
     }
 
     /// Ends a request. Returns false where there is none with this id.
     pub(crate) fn settle(&self, ended: &RequestEnd) -> bool {
         let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
         let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
-        let Some(number) = number else { return false };
-        let found = {
-            let mut table = self.0.lock();
-            let found = table.permits.remove(&number);
-            if let Some((_, until)) = &found {
-                table.ends.remove(&(*until, number));
-            }
-            found
-        };
-        let Some((mut permit, _)) = found else { return false };
+        let Some(mut permit) = number.and_then(|number| self.take(number)) else { return false };
         permit.ended(ended.status(), ended.used);
         true
+    }
+
+    fn take(&self, number: u128) -> Option<Permit> {
+        let mut table = self.0.lock();
+        let (permit, until) = table.permits.remove(&number)?;
+        table.ends.remove(&(until, number));
+        Some(permit)
     }
 
     /// Ends the requests whose lease is over at `now`. `None` ends all.
@@ -78,6 +81,37 @@ impl Leases {
     }
 }
 
+/// The requests of a call that is not answered yet. If its caller leaves before, nobody learns their ids, and they end.
+pub(crate) struct UntoldLeases<'l> {
+    leases: &'l Leases,
+    numbers: Vec<u128>,
+}
+
+impl UntoldLeases<'_> {
+    /// Keeps what a request of the call holds, and returns its id.
+    ///
+    /// # Errors
+    /// The permit, where too many requests have not ended.
+    pub(crate) fn keep(&mut self, permit: Permit, now: Instant) -> Result<String, Permit> {
+        let number = self.leases.keep(permit, now)?;
+        self.numbers.push(number);
+        Ok(format!("{number:032x}"))
+    }
+
+    /// The caller is answered now.
+    pub(crate) fn tell(mut self) {
+        self.numbers.clear();
+    }
+}
+
+impl Drop for UntoldLeases<'_> {
+    fn drop(&mut self) {
+        for number in &self.numbers {
+            self.leases.take(*number);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +123,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_ends_once_or_by_itself() {
         let leases = Leases::default();
-        let keep = || leases.keep(Permit::default(), Instant::now()).unwrap();
+        let keep = || {
+            let mut call = leases.untold();
+            let id = call.keep(Permit::default(), Instant::now()).unwrap();
+            call.tell();
+            id
+        };
         let (first, second) = (keep(), keep());
         for (id, is_there) in
             [(&*first, true), (&first, false), ("", false), ("0", false), (&second[1..], false)]
@@ -103,5 +142,20 @@ mod tests {
         leases.sweep(Some(Instant::now()));
         assert!(!leases.settle(&settlement(&second)));
         assert!(leases.0.lock().ends.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_the_most_are_kept_and_those_of_a_caller_that_leaves_end() {
+        let leases = Leases::default();
+        let keep = |call: &mut UntoldLeases<'_>| call.keep(Permit::default(), Instant::now());
+        let mut call = leases.untold();
+        assert!((0..MOST).all(|_| keep(&mut call).is_ok()));
+        let mut other = leases.untold();
+        assert!(keep(&mut other).is_err());
+        drop(call);
+        assert!(keep(&mut other).is_ok());
+        other.tell();
+        let table = leases.0.lock();
+        assert_eq!((table.permits.len(), table.ends.len()), (1, 1));
     }
 }

@@ -19,7 +19,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, request};
 
 pub(crate) use self::check::{Decided, Questions, RequestEnd};
-pub(crate) use self::leases::Leases;
+pub(crate) use self::leases::{Leases, UntoldLeases};
 
 /// The status of a refused request, in an answer whose own status cannot say it.
 const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
@@ -87,6 +87,8 @@ pub(crate) enum BadCall {
     Twice(&'static str),
     #[error("`{0}` cannot be read")]
     Unreadable(&'static str),
+    #[error("a request has at most {} header fields", fields::MOST)]
+    TooManyFields,
     /// The path is one of gRPC alone.
     #[error("expected gRPC: HTTP/2 and the content type application/grpc")]
     NotGrpc,
@@ -205,6 +207,7 @@ impl BadCall {
             Self::Missing(_)
             | Self::Twice(_)
             | Self::Unreadable(_)
+            | Self::TooManyFields
             | Self::Body(_)
             | Self::Entry(_)
             | Self::NoSuchLimit(_) => 400,

@@ -23,7 +23,7 @@ use super::record::RequestRecord;
 use super::refusal::Refusal;
 use super::{Exchange, Proxy, answer, response, write_quotas};
 use crate::decide::envoy::{self, DescriptorStatus, EnvoyAnswer};
-use crate::decide::{BadCall, DecideCall, Decided, Form, Questions, RequestEnd};
+use crate::decide::{BadCall, DecideCall, Decided, Form, Questions, RequestEnd, UntoldLeases};
 use crate::reading::TIDEGATE_OVER;
 use crate::request::key::Token;
 use crate::throttle::{Admission, Quota, Quotas, Refused, TogetherRequest};
@@ -63,9 +63,11 @@ impl Proxy {
         }
         let Questions { asked, is_list } = Questions::read(&body).map_err(Refusal::Call)?;
         let mut answers = Vec::with_capacity(asked.len());
+        let mut leases = self.leases.untold();
         for (head, call) in asked {
-            answers.push(Box::pin(self.decide(head, call, client)).await?);
+            answers.push(Box::pin(self.decide(head, call, client, &mut leases)).await?);
         }
+        leases.tell();
         let answer = match (is_list, answers.pop()) {
             (false, Some(answer)) => answer,
             (_, last) => answers.into_iter().chain(last).collect(),
@@ -83,6 +85,7 @@ impl Proxy {
         head: Parts,
         call: DecideCall,
         client: &Rc<ClientConnection>,
+        leases: &mut UntoldLeases<'_>,
     ) -> Result<Json, Refusal<'static>> {
         let mut exchange = Exchange::asked(head, call);
         let (began, protocol) = (exchange.began, exchange.protocol);
@@ -95,7 +98,7 @@ impl Proxy {
         let mut outcome = passing.await;
         let mut id = None;
         if outcome.is_ok() && !findings.permit.is_empty() {
-            match self.leases.keep(std::mem::take(&mut findings.permit), began) {
+            match leases.keep(std::mem::take(&mut findings.permit), began) {
                 Ok(kept) => id = Some(kept),
                 Err(permit) => {
                     findings.permit = permit;

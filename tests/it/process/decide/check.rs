@@ -83,6 +83,9 @@ fn a_body_that_is_no_question_is_told_what_is_wrong() {
         ("/check", "{\"path\": \"/\", \"headers\": {\"a b\": \"c\"}}", "`headers` cannot be read"),
         ("/check", "{\"path\": \"/\", \"ip\": \"nobody\"}", "IP address"),
         ("/check", "[{\"path\": \"/\"}, {}]", "request 2 of the list"),
+        ("/check", "\"a\"", "expected a request, or a list of them"),
+        ("/check", "{\"path\": \"/\", \"headers\": {\"a\": 1}}", "expected a header's text"),
+        ("/settle", "\"a\"", "expected an object with an `id`"),
         ("/settle", "{}", "missing field `id`"),
         ("/settle", "{\"id\": \"a\", \"status\": 1}", "`status` must be"),
     ] {
@@ -163,6 +166,28 @@ fn a_lease_ends_by_itself() {
     assert_eq!((&first["allowed"], &ask()["allowed"]), (&json!(true), &json!(false)));
     wait_until("the lease is over", || ask()["allowed"] == true);
     assert_eq!(settle(address, &json!({ "id": first["id"] })), 404);
+}
+
+/// A regression: what the first of a list was given stayed with a caller that had left, and did not know the id.
+#[test]
+fn a_caller_that_leaves_before_its_answer_holds_nothing() {
+    let held = "[limits.held]\nkey = []\nrate = \"1/h\"\nalgorithm = \"leaky-bucket\"\nqueue = 5\n\
+                [[routes]]\npath = \"/held\"\nlimits = [\"held\"]\n";
+    let proxy = deciding("", &format!("{SETTLED}{held}"));
+    let address = asked_at(&proxy);
+    let slot = json!({ "path": "/slots", "ip": "203.0.113.7" });
+    assert_eq!(check(address, &json!({ "path": "/held" }))["allowed"], true);
+    let list = json!([slot, { "path": "/held" }]).to_string();
+    let mut caller = Connection::open(address);
+    let length = list.len();
+    caller
+        .send(format!("POST /check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{list}"));
+    let asked = || Metrics::of(proxy.admin());
+    let taken = "tidegate_decisions_total{limit=\"slots\",decision=\"allowed\"}";
+    wait_until("the first is decided", || asked().value(taken) == 1.0);
+    assert_eq!(check(address, &slot)["decision"], "rejected", "the caller may still be answered");
+    drop(caller);
+    wait_until("the slot is free", || check(address, &slot)["allowed"] == true);
 }
 
 #[test]

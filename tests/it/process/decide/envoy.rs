@@ -321,7 +321,11 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
     let mut envoy = open(&proxy);
     let entries = |entries: &[(&str, &str)]| call(&[user("a"), descriptor(entries)]);
     let many: Vec<_> = (0..101).map(|_| user("a")).collect();
+    let fields: Vec<_> = (0..30_000).map(|field| format!("x-{field}")).collect();
+    let fields: Vec<_> = fields.iter().map(|field| (&**field, "a")).collect();
     for (asked, says) in [
+        (entries(&fields), "at most 1000 header fields"),
+        (entries(&fields[..1_001]), "at most 1000 header fields"),
         (call(&[]), "1 to 100 descriptors"),
         (call(&many), "1 to 100 descriptors"),
         (entries(&[("limit", "nope")]), "descriptor 2: no limit has the name `nope`"),
@@ -364,7 +368,7 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
     let page = Metrics::of(proxy.admin());
     assert_eq!(page.samples("tidegate_decisions_total"), 0, "nothing was decided");
     let bad = "tidegate_decide_requests_total{via=\"envoy\",status=\"400\"}";
-    assert_eq!(page.value(bad), 15.0);
+    assert_eq!(page.value(bad), 17.0);
 }
 
 /// A client writes paths and fields. A call that fails by them would let the request pass where Envoy goes on without

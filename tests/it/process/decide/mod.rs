@@ -3,6 +3,7 @@
 mod asking;
 mod check;
 mod envoy;
+mod hostile;
 mod nginx;
 mod tls;
 
