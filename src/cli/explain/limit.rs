@@ -145,6 +145,19 @@ pub(super) fn describe_plan(
     );
 }
 
+/// Says what is different where another proxy asks about the request: it may not learn how the request ends.
+pub(super) fn describe_calls<'p>(
+    limits: impl Iterator<Item = &'p Arc<LimitSpec>>,
+    has_no_route: bool,
+    text: &mut Explanation,
+) {
+    let settled = limits.filter(|limit| limit.awaits_end()).map(|limit| limit.name.as_str());
+    let settled = settled.collect::<Vec<_>>().join(", ");
+    let alone = if settled.is_empty() { "" } else { "; /check alone meets " };
+    let goes = if has_no_route { "; without a route it may go" } else { "" };
+    text.line("calls", format_args!("meet the same limits{alone}{settled}{goes}"));
+}
+
 /// Adds the limit, with the facts that are the same for every request.
 fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
     text.limit(json!({

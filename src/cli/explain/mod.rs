@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 use serde_json::{Map, Value};
 
 use self::explanation::Explanation;
-use self::limit::{describe_limit, describe_plan};
+use self::limit::{describe_calls, describe_limit, describe_plan};
 use self::route::{describe_none, describe_route, describe_spellings, why};
 use self::token::describe_token;
 use super::{CommandResult, ConfigFile, Failure, load, print};
@@ -174,6 +174,9 @@ fn describe(
         describe_limit(plan, limit, &view, (*now, *plain), text);
     }
     text.finish_limits();
+    if plan.decide.listen.is_some() {
+        describe_calls(plan.limits_of(route), found.is_err(), text);
+    }
     Ok(())
 }
 

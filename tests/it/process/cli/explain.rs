@@ -119,6 +119,28 @@ fn explain_has_the_servers_limits_also_where_no_route_is() {
     }
 }
 
+#[test]
+fn explain_says_what_is_different_where_another_proxy_asks() {
+    const FILE: &str = "[server]\nlisten = []\nlimits = [\"all\"]\n[decide]\nlisten = \"127.0.0.1:9091\"\n\
+        [limits.all]\nkey = [\"ip\"]\nrate = \"5/s\"\n\
+        [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 9\n\
+        [limits.failed]\nrate = \"5/s\"\ncount_when = { status = [\"401\"] }\n\
+        [[routes]]\npath = \"/a\"\n[[routes]]\npath = \"/b\"\nlimits = [\"slots\", \"failed\"]\n";
+    let folder = folder(Some(FILE));
+    for (request, expected) in [
+        ("GET /a", "\ncalls     meet the same limits\n"),
+        ("GET /b", "\ncalls     meet the same limits; /check alone meets slots, failed\n"),
+        ("GET /c", "\ncalls     meet the same limits; without a route it may go\n"),
+    ] {
+        let (code, out, _) = told(folder.path(), &["explain", request]);
+        assert_eq!(code, 0);
+        assert!(out.contains(expected), "{request}:\n{out}");
+    }
+    std::fs::write(folder.path().join("proxy.toml"), MANY).unwrap();
+    let (_, out, _) = told(folder.path(), &["explain", "GET /users/7"]);
+    assert!(!out.contains("calls"), "nobody asks here:\n{out}");
+}
+
 /// A regression: limits were said to count a request that is answered with 400, and the status was null.
 #[test]
 fn explain_knows_that_no_limit_counts_a_refused_request() {
