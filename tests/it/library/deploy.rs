@@ -57,6 +57,23 @@ fn the_compose_project_has_time_to_drain_and_a_health_check() {
 }
 
 #[test]
+fn the_project_with_envoy_meets_at_one_socket() {
+    let (compose, envoy) = (read("deploy/envoy/compose.yaml"), read("deploy/envoy/envoy.yaml"));
+    let plan = plan("proxy.toml", &read("deploy/envoy/config/proxy.toml"));
+    assert_eq!(plan.admin.listen.unwrap().to_string(), "127.0.0.1:9090", "the image asks it");
+    assert!(plan.server.listen.is_empty());
+    let Some(ListenAddress::Unix(socket)) = &plan.decide.listen else { panic!("no socket") };
+    assert!(envoy.contains(&format!("pipe: {{ path: {} }}", socket.display())));
+    let volume = format!("- socket:{}\n", socket.parent().unwrap().display());
+    assert_eq!(compose.matches(&volume).count(), 2, "tidegate and Envoy");
+    let user = value(&read("Dockerfile"), "USER ").to_owned();
+    assert!(compose.contains(&format!("user: \"{user}:{user}\"")));
+    assert!(compose.contains(&format!("uid={user},gid={user},mode=0770")));
+    assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&plan));
+    assert!(compose.contains("../compose/api:/etc/tidegate:ro"));
+}
+
+#[test]
 fn the_manifests_fit_the_configuration_in_them() {
     let manifest = read("deploy/kubernetes/tidegate.yaml");
     let (_, file) = manifest.split_once("  proxy.toml: |\n").unwrap();
