@@ -1,5 +1,5 @@
-//! haproxy and nginx, in front of a proxy or behind it. Where they are not installed (`scripts/test` installs
-//! them), a test says so and ends.
+//! haproxy, nginx, Caddy, Traefik and Envoy, in front of a proxy or behind it. Where one is not installed
+//! (`scripts/test` installs all but the last two), a test says so and ends.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,13 @@ use super::port::Port;
 use super::upstream::Upstream;
 use super::wait_until;
 
+/// The file with a server's configuration. Traefik takes no other ending.
+const CONFIG: &str = "peer.yaml";
+
 /// Debian's place for nginx's stream module.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// A running haproxy or nginx. It is ended when it is dropped.
+/// A running server. It is ended when it is dropped.
 pub(crate) struct PeerServer {
     program: &'static str,
     process: Child,
@@ -133,9 +136,64 @@ impl PeerServer {
         })
     }
 
+    /// haproxy with these lines after `defaults`, in which `:80` is where it is to listen, and with this file
+    /// `lua` beside its own.
+    pub(crate) fn haproxy_with(lines: &str, lua: &str) -> Option<Self> {
+        let files = [("lua", lua)];
+        Self::start_beside(&files, "haproxy", |address| {
+            format!(
+                "defaults\n  mode http\n  timeout connect 60s\n  timeout client 60s\n  \
+                 timeout server 60s\n{}\n",
+                lines.replace("bind :80", &format!("bind {address}"))
+            )
+        })
+    }
+
+    /// Caddy with this site, whose address is `api.example.com`.
+    pub(crate) fn caddy(site: &str) -> Option<Self> {
+        Self::start("caddy", |address| {
+            let (ip, port) = (address.ip(), address.port());
+            let here = format!("http://:{port} {{\n bind {ip}\n");
+            let site = site.replace("api.example.com {\n", &here);
+            format!("{{\n admin off\n auto_https off\n}}\n{site}\n")
+        })
+    }
+
+    /// Traefik with this dynamic configuration.
+    pub(crate) fn traefik(dynamic: &str) -> Option<Self> {
+        Self::start_beside(&[("dynamic.yaml", dynamic)], "traefik", |address| {
+            format!(
+                "entryPoints:\n  web:\n    address: \"{address}\"\n    \
+                 transport: {{ lifeCycle: {{ graceTimeOut: 0 }} }}\n\
+                 providers: {{ file: {{ filename: dynamic.yaml }} }}\n\
+                 global: {{ checkNewVersion: false, sendAnonymousUsage: false }}\nlog: {{ level: ERROR }}\n"
+            )
+        })
+    }
+
+    /// Envoy with this configuration, in which port 8080 is where it is to listen.
+    pub(crate) fn envoy(config: &str) -> Option<Self> {
+        Self::start("envoy", |address| {
+            let (ip, port) = (address.ip(), address.port());
+            config.replace("0.0.0.0, port_value: 8080", &format!("{ip}, port_value: {port}"))
+        })
+    }
+
     fn start(program: &'static str, config: impl Fn(SocketAddr) -> String) -> Option<Self> {
+        Self::start_beside(&[], program, config)
+    }
+
+    /// Starts a program with its configuration, and with these files in the same folder.
+    fn start_beside(
+        files: &[(&str, &str)],
+        program: &'static str,
+        config: impl Fn(SocketAddr) -> String,
+    ) -> Option<Self> {
         let (port, folder) = (Port::hold(), tempfile::tempdir().unwrap());
-        std::fs::write(folder.path().join("peer.conf"), config(port.address)).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        std::fs::write(folder.path().join(CONFIG), config(port.address)).unwrap();
         let process = match spawn(program, &folder) {
             Ok(process) => process,
             Err(error) => {
@@ -189,9 +247,21 @@ fn spawn(program: &str, folder: &TempDir) -> std::io::Result<Child> {
     let mut command = Command::new(program);
     match program {
         "nginx" => command.args(["-e", "stderr", "-p"]).arg(folder.path()).arg("-c"),
+        "caddy" => command.args(["run", "--adapter", "caddyfile", "--config"]),
+        "traefik" => command.arg("--configFile"),
+        "envoy" => command.args([
+            "--disable-hot-restart",
+            "--concurrency",
+            "1",
+            "--log-level",
+            "error",
+            "--config-path",
+        ]),
         _ => command.args(["-db", "-f"]),
     };
-    command.arg(folder.path().join("peer.conf")).current_dir(folder.path());
+    command.arg(folder.path().join(CONFIG)).current_dir(folder.path());
+    // Caddy writes below these.
+    command.env("XDG_DATA_HOME", folder.path()).env("XDG_CONFIG_HOME", folder.path());
     command.stdout(Stdio::null()).spawn()
 }
 

@@ -4,7 +4,7 @@ mod asking;
 mod check;
 mod envoy;
 mod hostile;
-mod nginx;
+mod recipes;
 mod tls;
 
 use std::io::{Read, Write};
