@@ -20,7 +20,7 @@ impl Upstream {
     /// are tried. Returns the index of a server that this request itself has to try. A request that is not
     /// `repeatable` tries a server only if no other request has done so for [`LONGEST_PAUSE`].
     pub(super) fn try_due_servers(&self, repeatable: bool) -> Option<usize> {
-        if self.servers.iter().all(|server| server.state.is_sound()) {
+        if self.state.are_sound() {
             return None;
         }
         let mut trial = None;

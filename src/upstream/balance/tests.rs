@@ -31,7 +31,7 @@ fn chooser(balance: Balance, servers: &[Rc<Server>]) -> Chooser {
 fn server(index: usize, weight: u32) -> Rc<Server> {
     let address = address(index);
     let url = address.url.clone();
-    let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
+    let (state, pool) = (Arc::new(ServerState::new(&url, &Arc::default())), Pool::default());
     Rc::new(Server { address, weight, hash: server_hash(&url), state, upstream: shared(0), pool })
 }
 

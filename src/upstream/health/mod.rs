@@ -10,6 +10,7 @@ mod server;
 use std::fmt::Display;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ pub struct UpstreamState {
     name: Name,
     /// In the order of the upstream's `servers`.
     servers: Vec<Arc<ServerState>>,
+    /// How many of them are not sound. A request does not look at each of hundreds.
+    unsound: Arc<AtomicUsize>,
     pub(super) queue: Arc<RequestQueue>,
     /// What each server lacks of its share of requests, for `Balance::RoundRobin`.
     pub(super) arrears: Mutex<Vec<i64>>,
@@ -44,14 +47,15 @@ impl UpstreamState {
     pub fn new(spec: &UpstreamSpec, before: Option<&Self>) -> Self {
         let known =
             |url: &str| before?.servers.iter().find(|server| **server.url() == *url).cloned();
+        let unsound = before.map(|before| before.unsound.clone()).unwrap_or_default();
         let servers = spec.servers.iter().map(|server| {
             let url = &server.address.url;
-            known(url).unwrap_or_else(|| Arc::new(ServerState::new(url)))
+            known(url).unwrap_or_else(|| Arc::new(ServerState::new(url, &unsound)))
         });
         let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
-        let state = Self { name: spec.name.clone(), servers, queue, arrears };
+        let state = Self { name: spec.name.clone(), servers, unsound, queue, arrears };
         state.end_unwatched_states(spec);
         state
     }
@@ -62,6 +66,11 @@ impl UpstreamState {
 
     pub(crate) fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
+    }
+
+    /// Whether there is nothing to remember of any server.
+    pub(super) fn are_sound(&self) -> bool {
+        self.unsound.load(Ordering::Relaxed) == 0
     }
 
     /// Ends states that a changed `spec` leaves without an end. Without health checks an ill server would stay ill

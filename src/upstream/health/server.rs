@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,6 +47,8 @@ pub(crate) struct ServerState {
     answered: AtomicU64,
     /// Whether there is nothing to remember in `record`. Most requests read this alone.
     is_sound: AtomicBool,
+    /// How many servers of the upstream are not sound.
+    unsound: Arc<AtomicUsize>,
     record: Mutex<ServerRecord>,
     notes: Mutex<ServerNotes>,
 }
@@ -182,9 +184,19 @@ impl ServerRecord {
     }
 }
 
+/// A server that a reload has removed.
+impl Drop for ServerState {
+    fn drop(&mut self) {
+        if !self.is_sound() {
+            self.unsound.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl ServerState {
-    /// A server of which nothing is known yet. It counts as up.
-    pub(crate) fn new(url: &str) -> Self {
+    /// A server of which nothing is known yet. It counts as up. `unsound` counts the servers of its upstream that are
+    /// not sound.
+    pub(crate) fn new(url: &str, unsound: &Arc<AtomicUsize>) -> Self {
         Self {
             url: url.into(),
             begun: AtomicU64::new(0),
@@ -195,6 +207,7 @@ impl ServerState {
             broken: AtomicU64::new(0),
             answered: AtomicU64::new(NOBODY.0),
             is_sound: AtomicBool::new(true),
+            unsound: unsound.clone(),
             record: Mutex::default(),
             notes: Mutex::new(ServerNotes {
                 changed: Instant::now(),
@@ -327,7 +340,12 @@ impl ServerState {
         if record.returned.is_some_and(|since| now.duration_since(since) >= SLOW_START) {
             record.returned = None;
         }
-        self.is_sound.store(record.is_sound(), Ordering::Relaxed);
+        let is_sound = record.is_sound();
+        match (self.is_sound.swap(is_sound, Ordering::Relaxed), is_sound) {
+            (true, false) => self.unsound.fetch_add(1, Ordering::Relaxed),
+            (false, true) => self.unsound.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
         match (was_open, is_open) {
             (true, false) => Some(HealthChange::Down),
             (false, true) => Some(HealthChange::Up),

@@ -285,6 +285,28 @@ async fn a_reload_keeps_what_is_known_but_for_checks_that_ended() {
     assert_eq!(up, [false, true]);
 }
 
+/// Requests look for servers that are not sound only if there are some.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_for_old_requests_counts_after_a_reload_until_it_is_removed() {
+    let old = state();
+    let new = UpstreamState::new(&spec(""), Some(&old));
+    assert!(new.are_sound());
+    old.refused(&old.servers()[0], &"refused");
+    assert!(!new.are_sound() && !old.are_sound());
+    finished(&new, &new.servers()[0]);
+    new.connected(&new.servers()[0]);
+    advance(Duration::from_secs(10)).await;
+    new.end_pauses();
+    assert!(new.are_sound() && old.are_sound());
+    new.refused(&new.servers()[0], &"refused");
+    let mut other = spec("");
+    other.servers.remove(0);
+    let rest = UpstreamState::new(&other, Some(&new));
+    assert!(!rest.are_sound());
+    drop((old, new));
+    assert!(rest.are_sound());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_respects_no_pauses_ends_those_from_before() {
     let state = state();
