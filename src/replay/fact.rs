@@ -17,7 +17,7 @@ use crate::request::route::Conditions;
 use crate::tier::TierRule;
 
 /// A fact about a request that a log may leave out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fact {
     /// The client's address.
     Client,

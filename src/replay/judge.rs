@@ -2,6 +2,7 @@
 //! [`Replay`](super::Replay) calls [`Judge::judge`] for each request.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact};
-use super::log::{ClientOrigin, LogRecord, Logged};
+use super::log::{ClientOrigin, LogRecord, Logged, folded_name};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
@@ -37,8 +38,11 @@ pub struct Judge<'p> {
     assumptions: Vec<Assumption>,
     /// The claims of the token of all requests. `None`: they are what is assumed of them.
     pub(super) token: Option<Map<String, Value>>,
-    /// The headers that limits and routes read, and those that frame a request.
-    headers: Vec<HeaderName>,
+    /// The headers that limits and routes read, and those that frame a request, by what their names have in common
+    /// with the names in a log.
+    headers: HashMap<String, Vec<HeaderName>>,
+    /// Those of which something is assumed.
+    assumed_headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
     decided: u64,
 }
@@ -98,24 +102,39 @@ impl<'p> Judge<'p> {
         let trust = &plan.server.trust;
         let of_client = Fact::Header(trust.header.name());
         let of_client = (!trust.networks.is_empty()).then_some(&of_client);
-        let (mut facts, mut headers) =
-            (Vec::new(), vec![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING]);
         let of_routes = routes.iter().map(|(_, fact)| fact);
-        for fact in limits.iter().flatten().chain(of_routes).chain(of_client) {
-            if facts.contains(fact) {
-                continue;
+        let all = limits.iter().flatten().chain(of_routes).chain(of_client);
+        let mut known = HashSet::new();
+        let facts: Vec<_> = all.filter(|fact| known.insert(*fact)).cloned().collect();
+        let of_facts = facts.iter().filter_map(|fact| match fact {
+            Fact::Header(name) => Some(name),
+            Fact::Cookie(_) => Some(&COOKIE),
+            _ => None,
+        });
+        let mut headers: HashMap<_, Vec<_>> = HashMap::new();
+        for name in of_facts.chain(&[CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING]) {
+            let alike = headers.entry(folded_name(name.as_str())).or_default();
+            if !alike.contains(name) {
+                alike.push(name.clone());
             }
-            let header = match fact {
-                Fact::Header(name) => Some(name),
-                Fact::Cookie(_) => Some(&COOKIE),
-                _ => None,
-            };
-            headers.extend(header.filter(|name| !headers.contains(name)).cloned());
-            facts.push(fact.clone());
         }
-        let (rehearsal, assumptions) = (Rehearsal::new(plan), assumptions.to_vec());
-        let (token, decided) = (None, 0);
-        Self { plan, rehearsal, limits, routes, facts, assumptions, token, headers, decided }
+        let assumed_headers = assumptions.iter().filter_map(|assumption| match &assumption.fact {
+            Fact::Header(name) => Some(name.clone()),
+            Fact::Cookie(_) => Some(COOKIE),
+            _ => None,
+        });
+        Self {
+            plan,
+            rehearsal: Rehearsal::new(plan),
+            limits,
+            routes,
+            facts,
+            assumptions: assumptions.to_vec(),
+            token: None,
+            headers,
+            assumed_headers: assumed_headers.collect(),
+            decided: 0,
+        }
     }
 
     /// Whether a limit or a route reads this fact.
@@ -142,8 +161,10 @@ impl<'p> Judge<'p> {
         let mut headers = self.headers(record);
         let client = self.client(record, &headers);
         let address = client.as_ref().map(|client| client.address);
+        let knows_headers = record.headers.are_all_known();
         let is_known = |fact: &Fact| match fact {
             Fact::Client => address.is_some(),
+            Fact::Header(_) | Fact::Cookie(_) if knows_headers => true,
             Fact::Claim(_) if self.token.is_some() => true,
             fact => fact.is_known(record) || self.is_assumed(fact, record),
         };
@@ -268,7 +289,9 @@ impl<'p> Judge<'p> {
                 }
             }
         }
-        for name in &self.headers {
+        let logged = record.headers.named();
+        let logged = logged.filter_map(|(name, _)| self.headers.get(&folded_name(name)));
+        for name in logged.flatten().chain(&self.assumed_headers) {
             let value = match record.headers.get(name) {
                 Logged::Value(value) if !is_complete => {
                     HeaderValue::from_bytes(value.as_bytes()).ok()

@@ -23,9 +23,11 @@ pub(super) fn form<'v>(name: &HeaderName, value: &'v HeaderValue) -> Cow<'v, [u8
 
 /// Whether one of the header's fields has this value, in any spelling of it.
 pub(super) fn is_there(headers: &HeaderMap, (name, value): &(HeaderName, HeaderValue)) -> bool {
-    let wanted = normal(name, value.as_bytes());
-    let has = |found: &HeaderValue| {
-        found == value || wanted.is_some() && normal(name, found.as_bytes()) == wanted
-    };
-    headers.get_all(name).iter().any(has)
+    headers.get_all(name).iter().any(|found| are_same(name, value, found))
+}
+
+/// Whether two values of a header are the same in some spelling.
+pub(super) fn are_same(name: &HeaderName, one: &HeaderValue, other: &HeaderValue) -> bool {
+    let form = normal(name, one.as_bytes());
+    one == other || form.is_some() && form == normal(name, other.as_bytes())
 }

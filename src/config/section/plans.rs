@@ -10,7 +10,7 @@ use crate::config::reader::{
 use crate::limit::name::Name;
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
-use crate::tier::{TierFile, TierFileError, TierRule};
+use crate::tier::{TierFile, TierRule};
 
 pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 

@@ -73,6 +73,11 @@ impl<'l> LoggedHeaders<'l> {
         self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
     }
 
+    /// Whether the log says of each header what it was.
+    pub(crate) fn are_all_known(&self) -> bool {
+        self.are_complete && self.named.iter().all(|(_, value)| *value != Logged::Unknown)
+    }
+
     /// Adds a header. Of two with the same name, the first counts.
     pub fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
         self.named.push((name, value));
@@ -85,11 +90,16 @@ impl<'l> LoggedHeaders<'l> {
 }
 
 fn is_same_name(left: &str, right: &str) -> bool {
-    let folded = |byte: u8| match byte {
-        b'_' => b'-',
-        byte => byte.to_ascii_lowercase(),
-    };
-    left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
+    left.len() == right.len() && left.chars().map(folded).eq(right.chars().map(folded))
+}
+
+/// The form of a header's name that is the same for all names that count as equal.
+pub(crate) fn folded_name(name: &str) -> String {
+    name.chars().map(folded).collect()
+}
+
+fn folded(character: char) -> char {
+    if character == '_' { '-' } else { character.to_ascii_lowercase() }
 }
 
 /// Whose address a log has for the client. Of several addresses in a line, the one of the last variant counts.
