@@ -9,7 +9,7 @@ mod table;
 use std::collections::BTreeSet;
 
 pub(crate) use self::file::TierFile;
-pub(crate) use self::table::{TierFileError, TierLine};
+pub(crate) use self::table::TierLine;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySpec, View};
