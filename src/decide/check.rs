@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, request};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{BadCall, DecideCall, Form, fields};
+use super::{BadCall, DecideCall, Decided, Form, fields};
 use crate::limit::decision::{Outcome, whole_milliseconds};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::observe::metrics::{DecisionKind, OUTCOMES};
-use crate::throttle::Quota;
 
 /// The most requests of one call.
 const MOST: usize = 1_000;
@@ -132,19 +131,8 @@ fn unreadable(error: serde_json::Error) -> BadCall {
     BadCall::Body(error.to_string())
 }
 
-/// What is answered about one request.
-pub(crate) struct Decided<'d> {
-    pub(crate) decision: DecisionKind,
-    pub(crate) quotas: &'d [Quota<'d>],
-    /// Where the request is refused: the status of its client's answer, and why.
-    pub(crate) refused: Option<(StatusCode, &'d str)>,
-    /// The fields of that answer.
-    pub(crate) headers: &'d HeaderMap,
-    /// By what the request is settled.
-    pub(crate) id: Option<String>,
-}
-
 impl Decided<'_> {
+    /// The answer of `/check` about the request.
     pub(crate) fn json(&self) -> Json {
         let limits = self.quotas.iter().map(|quota| {
             let mut limit =
@@ -155,9 +143,9 @@ impl Decided<'_> {
             }
             limit
         });
-        let headers = self
-            .headers
-            .iter()
+        // The body is not among what the caller gets.
+        let headers = self.answer.headers().iter().filter(|(name, _)| *name != CONTENT_TYPE);
+        let headers = headers
             .filter_map(|(name, value)| Some((name.to_string(), Json::from(value.to_str().ok()?))));
         let decision = match (&self.refused, self.decision) {
             (None, kind) | (Some(_), kind @ (DecisionKind::Rejected | DecisionKind::Error)) => {
@@ -172,9 +160,9 @@ impl Decided<'_> {
             "limits": limits.collect::<Vec<_>>(),
             "headers": headers.collect::<Map<_, _>>(),
         });
-        if let Some((status, reason)) = &self.refused {
-            answer["status"] = status.as_u16().into();
-            answer["reason"] = (*reason).into();
+        if let Some(reason) = &self.refused {
+            answer["status"] = self.answer.status().as_u16().into();
+            answer["reason"] = (**reason).into();
         }
         if let Some(id) = &self.id {
             answer["id"] = id.as_str().into();

@@ -12,14 +12,17 @@ pub(crate) mod envoy;
 mod fields;
 mod leases;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, request};
 
-pub(crate) use self::check::{Decided, Questions, RequestEnd};
+pub(crate) use self::check::{Questions, RequestEnd};
 pub(crate) use self::leases::{Leases, UntoldLeases};
+use crate::observe::metrics::DecisionKind;
+use crate::throttle::Quotas;
 
 /// The status of a refused request, in an answer whose own status cannot say it.
 const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
@@ -56,6 +59,18 @@ pub(crate) struct DecideCall {
     pub(crate) limits: Option<Vec<u32>>,
 }
 
+/// What was decided about one of the requests in the body of a call.
+pub(crate) struct Decided<'p> {
+    pub(crate) decision: DecisionKind,
+    pub(crate) quotas: Quotas<'p>,
+    /// Why the request is refused; `None` where it may go.
+    pub(crate) refused: Option<Cow<'static, str>>,
+    /// The answer for its client.
+    pub(crate) answer: Response<Bytes>,
+    /// By what the request is settled.
+    pub(crate) id: Option<String>,
+}
+
 /// Why a call asks nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCall {
@@ -89,15 +104,8 @@ pub(crate) enum BadCall {
     Unreadable(&'static str),
     #[error("a request has at most {} header fields", fields::MOST)]
     TooManyFields,
-    /// The path is one of gRPC alone.
-    #[error("expected gRPC: HTTP/2 and the content type application/grpc")]
-    NotGrpc,
     #[error("the message is compressed: send it as it is")]
     Compressed,
-    #[error("the entry `{0}` comes twice, or its key or value cannot be those of a header field")]
-    Entry(String),
-    #[error("no limit has the name `{0}`")]
-    NoSuchLimit(String),
 }
 
 impl DecideCall {
@@ -108,9 +116,10 @@ impl DecideCall {
     }
 
     /// Reads a call, and makes `head` that of the request that it asks about. `token` is `decide.token`. The head of a
-    /// call that asks nothing stays as it is.
-    pub(crate) fn read(head: &mut request::Parts, token: Option<&str>) -> Self {
-        let (form, method) = (Form::at(head.uri.path()), head.method.clone());
+    /// call that asks nothing stays as it is. Only a call by gRPC can be Envoy's.
+    pub(crate) fn read(head: &mut request::Parts, token: Option<&str>, is_grpc: bool) -> Self {
+        let form = Form::at(head.uri.path()).filter(|form| is_grpc || *form != Form::Envoy);
+        let method = head.method.clone();
         let fault = match form {
             _ if !access::may_ask(form, head, token) => Some(BadCall::Token),
             None => Some(BadCall::Path),
@@ -202,15 +211,12 @@ impl BadCall {
             Self::Token => 401,
             Self::Method => 405,
             Self::TooManyOpen => 503,
-            Self::NotGrpc => 415,
             Self::Compressed => 501,
             Self::Missing(_)
             | Self::Twice(_)
             | Self::Unreadable(_)
             | Self::TooManyFields
-            | Self::Body(_)
-            | Self::Entry(_)
-            | Self::NoSuchLimit(_) => 400,
+            | Self::Body(_) => 400,
         }
     }
 }

@@ -1,32 +1,29 @@
 //! The calls that have requests in their bodies: `/check` and `/settle`, and Envoy's.
 
-use std::cell::LazyCell;
 use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::HeaderValue;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use serde_json::Value as Json;
 use tokio::time::{Instant, timeout};
 
 use super::active::Active;
 use super::body::{Answer, ResponseBody};
 use super::client::ClientConnection;
-use super::headers::quotas::is_tighter;
 use super::protocol::{GrpcKind, Protocol};
-use super::record::RequestRecord;
 use super::refusal::Refusal;
-use super::{Exchange, Proxy, answer, response, write_quotas};
-use crate::decide::envoy::{self, DescriptorStatus, EnvoyAnswer};
-use crate::decide::{BadCall, DecideCall, Decided, Form, Questions, RequestEnd, UntoldLeases};
-use crate::reading::TIDEGATE_OVER;
-use crate::request::key::Token;
-use crate::throttle::{Admission, Quota, Quotas, Refused, TogetherRequest};
+use super::{Exchange, Proxy, answer, request_id, response};
+use crate::decide::{
+    BadCall, DecideCall, Decided, Form, Questions, RequestEnd, UntoldLeases, envoy,
+};
+use crate::observe::metrics::DecisionKind;
+use crate::throttle::{Question, Refused, Seat, Together};
 use crate::upstream::progress::BodyFault;
 
 /// The most bytes of a call's body.
@@ -38,7 +35,7 @@ impl Proxy {
     /// Answers a call whose requests are in its body.
     pub(super) async fn answer_call(
         &self,
-        active: &Active,
+        active: &Rc<Active>,
         client: &Rc<ClientConnection>,
         exchange: &mut Exchange,
     ) -> Result<Answer, Refusal<'static>> {
@@ -47,58 +44,100 @@ impl Proxy {
             Some(body) => read_body(body, time_limit).await?,
             None => Bytes::new(),
         };
-        match exchange.form() {
+        match exchange.call.as_ref().and_then(|call| call.form) {
             Some(Form::Settle) => {
                 let end = RequestEnd::read(&body).map_err(Refusal::Call)?;
-                return match self.leases.settle(&end) {
+                match self.leases.settle(&end) {
                     true => {
                         let answer = response::own(StatusCode::NO_CONTENT, None, Bytes::new());
                         Ok(answer.map(ResponseBody::whole))
                     }
                     false => Err(Refusal::Call(BadCall::Ended)),
-                };
+                }
             }
-            Some(Form::Envoy) => return self.decide_together(body, client).await,
-            _ => {}
+            Some(Form::Envoy) => self.decide_together(active, client, body).await,
+            _ => {
+                let Questions { asked, is_list } = Questions::read(&body).map_err(Refusal::Call)?;
+                let mut answers = Vec::with_capacity(asked.len());
+                let mut leases = self.leases.untold();
+                for one in asked {
+                    let deciding = self.decide(active, client, one, None, Some(&mut leases));
+                    answers.push(Box::pin(deciding).await?.json());
+                }
+                leases.tell();
+                let answer = match (is_list, answers.pop()) {
+                    (false, Some(answer)) => answer,
+                    (_, last) => answers.into_iter().chain(last).collect(),
+                };
+                let answer = response::own(StatusCode::OK, Some(JSON), answer.to_string());
+                Ok(answer.map(ResponseBody::whole))
+            }
         }
-        let Questions { asked, is_list } = Questions::read(&body).map_err(Refusal::Call)?;
-        let mut answers = Vec::with_capacity(asked.len());
-        let mut leases = self.leases.untold();
-        for (head, call) in asked {
-            answers.push(Box::pin(self.decide(head, call, client, &mut leases)).await?);
+    }
+
+    /// Decides about all descriptors of a call of Envoy. If the store does not decide, nobody does: then Envoy does
+    /// what its configuration says.
+    async fn decide_together(
+        &self,
+        active: &Rc<Active>,
+        client: &Rc<ClientConnection>,
+        body: Bytes,
+    ) -> Result<Answer, Refusal<'static>> {
+        let asked = envoy::questions(body, &active.plan).map_err(Refusal::Call)?;
+        let together = Together::of(asked.len());
+        let deciding = asked.into_iter().map(|one| {
+            let seat = Some(together.seat());
+            Box::pin(self.decide(active, client, one, seat, None))
+        });
+        let decided = try_join_all(deciding).await?;
+        let is_failed =
+            |it: &Decided<'_>| it.refused.is_some() && it.decision == DecisionKind::Error;
+        if decided.iter().any(is_failed) {
+            let (refusal, kind) = (Refusal::Limits(Refused::StoreUnavailable), GrpcKind::Native);
+            let answer = answer::respond(&refusal, &[], active, Protocol::Grpc(kind), None);
+            return Ok(answer.map(ResponseBody::whole));
         }
-        leases.tell();
-        let answer = match (is_list, answers.pop()) {
-            (false, Some(answer)) => answer,
-            (_, last) => answers.into_iter().chain(last).collect(),
-        };
-        let answer = response::own(StatusCode::OK, Some(JSON), answer.to_string());
-        Ok(answer.map(ResponseBody::whole))
+        let kind = Some(GrpcKind::Native.media_type());
+        let answer = response::own(StatusCode::OK, kind, envoy::answer(&decided));
+        Ok(answer.map(ResponseBody::message))
     }
 
     /// Decides about one request of a call.
     ///
     /// # Errors
     /// If the caller has left.
-    async fn decide(
+    async fn decide<'p>(
         &self,
-        head: Parts,
-        call: DecideCall,
+        active: &'p Rc<Active>,
         client: &Rc<ClientConnection>,
-        leases: &mut UntoldLeases<'_>,
-    ) -> Result<Json, Refusal<'static>> {
-        let mut exchange = Exchange::asked(head, call);
-        let (began, protocol) = (exchange.began, exchange.protocol);
+        (head, call): (Parts, DecideCall),
+        seat: Option<Seat<'_, 'p>>,
+        leases: Option<&mut UntoldLeases<'_>>,
+    ) -> Result<Decided<'p>, Refusal<'static>> {
+        let began = Instant::now();
+        let mut exchange = Exchange::new(head, None);
+        let (via, protocol) = (call.via(), exchange.protocol);
+        exchange.call = Some(Box::new(call));
         // The record ends what begins here.
-        let (_, mut record) = self.begin(client, &mut exchange);
-        let (active, findings) = (record.active.clone(), &mut record.findings);
-        let mut quotas = Quotas::new();
-        let request_id = record.request_id.as_deref();
-        let passing = self.pass(&active, client, &mut exchange, request_id, findings, &mut quotas);
+        client.begin(began);
+        let mut record = self.begin(client, began, &mut exchange.head, protocol);
+        (record.active, record.via) = (Rc::clone(active), Some(via));
+        let server = &active.plan.server;
+        let headers = &mut exchange.head.headers;
+        record.request_id = request_id::name(&self.clock, server, client, began, headers);
+        let (findings, request_id) = (&mut record.findings, record.request_id.as_deref());
+        let mut question = Question { seat, ..Question::default() };
+        let passing = self.pass(active, client, &mut exchange, request_id, findings, &mut question);
         let mut outcome = passing.await;
+        let Question { quotas, seat } = question;
+        // Where the request was refused before its limits, the others no longer wait for it.
+        drop(seat);
         let mut id = None;
-        if outcome.is_ok() && !findings.permit.is_empty() {
-            match leases.keep(std::mem::take(&mut findings.permit), began) {
+        if let Some(leases) = leases
+            && outcome.is_ok()
+            && !findings.permit.is_empty()
+        {
+            match leases.keep(mem::take(&mut findings.permit), began) {
                 Ok(kept) => id = Some(kept),
                 Err(permit) => {
                     findings.permit = permit;
@@ -106,153 +145,20 @@ impl Proxy {
                 }
             }
         }
-        let route = findings.route.map(|route| &active.plan.routes[route]);
-        let (status, mut headers, reason) = match &outcome {
-            Ok(answer) => (answer.status(), answer.headers().clone(), None),
+        let (answer, refused) = match outcome {
+            Ok(answer) => (answer.map(|_| Bytes::new()), None),
             Err(Refusal::ClientLeft) => return Err(Refusal::ClientLeft),
             Err(refusal) => {
-                findings.refused(refusal);
-                let answer = answer::respond(refusal, &quotas, &active, protocol, route);
+                findings.refused(&refusal);
+                let route = findings.route.map(|route| &active.plan.routes[route]);
+                let answer = answer::respond(&refusal, &quotas, active, protocol, route);
                 findings.permit.refused(answer.status());
-                (answer.status(), answer.headers().clone(), Some(refusal.meaning().detail))
+                (answer, Some(refusal.meaning().detail))
             }
         };
-        // The body is not among what the caller gets.
-        headers.remove(CONTENT_TYPE);
-        record.status = status;
-        let refused = reason.as_deref().map(|reason| (status, reason));
-        let decision = record.findings.decision;
-        Ok(Decided { decision, quotas: &quotas, refused, headers: &headers, id }.json())
+        record.status = answer.status();
+        Ok(Decided { decision: record.findings.decision, quotas, refused, answer, id })
     }
-
-    /// Decides about all descriptors of a call of Envoy.
-    async fn decide_together(
-        &self,
-        body: Bytes,
-        client: &Rc<ClientConnection>,
-    ) -> Result<Answer, Refusal<'static>> {
-        let active = self.active();
-        let plan = &*active.plan;
-        let asked = envoy::questions(body, plan).map_err(Refusal::Call)?;
-        let now = self.clock.at(Instant::now());
-        let (mut exchanges, mut uris, mut records) = (Vec::new(), Vec::new(), Vec::new());
-        for (head, call) in asked {
-            let mut exchange = Exchange::asked(head, call);
-            records.push(self.begin(client, &mut exchange).1);
-            uris.push(mem::take(&mut exchange.head.uri));
-            exchanges.push(exchange);
-        }
-        let readings =
-            exchanges.iter_mut().zip(&uris).zip(&mut records).map(|((it, uri), record)| {
-                self.read(&active, client, it, uri, &mut record.findings)
-            });
-        let readings: Vec<_> = readings.collect();
-        let tokens = exchanges.iter().map(|it| LazyCell::new(|| self.token(&active, it)));
-        let tokens: Vec<_> = tokens.collect();
-        let asked = exchanges.iter().zip(&readings).zip(&tokens).zip(&mut records);
-        let requests = asked.map(|(((exchange, reading), token), record)| {
-            let reading = reading.as_ref().ok()?;
-            let RequestRecord { findings, request_id, .. } = record;
-            let named = exchange.call.as_ref().and_then(|call| call.limits.as_deref());
-            Some(TogetherRequest {
-                view: exchange.view(reading, client, Token(token), request_id.as_deref()),
-                limits: named.unwrap_or(&reading.route.limits),
-                traced: findings.span().map(|span| &mut span.limits),
-            })
-        });
-        let answers: Vec<(Quotas<'_>, Result<Admission, Refusal<'_>>)> =
-            match requests.collect::<Option<Vec<_>>>() {
-                Some(mut requests) => {
-                    let answers = self.throttle.admit_together(plan, &mut requests, now).await;
-                    let answers = answers.into_iter();
-                    answers.map(|(quotas, it)| (quotas, it.map_err(Refusal::Limits))).collect()
-                }
-                // One cannot be read, and so none takes.
-                None => {
-                    let answers = readings.into_iter().map(|it| it.map(|_| Admission::default()));
-                    answers.map(|it| (Quotas::new(), it)).collect()
-                }
-            };
-        for (record, (_, answer)) in records.iter_mut().zip(&answers) {
-            match answer {
-                Ok(admission) => {
-                    (record.status, record.findings.decision) =
-                        (StatusCode::OK, admission.decision);
-                }
-                Err(refusal) => {
-                    record.findings.refused(refusal);
-                    record.status = match refusal {
-                        Refusal::Limits(Refused::Throttled { answer, .. }) => answer.status,
-                        _ => refusal.meaning().status,
-                    };
-                }
-            }
-        }
-        Ok(self.compose(&active, &records, &answers))
-    }
-
-    /// The answer to a call of Envoy. `answers` is what was said to each of its requests.
-    fn compose(
-        &self,
-        active: &Active,
-        records: &[RequestRecord],
-        answers: &[(Quotas<'_>, Result<Admission, Refusal<'_>>)],
-    ) -> Answer {
-        let grpc = Protocol::Grpc(GrpcKind::Native);
-        let refused = answers.iter().zip(records);
-        let refused = refused.filter_map(|((_, it), record)| Some((it.as_ref().err()?, record)));
-        // A request that can never pass waits for ever.
-        let longest = refused.max_by_key(|(refusal, _)| match refusal {
-            Refusal::Limits(Refused::Throttled { retry_after, .. }) => {
-                retry_after.unwrap_or(Duration::MAX)
-            }
-            _ => Duration::MAX,
-        });
-        if let Some((refusal @ Refusal::Limits(Refused::StoreUnavailable), _)) = longest {
-            let answer = answer::respond(refusal, &[], active, grpc, None);
-            return answer.map(ResponseBody::whole);
-        }
-        let quotas = tightest(answers.iter().flat_map(|(quotas, _)| quotas));
-        let answer = match longest {
-            Some((refusal, record)) => {
-                let route = record.findings.route.map(|route| &active.plan.routes[route]);
-                answer::respond(refusal, &quotas, active, record.protocol, route)
-            }
-            None => {
-                let mut answer = response::own(StatusCode::OK, None, Bytes::new());
-                write_quotas(answer.headers_mut(), active, &quotas);
-                answer
-            }
-        };
-        let over = answers.iter().filter_map(|(_, it)| it.as_ref().ok()?.over.clone());
-        let (head, body) = answer.into_parts();
-        let message = EnvoyAnswer {
-            is_refused: longest.is_some(),
-            statuses: answers
-                .iter()
-                .map(|(quotas, it)| DescriptorStatus::of(quotas, it.is_err()))
-                .collect(),
-            headers: [head.headers, over.map(|over| (TIDEGATE_OVER.clone(), over)).collect()],
-            body,
-        };
-        let kind = Some(GrpcKind::Native.media_type());
-        let answer = response::own(StatusCode::OK, kind, message.message());
-        answer.map(ResponseBody::message)
-    }
-}
-
-/// What clients are told of each limit: where several requests meet it, by the one that leaves the least.
-fn tightest<'q, 'p: 'q>(all: impl Iterator<Item = &'q Quota<'p>>) -> Quotas<'p> {
-    let mut quotas = Quotas::new();
-    for quota in all {
-        match quotas.iter_mut().find(|other: &&mut Quota<'p>| other.limit.name == quota.limit.name)
-        {
-            Some(other) if is_tighter(quota, other) => *other = *quota,
-            Some(_) => {}
-            None => quotas.push(*quota),
-        }
-    }
-    quotas
 }
 
 /// Reads the whole body of a call. Each piece must come within `time_limit`.

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Uri, Version, request};
+use http::{HeaderMap, Method, Request, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -47,15 +47,15 @@ use self::protocol::{GrpcKind, Protocol, protocol};
 use self::record::{RequestDetails, RequestFindings, RequestRecord};
 use self::refusal::{Refusal, client_gone, is_authority_form};
 use crate::clock::Clock;
-use crate::decide::{BadCall, DecideCall, Form, Leases};
+use crate::decide::{DecideCall, Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::client::PeerAddress;
-use crate::request::key::{Token, TokenReading, View};
+use crate::request::key::{Token, View};
 use crate::request::route::NoRoute;
-use crate::throttle::{Admission, Quota, Quotas, Throttle};
+use crate::throttle::{Admission, Question, Quota, Throttle};
 use crate::upstream::progress::{BodyEnd, BodyFault};
 use crate::upstream::times::ClientTimes;
 
@@ -104,52 +104,16 @@ impl Exchange {
         Self { began, head, call: None, seen, protocol, body, body_end, switched: None }
     }
 
-    /// A request in the body of a call.
-    fn asked(head: request::Parts, call: DecideCall) -> Self {
-        Self { call: Some(Box::new(call)), ..Self::new(head, None) }
-    }
-
     /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
     fn ask(&mut self, token: Option<&str>) {
         let is_grpc = self.protocol == Protocol::Grpc(GrpcKind::Native)
             && (&self.head.method, self.head.version) == (&Method::POST, Version::HTTP_2);
-        let mut call = DecideCall::read(&mut self.head, token);
-        match call.form {
-            None | Some(Form::Envoy) if is_grpc => {}
-            form => {
-                // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
-                self.protocol = protocol::plain(&self.head.headers, self.seen);
-                if form == Some(Form::Envoy) {
-                    call.fault.get_or_insert(BadCall::NotGrpc);
-                }
-            }
+        let call = DecideCall::read(&mut self.head, token, is_grpc);
+        if !is_grpc || call.form.is_some_and(|form| form != Form::Envoy) {
+            // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
+            self.protocol = protocol::plain(&self.head.headers, self.seen);
         }
         self.call = Some(Box::new(call));
-    }
-
-    /// The form in which another proxy asks.
-    fn form(&self) -> Option<Form> {
-        self.call.as_ref()?.form
-    }
-
-    /// What limits see of the request, whose head was read.
-    fn view<'v>(
-        &'v self,
-        reading: &'v RequestReading<'_, '_>,
-        client: &'v ClientConnection,
-        token: Token<'v>,
-        request_id: Option<&'v HeaderValue>,
-    ) -> View<'v> {
-        let form = self.form();
-        View {
-            // The certificate of a proxy that asks is not that of its client.
-            cert: client.cert.as_deref().filter(|_| form.is_none()),
-            token,
-            has_end: form.is_none_or(Form::tells_end),
-            cost: self.call.as_ref().and_then(|call| call.cost),
-            id: request_id.and_then(|id| id.to_str().ok()),
-            ..reading.view(&self.head.method, &self.head.headers)
-        }
     }
 
     /// The method by which the answer is framed.
@@ -216,8 +180,13 @@ impl Proxy {
         }
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
-        let Exchange { seen, protocol, .. } = exchange;
-        let (is_second, mut record) = self.begin(client, &mut exchange);
+        let Exchange { began, seen, protocol, .. } = exchange;
+        let is_second = client.begin(began);
+        let mut record = self.begin(client, began, &mut exchange.head, protocol);
+        record.via = exchange.call.as_ref().map(|call| call.via());
+        let server = &record.active.plan.server;
+        let headers = &mut exchange.head.headers;
+        record.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
             client.phase.wait_for_room(is_second).await;
             let head = &exchange.head;
@@ -228,19 +197,20 @@ impl Proxy {
                 Protocol::Grpc(_) | Protocol::Http(_) => None,
             };
             let is_authority_form = is_authority_form(head);
-            let mut quotas = Quotas::new();
+            let mut question = Question::default();
             let (active, findings) = (&*record.active, &mut record.findings);
             let request_id = record.request_id.as_deref();
             let in_body =
                 |call: &DecideCall| call.fault.is_none() && call.form.is_some_and(Form::has_body);
             let outcome = if exchange.call.as_deref().is_some_and(in_body) {
-                let answered = Box::pin(self.answer_call(active, client, &mut exchange)).await;
+                let answered =
+                    Box::pin(self.answer_call(&record.active, client, &mut exchange)).await;
                 // The requests in the call have their own records.
                 record.is_silent = answered.is_ok();
                 answered
             } else {
                 let passing =
-                    self.pass(active, client, &mut exchange, request_id, findings, &mut quotas);
+                    self.pass(active, client, &mut exchange, request_id, findings, &mut question);
                 let mut passing = pin!(passing);
                 match time_limit {
                     None => passing.await,
@@ -267,7 +237,8 @@ impl Proxy {
                     record.findings.refused(&refusal);
                     let (active, route) = (&*record.active, record.findings.route);
                     let route = route.map(|route| &active.plan.routes[route]);
-                    let answer = answer::respond(&refusal, &quotas, active, protocol, route);
+                    let quotas = &question.quotas;
+                    let answer = answer::respond(&refusal, quotas, active, protocol, route);
                     let status = match (&exchange.call, protocol) {
                         // The answer has the status 200 also where the call cannot be answered.
                         (Some(_), Protocol::Grpc(_)) => refusal.meaning().status,
@@ -286,7 +257,7 @@ impl Proxy {
                     (answer.map(ResponseBody::whole), status, closes)
                 }
             };
-            drop(quotas);
+            drop(question);
             withhold_body(&mut answer, exchange.method());
             // Over HTTP/2 an unread body ends with its stream.
             if !client.phase.is_multiplexed() {
@@ -325,19 +296,16 @@ impl Proxy {
         }
     }
 
-    /// Begins a request and its record. The record counts the request even if the client leaves now. Returns also
-    /// whether the request is the second of the connection.
+    /// Begins the record of a request. The record counts the request even if the client leaves now.
     fn begin(
         &self,
         client: &Rc<ClientConnection>,
-        exchange: &mut Exchange,
-    ) -> (bool, RequestRecord) {
-        let Exchange { began, head, call, protocol, .. } = exchange;
-        let (began, protocol, active) = (*began, *protocol, self.active());
-        let is_second = client.begin(began);
+        began: Instant,
+        head: &mut request::Parts,
+        protocol: Protocol,
+    ) -> RequestRecord {
+        let active = self.active();
         let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
-        let server = &active.plan.server;
-        let request_id = request_id::name(&self.clock, server, client, began, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
         let details = wants_details.then(|| {
             Box::new(RequestDetails {
@@ -351,56 +319,20 @@ impl Proxy {
                 span,
             })
         });
-        let record = RequestRecord {
+        RequestRecord {
             client: client.clone(),
             began,
             active,
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
-            request_id,
+            request_id: None,
             protocol,
-            via: call.as_ref().map(|call| call.via()),
+            via: None,
             is_silent: false,
             status: client_gone(),
             findings: RequestFindings { details, ..RequestFindings::default() },
-        };
-        (is_second, record)
-    }
-
-    /// Reads the head of a request, whose target is `uri`.
-    fn read<'p, 't>(
-        &self,
-        active: &'p Active,
-        client: &ClientConnection,
-        exchange: &mut Exchange,
-        uri: &'t Uri,
-        findings: &mut RequestFindings,
-    ) -> Result<RequestReading<'p, 't>, Refusal<'static>> {
-        let Exchange { head, call, seen, .. } = exchange;
-        if let Some(fault) = call.as_mut().and_then(|call| call.fault.take()) {
-            return Err(Refusal::Call(fault));
         }
-        let sender = call.as_ref().and_then(|call| call.ip).map(PeerAddress::Network);
-        let came = RequestHead {
-            method: &head.method,
-            target: TargetParts::from(uri),
-            version: head.version,
-            headers: &mut head.headers,
-            seen: *seen,
-            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
-        };
-        let reading =
-            reading::read(&active.plan, came).map_err(|unreadable| findings.unread(unreadable))?;
-        findings.read(&reading);
-        active.note_untrusted(&reading);
-        Ok(reading)
-    }
-
-    /// Reads the token of a request.
-    fn token(&self, active: &Active, exchange: &Exchange) -> TokenReading {
-        let now = self.clock.wall().at(self.clock.at(exchange.began));
-        active.tokens.read(&exchange.head.headers, now)
     }
 
     /// Takes a request through all steps: its head, limits, upstream.
@@ -411,19 +343,51 @@ impl Proxy {
         exchange: &mut Exchange,
         request_id: Option<&HeaderValue>,
         findings: &mut RequestFindings,
-        quotas: &mut Quotas<'p>,
+        question: &mut Question<'_, 'p>,
     ) -> Result<Answer, Refusal<'p>> {
-        let plan = &*active.plan;
-        let uri = mem::take(&mut exchange.head.uri);
-        let reading = self.read(active, client, exchange, &uri, findings)?;
-        let (route, form) = (reading.route, exchange.form());
-        let token = LazyCell::new(|| self.token(active, exchange));
-        let view = exchange.view(&reading, client, Token(&token), request_id);
-        let now = self.clock.at(exchange.began);
+        let (plan, seen) = (&*active.plan, exchange.seen);
+        if let Some(fault) = exchange.call.as_mut().and_then(|call| call.fault.take()) {
+            return Err(Refusal::Call(fault));
+        }
+        let call = exchange.call.as_deref();
+        let form = call.and_then(|call| call.form);
+        let sender = call.and_then(|call| call.ip).map(PeerAddress::Network);
+        let head = &mut exchange.head;
+        let uri = mem::take(&mut head.uri);
+        let came = RequestHead {
+            method: &head.method,
+            target: TargetParts::from(&uri),
+            version: head.version,
+            headers: &mut head.headers,
+            seen,
+            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
+        };
+        let reading =
+            reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;
+        findings.read(&reading);
+        active.note_untrusted(&reading);
+        let route = reading.route;
+        let began = exchange.began;
+        let token = LazyCell::new(|| {
+            let now = self.clock.wall().at(self.clock.at(began));
+            active.tokens.read(&head.headers, now)
+        });
+        let view = View {
+            // The certificate of a proxy that asks is not that of its client.
+            cert: client.cert.as_deref().filter(|_| form.is_none()),
+            token: Token(&token),
+            has_end: form.is_none_or(Form::tells_end),
+            cost: call.and_then(|call| call.cost),
+            id: request_id.and_then(|id| id.to_str().ok()),
+            ..reading.view(&head.method, &head.headers)
+        };
+        let named = call.and_then(|call| call.limits.as_deref());
+        let limits = named.unwrap_or(&route.limits);
+        let now = self.clock.at(began);
         // A client that leaves before the limits have decided leaves a request that is held.
         findings.decision = DecisionKind::Delayed;
         let traced = findings.span().map(|span| &mut span.limits);
-        let admitted = self.throttle.admit(plan, route, &view, now, quotas, traced).await;
+        let admitted = self.throttle.admit(plan, limits, &view, now, question, traced).await;
         findings.decision = DecisionKind::default();
         let over;
         Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
@@ -431,7 +395,7 @@ impl Proxy {
             let mut answer = response::own(form.allowed(), None, Bytes::new());
             // Whoever asks may pass this on to the API, as the proxy does.
             answer.headers_mut().extend(over.map(|over| (TIDEGATE_OVER.clone(), over)));
-            write_quotas(answer.headers_mut(), active, quotas);
+            write_quotas(answer.headers_mut(), active, &question.quotas);
             return Ok(answer.map(ResponseBody::whole));
         }
         let affinity = match &route.action {
@@ -474,7 +438,7 @@ impl Proxy {
             }
         };
         findings.permit.answered(answer.status(), answer.headers());
-        finish(answer.headers_mut(), active, route, quotas);
+        finish(answer.headers_mut(), active, route, &question.quotas);
         Ok(answer)
     }
 }

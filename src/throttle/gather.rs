@@ -36,7 +36,9 @@ pub(super) fn gather<'p>(
 ) -> Result<(), Refused<'p>> {
     let mut tier = None;
     for spec in specs {
-        if !request.has_end && spec.awaits_end() {
+        // A limit in shadow has nothing to say to a request that takes nothing.
+        let is_look_in_shadow = request.cost == Some(0) && spec.mode != Mode::Enforce;
+        if !request.has_end && spec.awaits_end() || is_look_in_shadow {
             continue;
         }
         match apply(spec, request, (rule, &mut tier), store, now, limits) {
@@ -182,7 +184,8 @@ fn apply<'p>(
     let Applied { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied else {
         return Ok(());
     };
-    let candidate = candidate.and_then(|candidate| {
+    let takes = request.cost != Some(0);
+    let candidate = candidate.filter(|_| takes).and_then(|candidate| {
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
         let claim = Claim::new(store, candidate, key.clone(), ask);
         Some(RequestLimit::of(claim))
@@ -190,7 +193,7 @@ fn apply<'p>(
     if let Some(algorithm) = algorithm {
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
         let (max_wait, mode) = (spec.wait, spec.mode);
-        let ask = Ask { algorithm, cost, max_wait, mode, takes: true };
+        let ask = Ask { algorithm, cost, max_wait, mode, takes };
         let mut claim = Claim::new(store, spec, key, ask);
         let banned = running.and_then(|running| running.banned);
         if let Some(left) = banned {

@@ -4,8 +4,8 @@
 //! `RequestLimit` with a claim. A limit that may hold the request gives it a permit to wait. Then `store` decides, and
 //! `open` makes one verdict. `waiting` holds a request until its moment. If the client leaves meanwhile, the claims are
 //! dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request holds until its response
-//! ends. `usage` reads a response's cost. `events` reports what limits reject or delay. `together` decides about several
-//! requests at once.
+//! ends. `usage` reads a response's cost. `events` reports what limits reject or delay. Requests that are decided
+//! together meet in `together`.
 
 mod events;
 mod gather;
@@ -30,7 +30,7 @@ use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 use self::request_limit::RequestLimit;
-pub(crate) use self::together::TogetherRequest;
+pub(crate) use self::together::{Seat, Together};
 pub(crate) use self::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -44,7 +44,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
-use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan};
 use crate::request::key::{KeyError, View};
 use crate::store::{Claim, Moment, Store, Unavailable};
 
@@ -98,6 +98,15 @@ impl Quota<'_> {
 
 /// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
 pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
+
+/// What a request asks its limits.
+#[derive(Default)]
+pub(crate) struct Question<'t, 'p> {
+    /// What the answer says of the limits.
+    pub(crate) quotas: Quotas<'p>,
+    /// `Some` where the request is decided together with others.
+    pub(crate) seat: Option<Seat<'t, 'p>>,
+}
 
 /// A request that passes.
 #[derive(Debug, Default)]
@@ -153,9 +162,10 @@ impl Refused<'_> {
 }
 
 impl Throttle {
-    /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
-    /// `quotas` gets what the answer says of the limits. If the request has a span, `traced` gets what the span
-    /// says of the limits.
+    /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the plan.
+    /// Asks the store at most once. In both cases `question` gets what the answer says of the limits. If the request
+    /// has a span, `traced` gets what the span says of the limits. A request with a seat is not held, and takes only if
+    /// the others pass too.
     ///
     /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
     /// it took is spent, except for what the returned permit holds. The permit must be held until the response has
@@ -166,39 +176,56 @@ impl Throttle {
     pub(crate) async fn admit<'p>(
         &self,
         plan: &'p Plan,
-        route: &RouteSpec,
+        limits: &[u32],
         request: &View<'_>,
         now: Timestamp,
-        quotas: &mut Quotas<'p>,
+        question: &mut Question<'_, 'p>,
         traced: Option<&mut LimitAnswers>,
     ) -> Result<Admission, Refused<'p>> {
         let mut open = Open::default();
         let clocks = self.store.both(now);
-        let specs = plan.limits_of(route);
+        let specs = plan.limits_at(limits);
         open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks)?;
-        if open.limits.is_empty() {
+        let Question { quotas, seat } = question;
+        let seat = seat.take();
+        if open.limits.is_empty() && seat.is_none() {
             return Ok(Admission::default());
         }
         let moment = Moment::now(now);
-        let mut claims = open.claims();
-        let is_asked = !claims.is_empty();
+        let is_asked = open.limits.iter().any(|limit| !limit.is_decided());
         // Buckets of this process are asked without an `await`. An `await` would copy everything that lives on after
         // it.
-        if self.store.is_local() {
-            self.store.take_locally(&mut claims, moment);
-        } else if is_asked
-            && let Err(Unavailable { .. }) = self.store.take(&mut claims, moment).await
-        {
-            self.count_failed(&claims);
-            drop(claims);
+        let asked = match seat {
+            // Boxed, because other requests need no room for this future.
+            Some(seat) => Box::pin(seat.take(&self.store, &mut open, moment)).await,
+            None if self.store.is_local() => {
+                self.store.take_locally(&mut open.claims(), moment);
+                Ok(())
+            }
+            None if is_asked => self.store.take(&mut open.claims(), moment).await,
+            None => Ok(()),
+        };
+        if let Err(Unavailable { .. }) = asked {
+            let open_limits = open.limits.iter().filter(|limit| !limit.is_decided());
+            let failed = open_limits.map(|limit| (&limit.claim.spec.name, DecisionKind::Error));
+            self.metrics.decided(None, failed);
             trace(&open.limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
-        let took = self.took(&claims, moment);
-        drop(claims);
+        // With Redis, only the time of its decisions is measured. While Redis is away, the process decides.
+        let is_measured = match self.store.is_local() {
+            true => is_asked,
+            false => open.limits.iter().any(|limit| limit.claim.is_decided_in_redis()),
+        };
         let verdict = open.finish();
         let limits = &open.limits;
-        self.note(limits, request, took, now, traced);
+        let took = is_measured.then(|| moment.at.elapsed());
+        self.metrics
+            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
+        self.note_keys(limits, now);
+        self.note_candidates(limits);
+        trace(limits, took, traced);
+        self.record_shadows(limits, request, now);
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
@@ -231,61 +258,15 @@ impl Throttle {
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                Err(self.reject(plan, limits, by, request, retry_after, now))
+                // A banned client gets the answer to banned clients, whatever other limits say.
+                let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
+                let by = limits.iter().position(banned).unwrap_or(by);
+                self.count_others(limits, by, request, now);
+                let rejecting = limits.iter().filter(|limit| limit.rejects());
+                rejecting.for_each(|limit| self.count_for_ban(limit, now));
+                Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
-    }
-
-    /// Counts limits that Redis did not decide.
-    fn count_failed(&self, claims: &[&mut Claim<'_>]) {
-        let failed = claims.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
-        self.metrics.decided(None, failed);
-    }
-
-    /// The time that the store needed for these decisions. With Redis, only the time of its decisions is measured.
-    /// While Redis is away, the process decides.
-    fn took(&self, claims: &[&mut Claim<'_>], moment: Moment) -> Option<Duration> {
-        let is_measured = match self.store.is_local() {
-            true => !claims.is_empty(),
-            false => claims.iter().any(|claim| claim.is_decided_in_redis()),
-        };
-        is_measured.then(|| moment.at.elapsed())
-    }
-
-    /// Counts and notes what the limits have decided. `took` is the time that the store needed.
-    fn note(
-        &self,
-        limits: &[RequestLimit<'_>],
-        request: &View<'_>,
-        took: Option<Duration>,
-        now: Timestamp,
-        traced: Option<&mut LimitAnswers>,
-    ) {
-        self.metrics
-            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
-        self.note_keys(limits, now);
-        self.note_candidates(limits);
-        trace(limits, took, traced);
-        self.record_shadows(limits, request, now);
-    }
-
-    /// Refuses a request that limits reject. Of them, `by` takes longest to allow it.
-    fn reject<'p>(
-        &self,
-        plan: &'p Plan,
-        limits: &[RequestLimit<'p>],
-        by: usize,
-        request: &View<'_>,
-        retry_after: Option<Duration>,
-        now: Timestamp,
-    ) -> Refused<'p> {
-        // A banned client gets the answer to banned clients, whatever other limits say.
-        let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
-        let by = limits.iter().position(banned).unwrap_or(by);
-        self.count_others(limits, by, request, now);
-        let rejecting = limits.iter().filter(|limit| limit.rejects());
-        rejecting.for_each(|limit| self.count_for_ban(limit, now));
-        self.refuse(plan, &limits[by], request, retry_after, now)
     }
 
     /// Waits until the latest of the limits' moments.

@@ -1,124 +1,144 @@
-//! Several requests that are decided together: all pass, or none takes anything. They come in one call of another proxy.
+//! Several requests that are decided together: all pass, or none takes anything.
+//!
+//! Each has a [`Seat`], and goes its way through [`Throttle::admit`](super::Throttle::admit) like every request. There
+//! it waits until all others have come with their limits. The last one asks the store for all of them at once.
 
-use super::gather::gather;
+use std::cell::RefCell;
+use std::mem;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
 use super::open::{Open, leave_closed};
-use super::request_limit::RequestLimit;
-use super::{Admission, Quotas, Refused, Throttle, decision_at_once, over, quota};
-use crate::limit::Mode;
-use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::Verdict;
+use crate::limit::decide::PerAsk;
 use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::observe::trace::LimitAnswers;
-use crate::plan::Plan;
-use crate::request::key::View;
-use crate::store::{Claim, Moment};
+use crate::store::{Moment, Store, Unavailable};
 
-/// One of several requests that are decided together.
-pub(crate) struct TogetherRequest<'r> {
-    pub(crate) view: View<'r>,
-    /// The indexes of its limits in the plan.
-    pub(crate) limits: &'r [u32],
-    /// If the request has a span, what the span says of the limits.
-    pub(crate) traced: Option<&'r mut LimitAnswers>,
+/// The meeting of the requests. All of them are futures of one task.
+pub(crate) struct Together<'p> {
+    meeting: RefCell<Meeting<'p>>,
+    decided: Notify,
 }
 
-impl Throttle {
-    /// Lets all of these requests pass, or none. Asks the store at most once. No request is held: one that would be
-    /// held is refused. Returns for each request what its own limits say. If a key or a cost of one cannot be read, or
-    /// Redis does not decide, no limit is asked.
-    pub(crate) async fn admit_together<'p>(
-        &self,
-        plan: &'p Plan,
-        requests: &mut [TogetherRequest<'_>],
-        now: Timestamp,
-    ) -> Vec<(Quotas<'p>, Result<Admission, Refused<'p>>)> {
-        let clocks = self.store.both(now);
-        let mut opens: Vec<Open<'p>> = Vec::with_capacity(requests.len());
-        let mut answers = Vec::with_capacity(requests.len());
-        for TogetherRequest { view, limits, .. } in &*requests {
-            let (specs, mut open) = (plan.limits_at(limits), Open::default());
-            let rule = plan.tiers.as_deref();
-            let read = gather(specs, view, rule, &self.store, clocks, &mut open.limits);
-            let takes = view.cost != Some(0);
-            // A limit in shadow has nothing to say to a request that takes nothing.
-            open.limits.retain(|limit| takes || limit.mode() == Mode::Enforce);
-            for RequestLimit { claim: Claim { ask, .. }, .. } in &mut open.limits {
-                (ask.max_wait, ask.takes) = (MaxWait::NONE, takes);
-            }
-            opens.push(open);
-            answers.push((Quotas::new(), read.map(|()| Admission::default())));
-        }
-        if answers.iter().any(|(_, read)| read.is_err()) {
-            return answers;
-        }
-        leave_closed(&mut opens, &self.store, clocks);
-        let limits = opens.iter_mut().flat_map(|open| &mut open.limits);
-        let mut limits: Vec<_> = limits.filter(|limit| !limit.is_decided()).collect();
-        let asked_at = join_same(&mut limits);
-        let asked = limits.iter_mut().enumerate().filter(|(index, _)| asked_at[*index] == *index);
-        let mut claims: PerAsk<_> = asked.map(|(_, limit)| &mut limit.claim).collect();
-        let moment = Moment::now(now);
-        if !claims.is_empty() && self.store.take(&mut claims, moment).await.is_err() {
-            self.count_failed(&claims);
-            answers.iter_mut().for_each(|(_, answer)| *answer = Err(Refused::StoreUnavailable));
-            return answers;
-        }
-        let mut took = self.took(&claims, moment);
-        drop(claims);
-        for (index, asked_at) in asked_at.into_iter().enumerate() {
-            if let (before, [limit, ..]) = limits.split_at_mut(index)
-                && let Some(asked) = before.get(asked_at)
-            {
-                limit.claim.decide_as(&asked.claim);
-            }
-        }
-        for ((request, open), (quotas, answer)) in requests.iter_mut().zip(opens).zip(&mut answers)
-        {
-            let (mut open, view) = (open, &request.view);
-            let verdict = open.finish();
-            // The store was asked once, and its time is measured once.
-            self.note(&open.limits, view, took.take(), now, request.traced.take());
-            quotas.extend(open.limits.iter().filter_map(|limit| quota(limit, clocks.wall)));
-            *answer = match verdict {
-                Verdict::Pass { .. } => {
-                    let (decision, over) = (decision_at_once(&open.limits), over(&open.limits));
-                    Ok(Admission { permit: open.permit(), decision, over })
-                }
-                Verdict::Refuse { by, retry_after } => {
-                    Err(self.reject(plan, &open.limits, by, view, retry_after, now))
-                }
-            };
-        }
-        answers
+struct Meeting<'p> {
+    /// The number of requests that may still come.
+    missing: usize,
+    /// The limits of the requests that have come.
+    opens: Vec<Open<'p>>,
+    /// Whether a request is refused before it comes. Then nobody takes, and no limit is asked.
+    is_void: bool,
+    /// What the store has said.
+    asked: Result<(), Unavailable>,
+}
+
+/// The place of one request.
+pub(crate) struct Seat<'t, 'p> {
+    together: &'t Together<'p>,
+    has_come: bool,
+}
+
+impl<'p> Together<'p> {
+    /// A meeting of so many requests. Each must get a seat.
+    pub(crate) fn of(requests: usize) -> Self {
+        let (opens, is_void, asked) = (Vec::with_capacity(requests), false, Ok(()));
+        let meeting = RefCell::new(Meeting { missing: requests, opens, is_void, asked });
+        Self { meeting, decided: Notify::new() }
+    }
+
+    pub(crate) fn seat(&self) -> Seat<'_, 'p> {
+        Seat { together: self, has_come: false }
     }
 }
 
-/// Makes one ask of those about the same bucket: the first of them, for what all take. Returns for each limit the index
-/// of the limit that asks for it.
-fn join_same(limits: &mut [&mut RequestLimit<'_>]) -> Vec<usize> {
-    let mut asked_at = Vec::with_capacity(limits.len());
-    for index in 0..limits.len() {
-        let (before, rest) = limits.split_at_mut(index);
-        let Some(RequestLimit { claim, .. }) = rest.first().map(|limit| &**limit) else { break };
-        let same = before.iter().position(|other| other.claim.asks_as(claim));
-        if let Some(first) = same.and_then(|same| before.get_mut(same)) {
-            add(&mut first.claim.ask, claim.ask);
+impl<'p> Seat<'_, 'p> {
+    /// Waits until all have come, and the store has decided over the limits of all together.
+    ///
+    /// # Errors
+    /// As [`Store::take`].
+    pub(super) async fn take(
+        mut self,
+        store: &Arc<Store>,
+        open: &mut Open<'p>,
+        moment: Moment,
+    ) -> Result<(), Unavailable> {
+        let Together { meeting, decided } = self.together;
+        self.has_come = true;
+        // Nobody holds these requests. One that would be held is refused.
+        open.limits.iter_mut().for_each(|limit| limit.claim.ask.max_wait = MaxWait::NONE);
+        let (place, last) = {
+            let mut all = meeting.borrow_mut();
+            all.opens.push(mem::take(open));
+            all.missing -= 1;
+            let is_last = all.missing == 0;
+            (all.opens.len() - 1, is_last.then(|| (mem::take(&mut all.opens), all.is_void)))
+        };
+        match last {
+            None => decided.notified().await,
+            Some((mut opens, is_void)) => {
+                let asked = if is_void { Ok(()) } else { ask(store, &mut opens, moment).await };
+                let mut all = meeting.borrow_mut();
+                (all.opens, all.asked) = (opens, asked);
+                decided.notify_waiters();
+            }
+        }
+        let mut all = meeting.borrow_mut();
+        *open = mem::take(&mut all.opens[place]);
+        if all.is_void {
+            open.limits.clear();
+        }
+        all.asked
+    }
+}
+
+impl Drop for Seat<'_, '_> {
+    /// The request is refused before it comes.
+    fn drop(&mut self) {
+        if self.has_come {
+            return;
+        }
+        let mut all = self.together.meeting.borrow_mut();
+        (all.missing, all.is_void) = (all.missing - 1, true);
+        if all.missing == 0 {
+            self.together.decided.notify_waiters();
+        }
+    }
+}
+
+/// Asks the store once about the limits of all. Those about the same bucket are one ask, for what all take: the store
+/// decides about a bucket once.
+async fn ask(
+    store: &Arc<Store>,
+    opens: &mut [Open<'_>],
+    moment: Moment,
+) -> Result<(), Unavailable> {
+    leave_closed(opens, store, store.both(moment.time));
+    let claims = opens.iter_mut().flat_map(Open::claims);
+    let mut claims: Vec<_> = claims.collect();
+    let mut asked_at = Vec::with_capacity(claims.len());
+    for index in 0..claims.len() {
+        let (before, after) = claims.split_at_mut(index);
+        let same = before.iter().position(|other| other.asks_as(after[0]));
+        if let Some(same) = same {
+            let (ask, other) = (&mut before[same].ask, after[0].ask);
+            let both = [*ask, other].into_iter().filter(|ask| ask.takes);
+            let cost = both.map(|ask| ask.cost.get()).sum::<u64>();
+            ask.cost = Cost::new(cost.min(MAX_TOKENS)).unwrap_or(Cost::ONE);
+            ask.takes |= other.takes;
         }
         asked_at.push(same.unwrap_or(index));
     }
-    asked_at
-}
-
-/// Adds what another request takes from the same bucket.
-fn add(ask: &mut Ask, other: Ask) {
-    match (ask.takes, other.takes) {
-        (true, true) => {
-            let sum = ask.cost.get() + other.cost.get();
-            ask.cost = Cost::new(sum.min(MAX_TOKENS)).unwrap_or(ask.cost);
-        }
-        (false, true) => *ask = other,
-        (_, false) => {}
+    let asked = claims.iter_mut().enumerate().filter(|(index, _)| asked_at[*index] == *index);
+    let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
+    if !asked.is_empty() {
+        store.take(&mut asked, moment).await?;
     }
+    drop(asked);
+    for (index, asked_at) in asked_at.into_iter().enumerate() {
+        let (before, after) = claims.split_at_mut(index);
+        if let Some(asked) = before.get(asked_at) {
+            after[0].decide_as(asked);
+        }
+    }
+    Ok(())
 }

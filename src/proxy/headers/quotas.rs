@@ -213,7 +213,7 @@ fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     }
 }
 
-pub(in crate::proxy) fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
+fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
     let refuses = |quota: &Quota<'_>| !quota.outcome.passes();
     (refuses(quota) && !refuses(other))
         || (refuses(quota) == refuses(other) && quota.remaining < other.remaining)

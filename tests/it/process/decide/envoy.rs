@@ -60,22 +60,10 @@ struct Answer {
 struct Status {
     #[prost(int32, tag = "1")]
     code: i32,
-    #[prost(message, optional, tag = "2")]
-    current_limit: Option<CurrentLimit>,
     #[prost(uint32, tag = "3")]
     limit_remaining: u32,
     #[prost(message, optional, tag = "4")]
     duration_until_reset: Option<Duration>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct CurrentLimit {
-    #[prost(uint32, tag = "1")]
-    requests_per_unit: u32,
-    #[prost(int32, tag = "2")]
-    unit: i32,
-    #[prost(string, tag = "3")]
-    name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -189,8 +177,6 @@ fn a_descriptor_is_a_request_and_the_answer_says_what_remains_and_until_when() {
     let mut envoy = open(&proxy);
     let first = ask(&mut envoy, &[user("a")]);
     assert_eq!((first.overall_code, first.said()), (OK, vec![(OK, 2)]));
-    let limit = first.statuses[0].current_limit.as_ref().unwrap();
-    assert_eq!((limit.requests_per_unit, limit.unit, &*limit.name), (3, 3, "user"));
     assert!((1_199.0..=1_200.0).contains(&first.reset(0)), "a third of it is gone: {first:?}");
     assert_eq!(first.header("ratelimit"), Some("\"user\";r=2;t=3600, \"all\";r=3;t=60"));
     assert_eq!(first.header("retry-after"), None);
@@ -331,11 +317,10 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
         (entries(&[("limit", "nope")]), "descriptor 2: no limit has the name `nope`"),
         (entries(&[("limit", "user,")]), "no limit has the name ``"),
         (entries(&[("path", "/"), ("path", "/")]), "the entry `path` comes twice"),
-        (entries(&[("remote_address", "nobody")]), "`remote_address` cannot be read"),
+        (entries(&[("remote_address", "nobody")]), "`remote_address` is not an IP address"),
         (entries(&[("method", "G T")]), "`method` cannot be read"),
         (entries(&[("a b", "c")]), "the entry `a b`"),
         (entries(&[("", "c")]), "the entry ``"),
-        (call(&[with_hits(u64::MAX, &[("path", "/")])]), "`hits_addend` cannot be read"),
     ] {
         let (status, message) = failed(&sent(&mut envoy, &asked));
         assert_eq!(status, INVALID_ARGUMENT, "{asked:?}");
@@ -360,15 +345,15 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
         assert_eq!(failed(&envoy.post(path, &GRPC, &whole)).0, UNIMPLEMENTED, "{path}");
     }
     // A caller that does not speak gRPC must not take the status 200 for a permission.
-    assert_eq!(envoy.post(METHOD, &[("content-type", "application/json")], &whole).status, 415);
-    assert_eq!(envoy.get(METHOD, &GRPC).status, 405);
+    assert_eq!(envoy.post(METHOD, &[("content-type", "application/json")], &whole).status, 404);
+    assert_eq!(envoy.get(METHOD, &GRPC).status, 404);
     assert_eq!(envoy.get("/other", &GRPC).status, 404);
     let mut old = Connection::open(asked_at(&proxy));
-    assert_eq!(old.request("POST", METHOD, &GRPC, &whole).status, 415);
+    assert_eq!(old.request("POST", METHOD, &GRPC, &whole).status, 404);
     let page = Metrics::of(proxy.admin());
     assert_eq!(page.samples("tidegate_decisions_total"), 0, "nothing was decided");
     let bad = "tidegate_decide_requests_total{via=\"envoy\",status=\"400\"}";
-    assert_eq!(page.value(bad), 17.0);
+    assert_eq!(page.value(bad), 16.0);
 }
 
 /// A client writes paths and fields. A call that fails by them would let the request pass where Envoy goes on without
@@ -575,4 +560,68 @@ fn without_redis_each_limit_does_what_it_says() {
     assert!(local.is_sorted() && local[0] == OK && local[4] == OVER_LIMIT, "{local:?}");
     let line = proxy.log.wait("request", |line| line["status"] == 503);
     assert_eq!(line["via"], "envoy");
+}
+
+/// What the client gets is said by the descriptor that waits longest, wherever it stands.
+#[test]
+fn the_longest_wait_is_what_the_client_is_told() {
+    let limits = "[limits.long]\nkey = []\nrate = \"1/h\"\n[limits.short]\nkey = []\nrate = \"1/m\"\n\
+         [limits.free]\nkey = []\nrate = \"9/h\"\n\
+         [[routes]]\npath = \"/{*rest}\"\nlimits = [\"free\"]\n";
+    let proxy = deciding("", limits);
+    let mut envoy = open(&proxy);
+    let of = |name: &str| descriptor(&[("limit", name)]);
+    let first = ask(&mut envoy, &[of("long"), of("short"), of("free")]);
+    assert_eq!(first.said(), [(OK, 0), (OK, 0), (OK, 8)]);
+    for order in [["short", "long", "free"], ["long", "free", "short"], ["free", "short", "long"]] {
+        let answer = ask(&mut envoy, &order.map(of));
+        assert_eq!(answer.header("retry-after"), Some("3600"), "{order:?}");
+        assert!(answer.header("ratelimit").unwrap().starts_with("\"long\";r=0"), "{order:?}");
+        let codes = order.map(|name| if name == "free" { OK } else { OVER_LIMIT });
+        let said: Vec<_> = answer.statuses.iter().map(|status| status.code).collect();
+        assert_eq!(said, codes, "{order:?}");
+    }
+    assert_eq!(ask(&mut envoy, &[of("free")]).said(), [(OK, 7)]);
+    assert_eq!(ask(&mut envoy, &vec![of("free"); 100]).said(), [(OVER_LIMIT, 7); 100]);
+    assert_eq!(
+        ask(&mut envoy, &vec![with_hits(0, &[("limit", "free")]); 100]).said(),
+        [(OK, 7); 100]
+    );
+    assert_eq!(ask(&mut envoy, &[of("free"), of("long")]).overall_code, OVER_LIMIT);
+}
+
+/// What one request of a call may do to the others: a key that cannot be read, a ban, and a bucket of this process
+/// beside one in Redis.
+#[test]
+fn one_refused_descriptor_of_any_kind_keeps_the_others_from_taking() {
+    in_both_stores(|store| {
+        let limits = format!(
+            "[store]\n{store}[limits.free]\nkey = []\nrate = \"9/h\"\n\
+             [limits.here]\nkey = []\nrate = \"9/h\"\nscope = \"node\"\n\
+             [limits.demands]\nkey = [\"header:x-key\"]\nrate = \"9/h\"\nmissing = \"reject\"\n\
+             [limits.bans]\nkey = [\"header:x-key\"]\nrate = \"1/h\"\nban = {{ after = 2, within = \"1h\", for = \"1h\" }}\n\
+             [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"free\"]\n"
+        );
+        let proxy = deciding("", &limits);
+        let mut envoy = open(&proxy);
+        let of = |name: &str| descriptor(&[("limit", name), ("x-key", "a")]);
+        assert_eq!(ask(&mut envoy, &[of("bans")]).overall_code, OK);
+        for _ in 0..2 {
+            assert_eq!(ask(&mut envoy, &[of("bans")]).overall_code, OVER_LIMIT);
+        }
+        wait_until("the key is banned", || {
+            let answer = ask(&mut envoy, &[of("bans"), of("free, here")]);
+            assert_eq!(answer.overall_code, OVER_LIMIT, "{store}");
+            answer.raw_body.windows(14).any(|text| text == b"abnormal-usage")
+        });
+        let keyless = descriptor(&[("limit", "demands")]);
+        for call in [[of("free, here"), keyless.clone()], [keyless, of("here, free")]] {
+            let answer = ask(&mut envoy, &call);
+            assert_eq!(answer.overall_code, OVER_LIMIT, "{store}");
+            let body: serde_json::Value = serde_json::from_slice(&answer.raw_body).unwrap();
+            assert_eq!(body["status"], 400, "{store}");
+        }
+        let limit = ask(&mut envoy, &[of("here"), of("free")]);
+        assert_eq!(limit.said(), [(OK, 8), (OK, 8)], "{store}");
+    });
 }
