@@ -224,6 +224,7 @@ fn what_the_shipped_file_shows_of_tls_is_right() {
     });
     let text = lines.collect::<Vec<_>>().join("\n").replace("http://127.", "https://127.");
     let text = text.replace("#url = \"memory:\"", "url = \"rediss://127.0.0.1\"");
+    let text = text.replace("#listen = \"127.0.0.1:9091\"", "listen = \"127.0.0.1:9091\"");
     let file = folder.path().join("proxy.toml");
     fs::write(&file, text).unwrap();
     let loaded = config::load(&file, &|_| None, &Overrides::default())
