@@ -1,4 +1,4 @@
-//! `/check` and `/settle`: calls of anybody's code, which have requests in their bodies as JSON.
+//! `/check` and `/settle`, for any code. Their bodies are JSON.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use http::{StatusCode, request};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{BadCall, DecideCall, Decided, Form, fields};
+use super::{BadCall, DecideCall, DecidedRequest, Form, fields};
 use crate::limit::decision::{Outcome, whole_milliseconds};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::observe::metrics::{DecisionKind, OUTCOMES};
@@ -131,7 +131,7 @@ fn unreadable(error: serde_json::Error) -> BadCall {
     BadCall::Body(error.to_string())
 }
 
-impl Decided<'_> {
+impl DecidedRequest<'_> {
     /// The answer of `/check` about the request.
     pub(crate) fn json(&self) -> Json {
         let limits = self.quotas.iter().map(|quota| {

@@ -12,7 +12,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, request};
 use prost::Message;
 
-use super::{BadCall, DecideCall, Decided, Form, fields};
+use super::{BadCall, DecideCall, DecidedRequest, Form, fields};
 use crate::limit::decision::Outcome;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Plan;
@@ -180,12 +180,12 @@ fn named(names: &str, plan: &Plan) -> Result<Vec<u32>, String> {
 
 /// The message that answers a call, as gRPC sends it. The client gets the fields and the body of the descriptor that
 /// decides: the one that is refused for the longest time, or has the fewest tokens left.
-pub(crate) fn answer(all: &[Decided<'_>]) -> Bytes {
+pub(crate) fn answer(all: &[DecidedRequest<'_>]) -> Bytes {
     let decisive = all.iter().max_by_key(|it| {
         (it.refused.is_some(), decisive(&it.quotas).map(|quota| strictness(quota)))
     });
     let (mut response_headers_to_add, mut raw_body, mut code) = (Vec::new(), Bytes::new(), OK);
-    if let Some(Decided { answer, refused, .. }) = decisive {
+    if let Some(DecidedRequest { answer, refused, .. }) = decisive {
         let fields = answer.headers().iter().filter(|(name, _)| **name != TIDEGATE_OVER);
         response_headers_to_add.extend(fields.filter_map(pair));
         raw_body = answer.body().clone();
@@ -214,7 +214,7 @@ fn pair((name, value): (&HeaderName, &HeaderValue)) -> Option<Pair> {
     Some(Pair { key: copy(name.as_str()), value: copy(value.to_str().ok()?) })
 }
 
-fn status(decided: &Decided<'_>) -> DescriptorStatus {
+fn status(decided: &DecidedRequest<'_>) -> DescriptorStatus {
     let quota = decisive(&decided.quotas);
     let reset = quota.and_then(|quota| match quota.outcome {
         Outcome::Reject { retry_after } => retry_after,

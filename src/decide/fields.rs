@@ -54,7 +54,7 @@ pub(super) fn read(names: &FieldNames, head: &mut request::Parts) -> Result<(), 
     Ok(())
 }
 
-/// The value of a field that must come once. Of two values nobody can tell which is the proxy's.
+/// The value of a field that must come once. If it comes twice, nobody can tell which value the proxy wrote.
 fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue, BadCall> {
     let mut values = headers.get_all(HeaderName::from_static(name)).iter();
     match (values.next(), values.next()) {

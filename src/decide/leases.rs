@@ -17,10 +17,10 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// The requests that were allowed and have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Leases(Mutex<Table>);
+pub(crate) struct Leases(Mutex<LeaseTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct LeaseTable {
     /// By number. The number is in the request's id.
     permits: HashMap<u128, (Permit, Instant)>,
     /// When each ends by itself.

@@ -1,9 +1,11 @@
 //! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
 //! request as about one of its own, and forwards nothing.
 //!
-//! [`DecideCall::read`] turns a call into the head of the request that it asks about. [`DecideCall::refuse`] and
-//! [`Form::allowed`] make the answer to the call. `fields` reads the forms that have the request in header fields, and
-//! `check` and `envoy` those that have requests in the body. `access` checks the token. `leases` keeps what a request
+//! [`DecideCall::read`] makes the head of a request from the call that asks about it. [`DecideCall::refuse`] makes the
+//! answer for a request that is refused. [`Form::allowed`] is the status for one that may go.
+//!
+//! Each kind of call is a [`Form`]. In some forms the request stands in header fields: `fields` reads these. In others
+//! requests stand in the body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request
 //! holds until somebody tells its end.
 
 mod access;
@@ -60,7 +62,7 @@ pub(crate) struct DecideCall {
 }
 
 /// What was decided about one of the requests in the body of a call.
-pub(crate) struct Decided<'p> {
+pub(crate) struct DecidedRequest<'p> {
     pub(crate) decision: DecisionKind,
     pub(crate) quotas: Quotas<'p>,
     /// Why the request is refused; `None` where it may go.

@@ -112,8 +112,8 @@ impl LimitSpec {
         self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
     }
 
-    /// The figures for this key. `running` are those of an override that was set while the process runs. They win over
-    /// an override of the file, and both win over those of the request's plan, which are `in_plan`.
+    /// The figures for this key. The first of these counts: `running`, which an override has that was set while the
+    /// process runs; those of an override in the file; `in_plan`, those of the request's plan; the limit's own.
     pub(crate) fn choose<'f, 'p: 'f>(
         &'p self,
         key: &Key,

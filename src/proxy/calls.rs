@@ -16,14 +16,16 @@ use tokio::time::{Instant, timeout};
 use super::active::Active;
 use super::body::{Answer, ResponseBody};
 use super::client::ClientConnection;
+use super::exchange::Exchange;
 use super::protocol::{GrpcKind, Protocol};
+use super::record::RequestRecord;
 use super::refusal::Refusal;
-use super::{Exchange, Proxy, answer, request_id, response};
+use super::{Proxy, answer, request_id, response};
 use crate::decide::{
-    BadCall, DecideCall, Decided, Form, Questions, RequestEnd, UntoldLeases, envoy,
+    BadCall, DecideCall, DecidedRequest, Form, Questions, RequestEnd, UntoldLeases, envoy,
 };
 use crate::observe::metrics::DecisionKind;
-use crate::throttle::{Question, Refused, Seat, Together};
+use crate::throttle::{LimitQuestion, Refused, Seat, Together};
 use crate::upstream::progress::BodyFault;
 
 /// The most bytes of a call's body.
@@ -91,7 +93,7 @@ impl Proxy {
         });
         let decided = try_join_all(deciding).await?;
         let is_failed =
-            |it: &Decided<'_>| it.refused.is_some() && it.decision == DecisionKind::Error;
+            |it: &DecidedRequest<'_>| it.refused.is_some() && it.decision == DecisionKind::Error;
         if decided.iter().any(is_failed) {
             let (refusal, kind) = (Refusal::Limits(Refused::StoreUnavailable), GrpcKind::Native);
             let answer = answer::respond(&refusal, &[], active, Protocol::Grpc(kind), None);
@@ -113,23 +115,24 @@ impl Proxy {
         (head, call): (Parts, DecideCall),
         seat: Option<Seat<'_, 'p>>,
         leases: Option<&mut UntoldLeases<'_>>,
-    ) -> Result<Decided<'p>, Refusal<'static>> {
+    ) -> Result<DecidedRequest<'p>, Refusal<'static>> {
         let began = Instant::now();
         let mut exchange = Exchange::new(head, None);
         let (via, protocol) = (call.via(), exchange.protocol);
         exchange.call = Some(Box::new(call));
         // The record ends what begins here.
         client.begin(began);
-        let mut record = self.begin(client, began, &mut exchange.head, protocol);
-        (record.active, record.via) = (Rc::clone(active), Some(via));
+        let head = &mut exchange.head;
+        let mut record = RequestRecord::begin(Rc::clone(active), client, began, head, protocol);
+        record.via = Some(via);
         let server = &active.plan.server;
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
         let (findings, request_id) = (&mut record.findings, record.request_id.as_deref());
-        let mut question = Question { seat, ..Question::default() };
+        let mut question = LimitQuestion { seat, ..LimitQuestion::default() };
         let passing = self.pass(active, client, &mut exchange, request_id, findings, &mut question);
         let mut outcome = passing.await;
-        let Question { quotas, seat } = question;
+        let LimitQuestion { quotas, seat } = question;
         // Where the request was refused before its limits, the others no longer wait for it.
         drop(seat);
         let mut id = None;
@@ -157,7 +160,7 @@ impl Proxy {
             }
         };
         record.status = answer.status();
-        Ok(Decided { decision: record.findings.decision, quotas, refused, answer, id })
+        Ok(DecidedRequest { decision: record.findings.decision, quotas, refused, answer, id })
     }
 }
 

@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use super::body::{Answer, ResponseBody, withhold_body};
 use super::client::ClientConnection;
+use super::exchange::Exchange;
 use super::protocol::{Protocol, plain, protocol};
 use super::refusal::{HeadFault, Refusal};
-use super::{ClientLeft, Exchange, Proxy, answer, record, response};
+use super::{ClientLeft, Proxy, answer, record, response};
 use crate::reading::Seen;
 
 impl Proxy {

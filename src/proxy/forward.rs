@@ -12,9 +12,9 @@ use hyper::ext::ReasonPhrase;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
-use super::Exchange;
 use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
+use super::exchange::Exchange;
 use super::headers::answer::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
 use super::headers::{self, answer, authenticates_connection, hop};

@@ -11,6 +11,7 @@ mod calls;
 pub(crate) mod client;
 mod discard;
 mod entry;
+mod exchange;
 mod forward;
 mod grpc;
 mod headers;
@@ -29,10 +30,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Version, request};
+use http::header::HeaderValue;
+use http::{HeaderMap, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::active::Active;
@@ -41,11 +41,12 @@ use self::body::{Answer, withhold_body};
 pub(crate) use self::client::Switched;
 use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
+use self::exchange::Exchange;
 use self::forward::Way;
 pub(crate) use self::headers::x_forwarded::Peer;
-use self::protocol::{GrpcKind, Protocol, protocol};
-use self::record::{RequestDetails, RequestFindings, RequestRecord};
-use self::refusal::{Refusal, client_gone, is_authority_form};
+use self::protocol::Protocol;
+use self::record::{RequestFindings, RequestRecord};
+use self::refusal::{Refusal, is_authority_form};
 use crate::clock::Clock;
 use crate::decide::{DecideCall, Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
@@ -55,8 +56,8 @@ use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_O
 use crate::request::client::PeerAddress;
 use crate::request::key::{Token, View};
 use crate::request::route::NoRoute;
-use crate::throttle::{Admission, Question, Quota, Throttle};
-use crate::upstream::progress::{BodyEnd, BodyFault};
+use crate::throttle::{Admission, LimitQuestion, Quota, Throttle};
+use crate::upstream::progress::BodyFault;
 use crate::upstream::times::ClientTimes;
 
 /// What one worker needs to serve requests.
@@ -73,54 +74,6 @@ pub(crate) struct Proxy {
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the client has left")]
 pub(crate) struct ClientLeft;
-
-/// The parts of a request. A part is taken out when it is used up.
-struct Exchange {
-    began: Instant,
-    /// The head. Where another proxy asks, that of the request that it asks about.
-    head: request::Parts,
-    /// What another proxy asks, where one does.
-    call: Option<Box<DecideCall>>,
-    /// Which fields the request has.
-    seen: Seen,
-    protocol: Protocol,
-    body: Option<Incoming>,
-    /// How far the request's body has come on its way upstream.
-    body_end: BodyEnd,
-    /// Set where the answer changes the connection to another protocol (status 101).
-    switched: Option<Box<Switched>>,
-}
-
-impl Exchange {
-    fn of(request: Request<Incoming>) -> Self {
-        let (head, body) = request.into_parts();
-        Self::new(head, Some(body))
-    }
-
-    fn new(head: request::Parts, body: Option<Incoming>) -> Self {
-        let seen = Seen::of(&head.headers);
-        let (protocol, body_end) = (protocol(&head.headers, seen), BodyEnd::default());
-        let began = Instant::now();
-        Self { began, head, call: None, seen, protocol, body, body_end, switched: None }
-    }
-
-    /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
-    fn ask(&mut self, token: Option<&str>) {
-        let is_grpc = self.protocol == Protocol::Grpc(GrpcKind::Native)
-            && (&self.head.method, self.head.version) == (&Method::POST, Version::HTTP_2);
-        let call = DecideCall::read(&mut self.head, token, is_grpc);
-        if !is_grpc || call.form.is_some_and(|form| form != Form::Envoy) {
-            // The status of a gRPC answer is 200, and the proxy would take a refusal for a permission.
-            self.protocol = protocol::plain(&self.head.headers, self.seen);
-        }
-        self.call = Some(Box::new(call));
-    }
-
-    /// The method by which the answer is framed.
-    fn method(&self) -> &Method {
-        self.call.as_ref().map_or(&self.head.method, |call| &call.method)
-    }
-}
 
 impl Proxy {
     /// A proxy with a first plan.
@@ -182,7 +135,8 @@ impl Proxy {
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;
         let is_second = client.begin(began);
-        let mut record = self.begin(client, began, &mut exchange.head, protocol);
+        let mut record =
+            RequestRecord::begin(self.active(), client, began, &mut exchange.head, protocol);
         record.via = exchange.call.as_ref().map(|call| call.via());
         let server = &record.active.plan.server;
         let headers = &mut exchange.head.headers;
@@ -197,7 +151,7 @@ impl Proxy {
                 Protocol::Grpc(_) | Protocol::Http(_) => None,
             };
             let is_authority_form = is_authority_form(head);
-            let mut question = Question::default();
+            let mut question = LimitQuestion::default();
             let (active, findings) = (&*record.active, &mut record.findings);
             let request_id = record.request_id.as_deref();
             let in_body =
@@ -296,45 +250,6 @@ impl Proxy {
         }
     }
 
-    /// Begins the record of a request. The record counts the request even if the client leaves now.
-    fn begin(
-        &self,
-        client: &Rc<ClientConnection>,
-        began: Instant,
-        head: &mut request::Parts,
-        protocol: Protocol,
-    ) -> RequestRecord {
-        let active = self.active();
-        let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
-        let wants_details = active.plan.log.access || span.is_some();
-        let details = wants_details.then(|| {
-            Box::new(RequestDetails {
-                method: head.method.clone(),
-                host: None,
-                path: head.uri.path().to_owned(),
-                client: client.peer.address.as_client(),
-                user_agent: head.headers.get(USER_AGENT).cloned(),
-                limit: None,
-                server: None,
-                span,
-            })
-        });
-        RequestRecord {
-            client: client.clone(),
-            began,
-            active,
-            version: head.version,
-            body_end: BodyEnd::default(),
-            sent: 0,
-            request_id: None,
-            protocol,
-            via: None,
-            is_silent: false,
-            status: client_gone(),
-            findings: RequestFindings { details, ..RequestFindings::default() },
-        }
-    }
-
     /// Takes a request through all steps: its head, limits, upstream.
     async fn pass<'p>(
         &self,
@@ -343,7 +258,7 @@ impl Proxy {
         exchange: &mut Exchange,
         request_id: Option<&HeaderValue>,
         findings: &mut RequestFindings,
-        question: &mut Question<'_, 'p>,
+        question: &mut LimitQuestion<'_, 'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let (plan, seen) = (&*active.plan, exchange.seen);
         if let Some(fault) = exchange.call.as_mut().and_then(|call| call.fault.take()) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Method, StatusCode, Version, request};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -15,7 +16,7 @@ use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
 use super::refusal::{Refusal, client_gone};
-use super::trace::SpanNotes;
+use super::trace::{self, SpanNotes};
 use crate::decide::NO_FORM;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
@@ -54,6 +55,44 @@ pub(super) struct RequestRecord {
 }
 
 impl RequestRecord {
+    /// Begins the record of a request. The record counts the request even if the client leaves now.
+    pub(super) fn begin(
+        active: Rc<Active>,
+        client: &Rc<ClientConnection>,
+        began: Instant,
+        head: &mut request::Parts,
+        protocol: Protocol,
+    ) -> Self {
+        let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
+        let wants_details = active.plan.log.access || span.is_some();
+        let details = wants_details.then(|| {
+            Box::new(RequestDetails {
+                method: head.method.clone(),
+                host: None,
+                path: head.uri.path().to_owned(),
+                client: client.peer.address.as_client(),
+                user_agent: head.headers.get(USER_AGENT).cloned(),
+                limit: None,
+                server: None,
+                span,
+            })
+        });
+        Self {
+            client: client.clone(),
+            began,
+            active,
+            version: head.version,
+            body_end: BodyEnd::default(),
+            sent: 0,
+            request_id: None,
+            protocol,
+            via: None,
+            is_silent: false,
+            status: client_gone(),
+            findings: RequestFindings { details, ..RequestFindings::default() },
+        }
+    }
+
     /// The route's name for logs.
     fn route(&self) -> &str {
         let route = self.findings.route.and_then(|route| self.active.plan.routes.get(route));

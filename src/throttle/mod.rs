@@ -101,7 +101,7 @@ pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 
 /// What a request asks its limits.
 #[derive(Default)]
-pub(crate) struct Question<'t, 'p> {
+pub(crate) struct LimitQuestion<'t, 'p> {
     /// What the answer says of the limits.
     pub(crate) quotas: Quotas<'p>,
     /// `Some` where the request is decided together with others.
@@ -163,9 +163,9 @@ impl Refused<'_> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the plan.
-    /// Asks the store at most once. In both cases `question` gets what the answer says of the limits. If the request
-    /// has a span, `traced` gets what the span says of the limits. A request with a seat is not held, and takes only if
-    /// the others pass too.
+    /// Asks the store at most once. Whether the request passes or not, `question` gets what the answer to the client says
+    /// of the limits. If the request has a span, `traced` gets what the span says of the limits. A request with a seat
+    /// is not held, and takes only if the others pass too.
     ///
     /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
     /// it took is spent, except for what the returned permit holds. The permit must be held until the response has
@@ -179,14 +179,14 @@ impl Throttle {
         limits: &[u32],
         request: &View<'_>,
         now: Timestamp,
-        question: &mut Question<'_, 'p>,
+        question: &mut LimitQuestion<'_, 'p>,
         traced: Option<&mut LimitAnswers>,
     ) -> Result<Admission, Refused<'p>> {
         let mut open = Open::default();
         let clocks = self.store.both(now);
         let specs = plan.limits_at(limits);
         open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks)?;
-        let Question { quotas, seat } = question;
+        let LimitQuestion { quotas, seat } = question;
         let seat = seat.take();
         if open.limits.is_empty() && seat.is_none() {
             return Ok(Admission::default());

@@ -30,8 +30,8 @@ pub(super) struct Open<'p> {
 }
 
 impl<'p> Open<'p> {
-    /// Begins with those of `specs` that apply. The permits to wait come before the store's decision: a request without
-    /// one must not get a place in a bucket's queue. `rule` says how the request's plan is found.
+    /// Begins with those of `specs` that apply. A request gets its permit to wait before the store decides. Without the
+    /// permit it must get no place in a bucket's queue. By `rule` the plan of the request is found.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.

@@ -79,7 +79,7 @@ impl<'p> RequestLimit<'p> {
         self.claim.ask.algorithm == Algorithm::Closed
     }
 
-    /// Whether the limit's `ban` may ban the key. A key that is banned, or has another override, may not be.
+    /// Whether the limit has a `ban`, and the key has no override. A key that is banned already has one.
     pub(super) fn may_be_banned(&self) -> bool {
         self.claim.spec.ban.is_some() && self.of != FiguresOf::Override
     }

@@ -236,7 +236,7 @@ impl RunningOverrides {
         let Some(ban) = spec.ban.as_ref().filter(|_| !state.has_no_room(&id.0)) else { return };
         let entry = banned(spec, ban, id.clone(), now.wall);
         let ends = Some(Instant::now() + ban.lasts);
-        // Another process may have banned the key already. Then Redis says so, and this is no new ban.
+        // If another process has banned the key already, Redis says so. That ban has its line in the log.
         if !is_shared {
             state.log_ban(&entry);
         }
