@@ -6,8 +6,9 @@
 //! ends later here than in Redis, and no clocks are compared.
 //!
 //! An answer to a client names each limit that refuses. So a request is refused here only if the decisions of all its
-//! limits in Redis are known: each refuses or has room. The worker believes for a tenth of a second that a limit has
-//! room. Then one request asks Redis again, and the others are still refused here.
+//! limits in Redis are known: each refuses or has room. The worker believes that a limit has room only for as long as
+//! other requests can hardly have used it up, and for a tenth of a second at most. Then one request asks Redis again.
+//! Of a limit with little room each request asks.
 //!
 //! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
 //! token. If the answer leaves too few tokens for another request, the bucket refuses again. For a token bucket the end

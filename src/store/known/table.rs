@@ -21,9 +21,16 @@ use crate::store::memory::{Identity, Memory};
 /// The longest time for which a refusal is known. In a flood that is refused, one request in this time reaches Redis.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// While one request asks Redis again, others are still refused here for this time. A limit that had room counts as
-/// having room for the same time. Figures from a slow Redis would be as old.
+/// While one request asks Redis again, others are still refused here for this time.
 const ASKING: Duration = Duration::from_millis(100);
+
+/// The longest time for which a limit that had room counts as having room.
+const LONGEST_ROOM: Duration = Duration::from_millis(100);
+
+/// For each request for which a limit has room, it counts as having room for this time: of 1,000 requests, 5 ms. With
+/// the time for which one request asks again, that is twice as long. So the room would have to be used by 100,000
+/// requests a second before a refusal does not name this limit.
+const ROOM_PER_REQUEST: Duration = Duration::from_micros(5);
 
 /// The most refusals that a worker knows. One takes about a hundred bytes.
 const MOST: usize = 16_384;
@@ -64,6 +71,8 @@ pub(super) struct KnownRoom {
     algorithm: Algorithm,
     /// The tokens that were left.
     remaining: u64,
+    /// For how long an answer with this room is believed.
+    lasts: Duration,
     /// Until when the room is believed.
     until: Timestamp,
     location: KeyLocation,
@@ -148,7 +157,7 @@ impl RefusalTable {
         let Some((ends, refusal)) = refusal else {
             let room = self.rooms.get_mut(&bucket).filter(|room| room.is_for(asked))?;
             let remaining = room.remaining;
-            let is_believed = is_believed(&mut room.until, now);
+            let is_believed = is_believed(&mut room.until, now, room.lasts);
             return is_believed
                 .then_some(KnownAnswer::Room(Decision { outcome: Outcome::Allow, remaining }));
         };
@@ -157,7 +166,7 @@ impl RefusalTable {
         }
         let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
         let (outcome, remaining) = (Outcome::Reject { retry_after }, refusal.remaining);
-        is_believed(&mut refusal.until, now)
+        is_believed(&mut refusal.until, now, ASKING)
             .then_some(KnownAnswer::Refusal(Decision { outcome, remaining }))
     }
 
@@ -175,8 +184,10 @@ impl RefusalTable {
         if outcome != Outcome::Allow || remaining < cost.get() {
             self.rooms.remove(&bucket);
         } else if self.rooms.contains_key(&bucket) || refuses && self.has_space(asked) {
-            let (until, location) = (asked.plus(ASKING), answer.asked.location);
-            self.rooms.insert(bucket, KnownRoom { algorithm, remaining, until, location });
+            let requests = u32::try_from(remaining / cost.get()).unwrap_or(u32::MAX);
+            let lasts = ROOM_PER_REQUEST.saturating_mul(requests).min(LONGEST_ROOM);
+            let (until, location) = (asked.plus(lasts), answer.asked.location);
+            self.rooms.insert(bucket, KnownRoom { algorithm, remaining, lasts, until, location });
         }
     }
 
@@ -231,7 +242,7 @@ impl RefusalTable {
         if self.cleaned.is_some_and(|cleaned| now < cleaned.plus(pause)) {
             return;
         }
-        self.rooms.retain(|_, room| now < room.until.plus(ASKING));
+        self.rooms.retain(|_, room| now < room.until.plus(room.lasts));
         // After its end a refusal is still needed for a moment: one request asks Redis for all others.
         let is_of_use = |refusal: &KnownRefusal| {
             now < refusal.until || !is_full && now < refusal.ends.plus(LONGEST)
@@ -254,11 +265,11 @@ impl KnownRoom {
 }
 
 /// Whether an entry is believed: before `until`. The first request after `until` asks Redis again, and moves `until`
-/// on. So the requests that come meanwhile still believe the entry.
-fn is_believed(until: &mut Timestamp, now: Timestamp) -> bool {
+/// on by the time `asking`. So the requests that come meanwhile still believe the entry.
+fn is_believed(until: &mut Timestamp, now: Timestamp, asking: Duration) -> bool {
     let is_believed = now < *until;
-    if !is_believed && now < until.plus(ASKING) {
-        *until = now.plus(ASKING);
+    if !is_believed && now < until.plus(asking) {
+        *until = now.plus(asking);
     }
     is_believed
 }

@@ -140,29 +140,41 @@ fn tokens_that_may_come_back_early_make_no_refusal_known() {
     }
 }
 
-/// Otherwise the answer could not say what the other limit has left.
+/// Otherwise the answer could not name a limit whose last token another worker has given meanwhile.
 #[test]
-fn beside_a_limit_with_room_a_refusal_is_known_for_a_tenth_of_a_second() {
-    let narrow = KnownAtWorker::with("rate = \"1/s\"");
-    let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"9/d\"");
-    let both = [narrow.question(1), wide.question(1)];
-    let look_up = |now| {
-        let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
-        match narrow.known.look_up(&narrow.memory, limits, at(now)) {
-            Ok(decisions) => decisions[1],
-            Err(_) => None,
+fn beside_a_limit_with_room_a_refusal_is_known_for_as_long_as_nobody_can_use_the_room_up() {
+    // Microseconds after the question, by the tokens that the other limit had left and those that a request takes.
+    for (left, cost, lasts) in [
+        (50_000, 1, 100_000),
+        (20_000, 1, 100_000),
+        (1_000, 1, 5_000),
+        (1_000, 100, 50),
+        (1_000, 600, 5),
+        (1, 1, 5),
+        (0, 1, 0),
+    ] {
+        let what = format!("{left} left, each takes {cost}");
+        let narrow = KnownAtWorker::with("rate = \"1/h\"");
+        let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"90000/d\"");
+        let both = [narrow.question(1), wide.question(cost)];
+        let look_up = |micros: u64| {
+            let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
+            let now = at(0).plus(Duration::from_micros(micros));
+            narrow.known.look_up(&narrow.memory, limits, now).ok().map(|it| it[1].unwrap())
+        };
+        let told = both.into_iter().zip([rejected(3_600_000, 0), allowed(left)]);
+        let answers: Vec<_> =
+            told.map(|(asked, decision)| RedisAnswer { asked, decision }).collect();
+        narrow.known.note(&narrow.memory, &answers, at(0), None);
+        if lasts > 0 {
+            assert_eq!(look_up(lasts - 1), Some(allowed(left)), "{what}");
         }
-    };
-    let told = [rejected(1_000, 0), allowed(8)];
-    let answers: Vec<_> = both
-        .iter()
-        .zip(told)
-        .map(|(asked, decision)| RedisAnswer { asked: *asked, decision })
-        .collect();
-    narrow.known.note(&narrow.memory, &answers, at(0), None);
-    assert_eq!(look_up(99), Some(allowed(8)));
-    assert_eq!(look_up(100), None, "this request asks");
-    assert_eq!(look_up(101), Some(allowed(8)), "and the others are refused meanwhile");
+        assert_eq!(look_up(lasts), None, "{what}: this request asks");
+        if lasts > 0 {
+            assert_eq!(look_up(2 * lasts - 1), Some(allowed(left)), "{what}: others meanwhile");
+        }
+        assert_eq!(look_up(2 * lasts), None, "{what}");
+    }
 }
 
 #[test]
