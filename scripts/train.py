@@ -18,6 +18,7 @@ from types import SimpleNamespace
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benches" / "peers"))
 
+import calls
 import certificate
 import machine
 import tidegate
@@ -56,6 +57,7 @@ def main():
         ("HTTP/2 in clear text", training.http2),
         ("bodies", training.bodies),
         ("a WebSocket", training.tunnel),
+        ("decisions for other proxies", training.decisions),
         ("replay", training.replay),
     ):
         began = time.monotonic()
@@ -118,6 +120,13 @@ class Training:
                     if not read_until(client, end):
                         raise Failed("the proxy has closed the WebSocket")
 
+    def decisions(self):
+        peer = Peer("tidegate", self.program, tidegate)
+        for redis in (None, RedisServer(self.bench, core="all")):
+            with self._ended(calls.tidegate(self.bench, peer, redis)) as service:
+                call = calls.one_call(self.bench)
+                self._requests(service, "-c1", "-m100", *call, path=calls.METHOD)
+
     def replay(self):
         directory = self.bench.workspace.directory("replay")
         setup = Setup(upstream=self.upstream)
@@ -131,6 +140,12 @@ class Training:
         """A proxy that has ended by itself when the work is done."""
         setup = Setup(upstream=upstream or self.upstream, **setup)
         proxy = Peer("tidegate", self.program, tidegate).start(self.bench.workspace, setup)
+        with self._ended(proxy):
+            yield proxy
+
+    @contextmanager
+    def _ended(self, proxy):
+        """What it is, until the work is done. Then it must end by itself."""
         yield proxy
         proxy.stop(PATIENCE)
         if proxy.process.returncode != 0:

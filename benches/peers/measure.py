@@ -46,6 +46,7 @@ class Bench:
                 list(map(str, command)),
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=timeout,
                 env={**os.environ, **(env or {})},
                 preexec_fn=lambda: os.sched_setaffinity(0, cores),

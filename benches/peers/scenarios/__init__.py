@@ -3,13 +3,14 @@
 Each is a function of a `Bench` that answers Markdown.
 """
 
-from . import body, jwt, memory, redis, saturated, scale, shared, steady, tls
+from . import body, decide, jwt, memory, redis, saturated, scale, shared, steady, tls
 
 ALL = {
     "forward": saturated.forward,
     "reject": saturated.reject,
     "header": saturated.header,
     "jwt": jwt.jwt,
+    "decide": decide.decide,
     "http2": saturated.http2,
     "tls": tls.tls,
     "memory": memory.keys,
