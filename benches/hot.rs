@@ -252,6 +252,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         token: Token::NONE,
         id: None,
         has_end: true,
+        may_wait: true,
         cost: None,
     };
     spec.key.key(&view).unwrap().expect("no limit of the plan above skips")

@@ -86,9 +86,10 @@ impl Proxy {
         body: Bytes,
     ) -> Result<Answer, Refusal<'static>> {
         let asked = envoy::questions(body, &active.plan).map_err(Refusal::Call)?;
-        let together = Together::of(asked.len());
+        let (together, is_alone) = (Together::of(asked.len()), asked.len() == 1);
         let deciding = asked.into_iter().map(|one| {
-            let seat = Some(together.seat());
+            // A request that is alone waits for no other, and needs no seat.
+            let seat = (!is_alone).then(|| together.seat());
             Box::pin(self.decide(active, client, one, seat, None))
         });
         let decided = try_join_all(deciding).await?;

@@ -292,6 +292,7 @@ impl Proxy {
             cert: client.cert.as_deref().filter(|_| form.is_none()),
             token: Token(&token),
             has_end: form.is_none_or(Form::tells_end),
+            may_wait: form != Some(Form::Envoy),
             cost: call.and_then(|call| call.cost),
             id: request_id.and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)

@@ -217,6 +217,7 @@ impl RequestReading<'_, '_> {
             token: Token::NONE,
             id: None,
             has_end: true,
+            may_wait: true,
             cost: None,
         }
     }

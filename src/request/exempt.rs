@@ -125,6 +125,7 @@ mod tests {
                 token: Token::NONE,
                 id: None,
                 has_end: true,
+                may_wait: true,
                 cost: None,
             };
             for exempt in &one_and_many {

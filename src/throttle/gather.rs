@@ -14,6 +14,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::key::Key;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
+use crate::limit::waiting::MaxWait;
 use crate::plan::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
 use crate::request::body_length;
 use crate::request::key::View;
@@ -186,13 +187,15 @@ fn apply<'p>(
     };
     let takes = request.cost != Some(0);
     let candidate = candidate.filter(|_| takes).and_then(|candidate| {
+        let max_wait = wait(candidate, request);
         let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
+        let ask = Ask { max_wait, ..ask };
         let claim = Claim::new(store, candidate, key.clone(), ask);
         Some(RequestLimit::of(claim))
     });
     if let Some(algorithm) = algorithm {
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
-        let (max_wait, mode) = (spec.wait, spec.mode);
+        let (max_wait, mode) = (wait(spec, request), spec.mode);
         let ask = Ask { algorithm, cost, max_wait, mode, takes };
         let mut claim = Claim::new(store, spec, key, ask);
         let banned = running.and_then(|running| running.banned);
@@ -211,6 +214,11 @@ fn apply<'p>(
         limits.push(candidate);
     }
     Ok(())
+}
+
+/// How long the limit may hold the request.
+fn wait(spec: &LimitSpec, request: &View<'_>) -> MaxWait {
+    if request.may_wait { spec.wait } else { MaxWait::NONE }
 }
 
 /// The ask of a limit's candidate for the same request. `None` where the candidate lets everything pass.

@@ -164,8 +164,8 @@ impl Refused<'_> {
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the plan.
     /// Asks the store at most once. Whether the request passes or not, `question` gets what the answer to the client says
-    /// of the limits. If the request has a span, `traced` gets what the span says of the limits. A request with a seat
-    /// is not held, and takes only if the others pass too.
+    /// of the limits. If the request has a span, `traced` gets what the span says of the limits. A request with a
+    /// seat takes only if the others pass too.
     ///
     /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
     /// it took is spent, except for what the returned permit holds. The permit must be held until the response has

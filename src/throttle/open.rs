@@ -103,7 +103,8 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
 /// wait. A limit in shadow holds no request, and needs no permit.
 fn take_permit(limit: &mut RequestLimit<'_>, waiting: &Waiting, client: IpAddr) {
     let spec = limit.claim.spec;
-    if limit.mode() != Mode::Enforce || spec.wait == MaxWait::NONE || limit.is_decided() {
+    let may_wait = limit.claim.ask.max_wait > MaxWait::NONE;
+    if limit.mode() != Mode::Enforce || !may_wait || limit.is_decided() {
         return;
     }
     let client = client_network(client, spec.key.prefixes);

@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use super::open::{Open, leave_closed};
 use crate::limit::decide::PerAsk;
 use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::limit::waiting::MaxWait;
 use crate::store::{Moment, Store, Unavailable};
 
 /// The meeting of the requests. All of them are futures of one task.
@@ -64,8 +63,6 @@ impl<'p> Seat<'_, 'p> {
     ) -> Result<(), Unavailable> {
         let Together { meeting, decided } = self.together;
         self.has_come = true;
-        // Nobody holds these requests. One that would be held is refused.
-        open.limits.iter_mut().for_each(|limit| limit.claim.ask.max_wait = MaxWait::NONE);
         let (place, last) = {
             let mut all = meeting.borrow_mut();
             all.opens.push(mem::take(open));

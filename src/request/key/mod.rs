@@ -77,6 +77,8 @@ pub struct View<'r> {
     pub id: Option<&'r str>,
     /// Whether the limits will learn how the request ended. Without it, limits that settle then do not apply.
     pub has_end: bool,
+    /// Whether a limit may hold the request. Otherwise a request that would be held is refused.
+    pub may_wait: bool,
     /// What the request takes from each bucket, in place of what the limits say. With 0 it asks about one token, and
     /// takes none.
     pub cost: Option<u64>,

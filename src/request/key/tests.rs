@@ -46,6 +46,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
         token: Token::NONE,
         id: None,
         has_end: true,
+        may_wait: true,
         cost: None,
     })
 }

@@ -110,6 +110,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         token: Token::NONE,
         id: None,
         has_end: true,
+        may_wait: true,
         cost: None,
     }))
 }
