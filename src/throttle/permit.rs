@@ -92,6 +92,7 @@ impl Permit {
             held.status = status;
             held.used = used.filter(|_| is_told).map_or(Used::Unsaid, Used::Said);
         }
+        self.completed();
     }
 
     /// The shortest lease of the slots.
