@@ -46,7 +46,7 @@ use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan};
 use crate::request::key::{KeyError, View};
-use crate::store::{Claim, Moment, Store, Unavailable};
+use crate::store::{Claim, Moment, Store};
 
 /// One worker's access to the limits.
 pub(crate) struct Throttle {
@@ -200,22 +200,21 @@ impl Throttle {
             Some(seat) => Box::pin(seat.take(&self.store, &mut open, moment)).await,
             None if self.store.is_local() => {
                 self.store.take_locally(&mut open.claims(), moment);
-                Ok(())
+                Ok(is_asked)
             }
-            None if is_asked => self.store.take(&mut open.claims(), moment).await,
-            None => Ok(()),
+            None if is_asked => {
+                let asked = self.store.take(&mut open.claims(), moment).await;
+                // Only the time of Redis's decisions is measured. While Redis is away, the process decides.
+                asked.map(|()| open.limits.iter().any(|limit| limit.claim.is_decided_in_redis()))
+            }
+            None => Ok(false),
         };
-        if let Err(Unavailable { .. }) = asked {
+        let Ok(is_measured) = asked else {
             let open_limits = open.limits.iter().filter(|limit| !limit.is_decided());
             let failed = open_limits.map(|limit| (&limit.claim.spec.name, DecisionKind::Error));
             self.metrics.decided(None, failed);
             trace(&open.limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
-        }
-        // With Redis, only the time of its decisions is measured. While Redis is away, the process decides.
-        let is_measured = match self.store.is_local() {
-            true => is_asked,
-            false => open.limits.iter().any(|limit| limit.claim.is_decided_in_redis()),
         };
         let verdict = open.finish();
         let limits = &open.limits;

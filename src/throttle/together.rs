@@ -27,8 +27,8 @@ struct Meeting<'p> {
     opens: Vec<Open<'p>>,
     /// Whether a request is refused before it comes. Then nobody takes, and no limit is asked.
     is_void: bool,
-    /// What the store has said.
-    asked: Result<(), Unavailable>,
+    /// Whether the store's time is measured, or why the store does not decide.
+    asked: Result<bool, Unavailable>,
 }
 
 /// The place of one request.
@@ -40,7 +40,7 @@ pub(crate) struct Seat<'t, 'p> {
 impl<'p> Together<'p> {
     /// A meeting of so many requests. Each must get a seat.
     pub(crate) fn of(requests: usize) -> Self {
-        let (opens, is_void, asked) = (Vec::with_capacity(requests), false, Ok(()));
+        let (opens, is_void, asked) = (Vec::with_capacity(requests), false, Ok(false));
         let meeting = RefCell::new(Meeting { missing: requests, opens, is_void, asked });
         Self { meeting, decided: Notify::new() }
     }
@@ -51,7 +51,8 @@ impl<'p> Together<'p> {
 }
 
 impl<'p> Seat<'_, 'p> {
-    /// Waits until all have come, and the store has decided over the limits of all together.
+    /// Waits until all have come, and the store has decided over the limits of all together. Returns whether this
+    /// request notes the time of the store: the one that has asked does, so that one question counts once.
     ///
     /// # Errors
     /// As [`Store::take`].
@@ -60,31 +61,32 @@ impl<'p> Seat<'_, 'p> {
         store: &Arc<Store>,
         open: &mut Open<'p>,
         moment: Moment,
-    ) -> Result<(), Unavailable> {
+    ) -> Result<bool, Unavailable> {
         let Together { meeting, decided } = self.together;
         self.has_come = true;
-        let (place, last) = {
+        let (place, is_last, asks) = {
             let mut all = meeting.borrow_mut();
             all.opens.push(mem::take(open));
             all.missing -= 1;
             let is_last = all.missing == 0;
-            (all.opens.len() - 1, is_last.then(|| (mem::take(&mut all.opens), all.is_void)))
+            (all.opens.len() - 1, is_last, is_last && !all.is_void)
         };
-        match last {
-            None => decided.notified().await,
-            Some((mut opens, is_void)) => {
-                let asked = if is_void { Ok(()) } else { ask(store, &mut opens, moment).await };
-                let mut all = meeting.borrow_mut();
-                (all.opens, all.asked) = (opens, asked);
-                decided.notify_waiters();
-            }
+        if asks {
+            let mut opens = mem::take(&mut meeting.borrow_mut().opens);
+            let asked = ask(store, &mut opens, moment).await;
+            let mut all = meeting.borrow_mut();
+            (all.opens, all.asked) = (opens, asked);
+        }
+        match is_last {
+            true => decided.notify_waiters(),
+            false => decided.notified().await,
         }
         let mut all = meeting.borrow_mut();
         *open = mem::take(&mut all.opens[place]);
         if all.is_void {
             open.limits.clear();
         }
-        all.asked
+        all.asked.map(|is_measured| is_measured && asks)
     }
 }
 
@@ -103,12 +105,12 @@ impl Drop for Seat<'_, '_> {
 }
 
 /// Asks the store once about the limits of all. Those about the same bucket are one ask, for what all take: the store
-/// decides about a bucket once.
+/// decides about a bucket once. Returns whether the store's time is measured.
 async fn ask(
     store: &Arc<Store>,
     opens: &mut [Open<'_>],
     moment: Moment,
-) -> Result<(), Unavailable> {
+) -> Result<bool, Unavailable> {
     leave_closed(opens, store, store.both(moment.time));
     let claims = opens.iter_mut().flat_map(Open::claims);
     let mut claims: Vec<_> = claims.collect();
@@ -127,9 +129,11 @@ async fn ask(
     }
     let asked = claims.iter_mut().enumerate().filter(|(index, _)| asked_at[*index] == *index);
     let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
-    if !asked.is_empty() {
-        store.take(&mut asked, moment).await?;
+    if asked.is_empty() {
+        return Ok(false);
     }
+    store.take(&mut asked, moment).await?;
+    let is_measured = store.is_local() || asked.iter().any(|claim| claim.is_decided_in_redis());
     drop(asked);
     for (index, asked_at) in asked_at.into_iter().enumerate() {
         let (before, after) = claims.split_at_mut(index);
@@ -137,5 +141,5 @@ async fn ask(
             after[0].decide_as(asked);
         }
     }
-    Ok(())
+    Ok(is_measured)
 }
