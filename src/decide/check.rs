@@ -62,15 +62,15 @@ impl Questions {
     /// # Errors
     /// Where it is not JSON of this form.
     pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
-        let json: Json = serde_json::from_slice(body).map_err(unreadable)?;
-        let is_list = json.is_array();
-        let all = match json {
-            Json::Array(all) if all.len() > MOST => {
-                return Err(BadCall::Body(format!("a call has at most {MOST} requests")));
-            }
-            Json::Array(all) => all,
-            one => vec![one],
+        let is_list = body.trim_ascii_start().starts_with(b"[");
+        let all: serde_json::Result<Vec<CheckQuestion>> = match is_list {
+            true => serde_json::from_slice(body),
+            false => serde_json::from_slice(body).map(|one| vec![one]),
         };
+        let all = all.map_err(unreadable)?;
+        if all.len() > MOST {
+            return Err(BadCall::Body(format!("a call has at most {MOST} requests")));
+        }
         let asked = all.into_iter().enumerate().map(|(index, one)| {
             question(one).map_err(|fault| match is_list {
                 true => BadCall::Body(format!("request {} of the list: {fault}", index + 1)),
@@ -82,10 +82,8 @@ impl Questions {
 }
 
 /// The head of a request, and the call that asks about it alone.
-fn question(json: Json) -> Result<(request::Parts, DecideCall), BadCall> {
-    let CheckQuestion { method, host, path, ip, headers, cost } =
-        serde_json::from_value(json).map_err(unreadable)?;
-    let target = fields::target(path.as_bytes()).ok_or(BadCall::Unreadable("path"))?;
+fn question(asked: CheckQuestion) -> Result<(request::Parts, DecideCall), BadCall> {
+    let CheckQuestion { method, host, path, ip, headers, cost } = asked;
     let mut fields = HeaderMap::new();
     for (name, values) in headers {
         let values = match values {
@@ -100,12 +98,12 @@ fn question(json: Json) -> Result<(request::Parts, DecideCall), BadCall> {
         }
     }
     let (method, host) = (method.as_deref().map(str::as_bytes), host.as_deref().map(str::as_bytes));
-    let head = fields::head(method, target, host, fields)?;
+    let (head, fault) = fields::head(method, Some(path.as_bytes()), host, fields)?;
     if cost.is_some_and(|cost| Cost::new(cost).is_none()) {
         let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
         return Err(BadCall::Body(says));
     }
-    Ok((head, DecideCall { ip, cost, ..DecideCall::of(Form::Check) }))
+    Ok((head, DecideCall { fault, ip, cost, ..DecideCall::of(Form::Check) }))
 }
 
 impl RequestEnd {

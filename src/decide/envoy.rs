@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::{Uri, request};
+use http::request;
 use prost::Message;
 
 use super::{BadCall, DecideCall, DecidedRequest, Form, fields};
@@ -146,13 +146,8 @@ fn question(
             return Err(wrong("comes twice"));
         }
     }
-    let target = path.as_deref().map_or_else(|| Some(Uri::default()), fields::target);
-    // Clients write paths, and none must get past its limits by one that cannot be read. So the call goes on, and the
-    // request is refused.
-    let fault = target.is_none().then_some(BadCall::Unreadable("path"));
-    let head =
-        fields::head(method.as_deref(), target.unwrap_or_default(), host.as_deref(), headers)
-            .map_err(|fault| fault.to_string())?;
+    let head = fields::head(method.as_deref(), path.as_deref(), host.as_deref(), headers);
+    let (head, fault) = head.map_err(|fault| fault.to_string())?;
     let ip = address.map(|text| {
         let address = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
         address.ok_or("`remote_address` is not an IP address")

@@ -5,6 +5,7 @@ use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri, request};
 
 use super::BadCall;
+use crate::request::target::encoded;
 
 /// The fields that have the parts of a request.
 pub(super) struct FieldNames {
@@ -67,21 +68,25 @@ fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue
 /// The most different fields of a request in a body. There is room in the map for those that are added on its way.
 pub(super) const MOST: usize = 1_000;
 
-/// The head of a request that has these parts. Code that asks about no host has routes without one.
+/// The head of a request that has these parts, and why the request is to be refused. Code that asks about no host has
+/// routes without one. Clients write paths, and none must get past its limits, or spoil a call about others, by one that
+/// cannot be read. So the call goes on.
 ///
 /// # Errors
-/// Where a part cannot be read.
+/// Where another part cannot be read.
 pub(super) fn head(
     method: Option<&[u8]>,
-    target: Uri,
+    path: Option<&[u8]>,
     host: Option<&[u8]>,
     headers: HeaderMap,
-) -> Result<request::Parts, BadCall> {
+) -> Result<(request::Parts, Option<BadCall>), BadCall> {
     if headers.keys_len() > MOST {
         return Err(BadCall::TooManyFields);
     }
     let (mut head, ()) = Request::new(()).into_parts();
-    (head.uri, head.headers) = (target, headers);
+    let target = path.map_or_else(|| Some(Uri::default()), target);
+    let fault = target.is_none().then_some(BadCall::Unreadable("path"));
+    (head.uri, head.headers) = (target.unwrap_or_default(), headers);
     if let Some(method) = method {
         head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable("method"))?;
     }
@@ -91,11 +96,11 @@ pub(super) fn head(
     } else if !head.headers.contains_key(HOST) {
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));
     }
-    Ok(head)
+    Ok((head, fault))
 }
 
 /// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS.
-pub(super) fn target(text: &[u8]) -> Option<Uri> {
-    let target = Uri::try_from(text).ok()?;
+fn target(text: &[u8]) -> Option<Uri> {
+    let target = Uri::try_from(encoded(text)).ok()?;
     (target.authority().is_none() || target.scheme().is_some()).then_some(target)
 }

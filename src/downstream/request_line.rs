@@ -6,7 +6,8 @@
 //! and where hyper is between two requests, since hyper has then used up all its bytes.
 
 use memchr::memchr;
-use percent_encoding::percent_encode_byte;
+
+use crate::request::target;
 
 /// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -53,27 +54,8 @@ pub(super) fn encoded(came: &[u8]) -> Vec<u8> {
     let begin = came.len() - came.trim_ascii_start().len();
     let end = memchr(b'\n', &came[begin..]).map_or(came.len(), |length| begin + length);
     let line = &came[begin..end];
-    let target = memchr(b' ', line).map_or(end, |length| begin + length);
-    // hyper takes bytes above 0x7F where they are UTF-8.
-    let is_text = std::str::from_utf8(line).is_ok();
-    let mut encoded = came[..target].to_vec();
-    let mut is_in_query = false;
-    for byte in &came[target..end] {
-        is_in_query |= *byte == b'?';
-        let is_taken = match byte {
-            b'<' | b'>' => false,
-            b'`' => is_in_query,
-            b'"' => !is_in_query,
-            0x80.. => is_text,
-            _ => true,
-        };
-        match is_taken {
-            true => encoded.push(*byte),
-            false => encoded.extend_from_slice(percent_encode_byte(*byte).as_bytes()),
-        }
-    }
-    encoded.extend_from_slice(&came[end..]);
-    encoded
+    let start = memchr(b' ', line).map_or(end, |length| begin + length);
+    [&came[..start], &target::encoded(&came[start..end]), &came[end..]].concat()
 }
 
 /// A method begins with a letter, and a TLS handshake does not.

@@ -12,6 +12,7 @@ pub(crate) mod network;
 pub(crate) mod overrides;
 pub mod path;
 pub mod route;
+pub(crate) mod target;
 pub(crate) mod trace;
 mod value;
 
