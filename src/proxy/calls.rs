@@ -17,7 +17,7 @@ use super::active::Active;
 use super::body::{Answer, ResponseBody};
 use super::client::ClientConnection;
 use super::exchange::Exchange;
-use super::protocol::{GrpcKind, Protocol};
+use super::protocol::{GrpcKind, Protocol, plain};
 use super::record::RequestRecord;
 use super::refusal::Refusal;
 use super::{Proxy, answer, request_id, response};
@@ -43,7 +43,7 @@ impl Proxy {
     ) -> Result<Answer, Refusal<'static>> {
         let time_limit = active.plan.server.body_timeout;
         let body = match exchange.body.take() {
-            Some(body) => read_body(body, time_limit).await?,
+            Some(body) => read_body(body, client, time_limit).await?,
             None => Bytes::new(),
         };
         match exchange.call.as_ref().and_then(|call| call.form) {
@@ -119,6 +119,8 @@ impl Proxy {
     ) -> Result<DecidedRequest<'p>, Refusal<'static>> {
         let began = Instant::now();
         let mut exchange = Exchange::new(head, None);
+        // A refusal of gRPC would have the status 200, and the caller would take it for a permission.
+        exchange.protocol = plain(&exchange.head.headers, exchange.seen);
         let (via, protocol) = (call.via(), exchange.protocol);
         exchange.call = Some(Box::new(call));
         // The record ends what begins here.
@@ -166,7 +168,11 @@ impl Proxy {
 }
 
 /// Reads the whole body of a call. Each piece must come within `time_limit`.
-async fn read_body(mut body: Incoming, time_limit: Duration) -> Result<Bytes, Refusal<'static>> {
+async fn read_body(
+    mut body: Incoming,
+    client: &ClientConnection,
+    time_limit: Duration,
+) -> Result<Bytes, Refusal<'static>> {
     let mut whole = BytesMut::new();
     loop {
         let frame = timeout(time_limit, body.frame()).await;
@@ -174,6 +180,7 @@ async fn read_body(mut body: Incoming, time_limit: Duration) -> Result<Bytes, Re
         let Some(frame) = frame else { return Ok(whole.freeze()) };
         let frame = frame.map_err(|error| Refusal::Body(BodyFault::of(&error)))?;
         let Some(piece) = frame.data_ref() else { continue };
+        client.overhead.piece(piece.len());
         if whole.len() + piece.len() > MOST {
             return Err(Refusal::Body(BodyFault::TooLarge));
         }

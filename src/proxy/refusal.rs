@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, StatusCode, request};
 use super::grpc::Status;
 use super::headers::invalid_name;
 use crate::decide::BadCall;
+use crate::observe::trace::cut;
 use crate::reading::BadHead;
 use crate::request::key::KeyError;
 use crate::request::path::AmbiguousPath;
@@ -94,7 +95,8 @@ impl Refusal<'_> {
                     BadCall::Token => Status::Unauthenticated,
                     _ => Status::InvalidArgument,
                 };
-                (fault.status(), grpc, fault.to_string().into())
+                // The fault may quote a caller, and a field has not room for everything.
+                (fault.status(), grpc, cut(&fault.to_string()).to_owned().into())
             }
             Self::Head(fault @ HeadFault::FieldName) => bad(fault),
             Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),
