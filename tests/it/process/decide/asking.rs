@@ -1,11 +1,16 @@
 //! The forms in which proxies ask, and who may.
 
+use std::net::TcpStream;
+
+use serde_json::json;
+
 use super::{PER_CLIENT, as_nginx, as_traefik, asked_at, deciding, file};
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
+use crate::support::wait_until;
 
 #[test]
 fn a_refusal_to_nginx_is_403_and_says_what_the_client_is_to_get() {
@@ -84,6 +89,16 @@ fn the_client_is_the_right_most_address_that_is_no_trusted_proxy() {
     }
 }
 
+/// Servers take targets that the proxy's own reader of HTTP does not. A client must not fail by them.
+#[test]
+fn a_target_with_odd_bytes_is_read_as_by_the_proxy() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut nginx = Connection::open(asked_at(&proxy));
+    for (path, status) in [("/a/<b>", 204), ("/a/`?q={\"a\":<1>}", 204), ("/a/\u{e9}?\"", 403)] {
+        assert_eq!(as_nginx(&mut nginx, path, "203.0.113.7").status, status, "{path}");
+    }
+}
+
 #[test]
 fn a_call_that_asks_nothing_says_what_is_missing() {
     let proxy = deciding("", PER_CLIENT);
@@ -158,6 +173,37 @@ fn a_reload_without_decide_keeps_the_token_of_a_port_that_others_reach() {
     let without = config.replace(&format!("[decide]\n{open}"), "").replace("listen = []", "");
     proxy.reload(&without.replace("limits = [\"ip\"]", "limits = [\"ip\"]\nrespond = {}"));
     assert_eq!(get(port.address, "/auth-request", &fields).status, 401);
+}
+
+/// The address is that of the start, and whoever asks there is answered by the file in force.
+#[test]
+fn another_address_or_none_needs_a_restart_and_calls_go_on() {
+    let (first, other) = (Port::hold(), Port::hold());
+    let text = |listen: &str, rate: &str| {
+        let decide = format!("[decide]\nlisten = \"{listen}\"\n");
+        let decide = if listen.is_empty() { "" } else { &decide };
+        let limits = PER_CLIENT.replace("2/h", rate).replace("limits =", "respond = {}\nlimits =");
+        format!("[server]\nlisten = \"LISTEN\"\n{decide}{limits}")
+    };
+    let [first_address, other_address] = [&first, &other].map(|port| port.address.to_string());
+    let proxy = Tidegate::start(&text(&first_address, "1/h"));
+    let policy = || {
+        let reply = as_nginx(&mut Connection::open(first.address), "/a/b", "203.0.113.7");
+        reply.header("ratelimit-policy").unwrap()
+    };
+    assert_eq!(policy(), "\"ip\";q=1;w=3600");
+    for (count, listen) in [(2, &*other_address), (3, ""), (4, &first_address)] {
+        proxy.reload(&text(listen, &format!("{count}/h")));
+        assert_eq!(policy(), format!("\"ip\";q={count};w=3600"));
+    }
+    let needed = || proxy.log.with("restart needed");
+    wait_until("it is told twice", || needed().len() == 2);
+    assert!(needed().iter().all(|line| line["fields"] == json!(["decide.listen"])));
+    assert!(TcpStream::connect(other.address).is_err());
+    let without = Tidegate::start(&text("", "1/h"));
+    without.reload(&text(&other_address, "1/h"));
+    without.log.wait("restart needed", |line| line["fields"] == json!(["decide.listen"]));
+    assert!(TcpStream::connect(other.address).is_err());
 }
 
 #[test]

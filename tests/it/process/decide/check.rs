@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::{asked_at, deciding, file};
 use crate::support::client::{Connection, Reply};
+use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::wait_until;
@@ -78,11 +79,16 @@ fn a_body_that_is_no_question_is_told_what_is_wrong() {
         ("/check", "{}", "missing field `path`"),
         ("/check", "{\"path\": \"/\", \"cots\": 1}", "unknown field `cots`"),
         ("/check", "{\"path\": \"/\", \"cost\": 0}", "`cost` must be"),
-        ("/check", "{\"path\": \"a b\"}", "`path` cannot be read"),
+        ("/check", "{\"path\": \"/\", \"path\": \"/\"}", "duplicate field `path`"),
+        ("/settle", "{\"id\": \"a\", \"id\": \"b\"}", "duplicate field `id`"),
+        ("/check", "{\"path\": \"/\", \"cost\": 18446744073709551616}", "expected u64"),
+        ("/check", "{\"path\": \"/\", \"cost\": -1}", "expected u64"),
+        ("/settle", "{\"id\": \"a\", \"used\": 1e400}", "number out of range"),
         ("/check", "{\"path\": \"/\", \"method\": \"G T\"}", "`method` cannot be read"),
         ("/check", "{\"path\": \"/\", \"headers\": {\"a b\": \"c\"}}", "`headers` cannot be read"),
         ("/check", "{\"path\": \"/\", \"ip\": \"nobody\"}", "IP address"),
-        ("/check", "[{\"path\": \"/\"}, {}]", "request 2 of the list"),
+        ("/check", "[{\"path\": \"/\"}, {}]", "missing field `path` at line 1 column"),
+        ("/check", "[{\"path\": \"/\"}, {\"path\": \"/\", \"cost\": 0}]", "request 2 of the list"),
         ("/check", "\"a\"", "expected a request, or a list of them"),
         ("/check", "{\"path\": \"/\", \"headers\": {\"a\": 1}}", "expected a header's text"),
         ("/settle", "\"a\"", "expected an object with an `id`"),
@@ -156,6 +162,73 @@ fn what_redis_gave_is_settled_there() {
     settles(&format!("[store]\nurl = \"{}\"\n", redis.url()));
 }
 
+/// A regression: what a request was said to have used was only looked at where it was more than the estimate.
+#[test]
+fn what_was_estimated_and_not_used_goes_back() {
+    let limits = "[limits.tokens]\nkey = []\nrate = \"100/h\"\n\
+         cost = { response_json = \"usage.total\", estimate = 60, unknown = \"max\", max = 80 }\n\
+         [[routes]]\npath = \"/\"\nlimits = [\"tokens\"]\n";
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{limits}"));
+        let address = asked_at(&proxy);
+        let ask = || check(address, &json!({ "path": "/" }));
+        let first = ask();
+        assert_eq!(first["limits"][0]["remaining"], 40, "{store}");
+        assert_eq!(ask()["decision"], "rejected", "{store}");
+        assert_eq!(settle(address, &json!({ "id": first["id"], "used": 10 })), 204);
+        let mut next = Value::Null;
+        wait_until("fifty are back", || {
+            next = ask();
+            next["allowed"] == true
+        });
+        assert_eq!(next["limits"][0]["remaining"], 30, "{store}");
+        assert_eq!(settle(address, &json!({ "id": next["id"] })), 204);
+        wait_until("nobody knows, so it is the most", || ask()["limits"][0]["remaining"] == 10);
+    });
+}
+
+/// A client writes its path and its fields. What is odd there concerns its request alone, whatever the others of the
+/// list are.
+#[test]
+fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
+    let proxy = deciding("", USERS);
+    let address = asked_at(&proxy);
+    let of = |path: &str| json!({ "method": "POST", "host": "api.test", "path": path, "headers": { "x-user": "a" } });
+    let odd = ["", "a b", "/u/\u{1}", "/u/\u{0}", "elsewhere.test:80", "/u/a%2fb"];
+    let list: Vec<_> = odd.into_iter().chain(["/u/1"]).map(of).collect();
+    let answers = check(address, &list.into());
+    for (path, answer) in odd.iter().zip(answers.as_array().unwrap()) {
+        assert_eq!((&answer["allowed"], &answer["status"]), (&json!(false), &json!(400)), "{path}");
+        assert_eq!(answer["decision"], "refused", "{path}");
+    }
+    assert_eq!(answers[odd.len()]["limits"], json!([{ "name": "user", "remaining": 2 }]));
+    // Other servers take these, and so does the proxy.
+    for path in ["/u/<script>", "/u/\"?q={\"a\":`1`}", "/u/\u{e9}?\u{e9}"] {
+        assert_eq!(check(address, &of(path))["limits"][0]["name"], "user", "{path}");
+    }
+}
+
+/// A regression: a refusal by gRPC has the status 200, and was told and counted as if the request may go.
+#[test]
+fn a_grpc_request_that_is_refused_has_the_status_of_its_refusal() {
+    let proxy = deciding("", USERS);
+    let address = asked_at(&proxy);
+    let one = json!({
+        "method": "POST", "host": "api.test", "path": "/u/1", "cost": 2,
+        "headers": { "x-user": "a", "content-type": "application/grpc" },
+    });
+    assert_eq!(check(address, &one)["allowed"], true);
+    let refused = check(address, &one);
+    assert_eq!(
+        (&refused["allowed"], &refused["status"]),
+        (&json!(false), &json!(429)),
+        "{refused}"
+    );
+    assert_eq!(refused["headers"]["grpc-status"], Value::Null);
+    let counted = "tidegate_decide_requests_total{via=\"check\",status=\"429\"}";
+    assert_eq!(Metrics::of(proxy.admin()).value(counted), 1.0);
+}
+
 #[test]
 fn a_lease_ends_by_itself() {
     let lease = SETTLED.replace("limit = 1\n", "limit = 1\nlease = \"1s\"\n");
@@ -188,6 +261,25 @@ fn a_caller_that_leaves_before_its_answer_holds_nothing() {
     assert_eq!(check(address, &slot)["decision"], "rejected", "the caller may still be answered");
     drop(caller);
     wait_until("the slot is free", || check(address, &slot)["allowed"] == true);
+}
+
+/// Over HTTP/2 a call may end while its connection stays.
+#[test]
+fn a_call_that_is_given_up_while_it_is_held_leaves_the_queue() {
+    let held = "[limits.held]\nkey = []\nrate = \"1/h\"\nalgorithm = \"leaky-bucket\"\nqueue = 1\n\
+                [[routes]]\npath = \"/\"\nlimits = [\"held\"]\n";
+    let proxy = deciding("", held);
+    let one = json!({ "path": "/" });
+    assert_eq!(check(asked_at(&proxy), &one)["allowed"], true);
+    let mut caller = Client::open(asked_at(&proxy));
+    let mut call = caller.upload("POST", "/check", &[]);
+    call.send(one.to_string().as_bytes());
+    call.end();
+    let held = || Metrics::of(proxy.admin()).value("tidegate_waiting");
+    wait_until("it is held", || held() == 1.0);
+    assert_eq!(check(asked_at(&proxy), &one)["decision"], "rejected", "the queue has one place");
+    call.reset();
+    wait_until("nobody is held", || held() == 0.0);
 }
 
 #[test]

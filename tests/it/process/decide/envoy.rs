@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{PER_CLIENT, asked_at, deciding, file};
 use crate::support::client::{Connection, Reply};
-use crate::support::http2::Client;
+use crate::support::http2::{Client, Exchange};
 use crate::support::metrics::Metrics;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
@@ -139,7 +139,10 @@ fn sent(client: &mut Client, call: &Call) -> Reply {
 
 /// The answer to a call that is decided.
 fn asked(client: &mut Client, call: &Call) -> Answer {
-    let reply = sent(client, call);
+    answered(&sent(client, call))
+}
+
+fn answered(reply: &Reply) -> Answer {
     assert_eq!(reply.header("content-type").as_deref(), Some("application/grpc"));
     let trailers = [("grpc-status".to_owned(), "0".to_owned())];
     assert_eq!((reply.status, &*reply.trailers), (200, &trailers[..]), "{:?}", reply.headers);
@@ -326,6 +329,12 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
         assert_eq!(status, INVALID_ARGUMENT, "{asked:?}");
         assert!(message.contains(says), "{message}");
     }
+    // What the caller wrote may be long, and the message is a field.
+    for key in ["limit", &"\u{e9}".repeat(30_000)] {
+        let long = entries(&[(key, &"x".repeat(30_000))]);
+        let (status, message) = failed(&sent(&mut envoy, &long));
+        assert!(status == INVALID_ARGUMENT && message.len() < 10_000, "{}", message.len());
+    }
     let whole = framed(&call(&[user("a")]).encode_to_vec());
     let compressed = [&[1], &whole[1..]].concat();
     for (body, status) in [
@@ -353,7 +362,7 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
     let page = Metrics::of(proxy.admin());
     assert_eq!(page.samples("tidegate_decisions_total"), 0, "nothing was decided");
     let bad = "tidegate_decide_requests_total{via=\"envoy\",status=\"400\"}";
-    assert_eq!(page.value(bad), 16.0);
+    assert_eq!(page.value(bad), 18.0);
 }
 
 /// A client writes paths and fields. A call that fails by them would let the request pass where Envoy goes on without
@@ -362,7 +371,7 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
 fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     let proxy = deciding("", USERS);
     let mut envoy = open(&proxy);
-    for path in ["/u/a%2fb", "/u/..;x/b", "no path", "/u/<", ""] {
+    for path in ["/u/a%2fb", "/u/..;x/b", "no path", "/u/\0", ""] {
         let answer = ask(&mut envoy, &[user("a"), descriptor(&[("path", path)])]);
         assert_eq!(answer.overall_code, OVER_LIMIT, "{path:?}");
         assert_eq!(answer.statuses[1].code, OVER_LIMIT, "{path:?}");
@@ -374,8 +383,47 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     assert_eq!(ask(&mut envoy, &[twice]).overall_code, OVER_LIMIT, "which of both is it?");
     let mut bytes = user("a");
     bytes.entries[3].value = vec![0xFF, b'a'];
-    assert_eq!(ask(&mut envoy, &[bytes]).said(), [(OK, 2)]);
-    assert_eq!(ask(&mut envoy, &[user("a")]).said(), [(OK, 2)], "nothing was taken");
+    assert_eq!(ask(&mut envoy, &[bytes.clone()]).said(), [(OK, 2)]);
+    // Other servers take such a path, and so does the proxy.
+    bytes.entries[2].value = b"/u/<\xFF>\"`?\"<`".to_vec();
+    assert_eq!(ask(&mut envoy, &[bytes]).said(), [(OK, 1)]);
+    let left = ask(&mut envoy, &[user("a")]);
+    assert!(left.header("ratelimit").unwrap().starts_with("\"user\";r=2"), "nothing was taken");
+}
+
+/// A regression: the answer to a client of gRPC was put together here, although Envoy does that.
+#[test]
+fn a_client_of_grpc_gets_the_fields_and_the_body_of_every_refusal() {
+    let proxy = deciding("", USERS);
+    let mut envoy = open(&proxy);
+    let mut grpc = user("a");
+    grpc.entries.push(descriptor(&[("content-type", "application/grpc")]).entries.remove(0));
+    grpc.hits_addend = Some(3);
+    assert_eq!(ask(&mut envoy, slice::from_ref(&grpc)).said(), [(OK, 0)]);
+    let over = ask(&mut envoy, &[grpc]);
+    assert_eq!((over.header("grpc-status"), over.header("retry-after")), (None, Some("3600")));
+    let body: serde_json::Value = serde_json::from_slice(&over.raw_body).unwrap();
+    assert_eq!(body["status"], 429);
+    proxy.log.wait("request", |line| line["status"] == 429);
+}
+
+/// A regression: each descriptor noted the time of the one question.
+#[test]
+fn a_question_about_several_descriptors_is_one_question_to_the_store() {
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{USERS}"));
+        let mut envoy = open(&proxy);
+        ask(&mut envoy, &[user("a")]);
+        let asked = || Metrics::of(proxy.admin()).value("tidegate_store_duration_seconds_count");
+        let before = asked();
+        let free = descriptor(&[("path", "/no/limit")]);
+        ask(&mut envoy, &[user("a"), user("b"), user("c"), free]);
+        assert_eq!(asked(), before + 1.0, "{store}");
+        // Where a request is refused before its limits, nobody asks.
+        ask(&mut envoy, &[descriptor(&[("path", "")]), user("a")]);
+        ask(&mut envoy, &[user("a"), descriptor(&[("path", "")])]);
+        assert_eq!(asked(), before + 1.0, "{store}");
+    });
 }
 
 #[test]
@@ -516,6 +564,22 @@ fn half_by_the_proxy_and_half_by_grpc_share_one_bucket() {
         }
     });
     assert_eq!(passed, 20);
+}
+
+#[test]
+fn a_hundred_calls_at_once_on_one_connection_share_one_bucket() {
+    in_both_stores(|store| {
+        let limit = PER_CLIENT.replace("2/h", "60/h");
+        let proxy = deciding("", &format!("[store]\n{store}{limit}"));
+        let mut envoy = open(&proxy);
+        let one = descriptor(&[("path", "/a/b"), ("remote_address", "203.0.113.7")]);
+        let message = framed(&call(&[one]).encode_to_vec());
+        let mut calls: Vec<_> = (0..100).map(|_| envoy.upload("POST", METHOD, &GRPC)).collect();
+        calls.iter_mut().for_each(|call| call.send(&message));
+        calls.iter_mut().for_each(Exchange::end);
+        let codes = calls.iter_mut().map(|call| answered(&call.reply()).overall_code);
+        assert_eq!(codes.filter(|code| *code == OK).count(), 60, "{store}");
+    });
 }
 
 #[test]

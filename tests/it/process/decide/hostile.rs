@@ -89,6 +89,17 @@ fn a_body_that_is_too_much_is_refused_and_decides_nothing() {
     assert_eq!(told(address, &call(head, &whole)).status, 200);
 }
 
+/// A regression: bodies counted as bytes that are worth nothing, and the third such call ended the connection.
+#[test]
+fn long_bodies_may_follow_one_another_on_a_connection() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut caller = Connection::open(asked_at(&proxy));
+    let body = format!("{ONE}{}", " ".repeat((1 << 20) - ONE.len()));
+    for _ in 0..8 {
+        assert_eq!(caller.request("POST", "/check", &[], body.as_bytes()).status, 200);
+    }
+}
+
 /// A regression: more fields than the map of a head can hold were a fault of the program.
 #[test]
 fn a_request_of_very_many_fields_is_refused() {

@@ -149,9 +149,12 @@ fn the_host_is_the_one_by_which_nginx_has_chosen() {
     assert_ne!(status("GET / HTTP/1.0"), 400);
 }
 
-/// Whatever becomes of Redis and of tidegate, each request is answered as nginx's configuration says.
-#[test]
-fn requests_of_nginx_are_answered_whatever_is_away() {
+/// Whatever becomes of Redis and of tidegate, each request is answered as the proxy's configuration says. `undecided` is
+/// the status where Redis is away and a limit has `on_store_error = "reject"`.
+fn is_answered_whatever_is_away(
+    start: fn(&Upstream, SocketAddr) -> Option<PeerServer>,
+    undecided: u16,
+) {
     let mut redis = RedisServer::start();
     let limits = format!(
         "[store]\nurl = \"{}\"\ntimeout = \"100ms\"\n\
@@ -161,10 +164,8 @@ fn requests_of_nginx_are_answered_whatever_is_away() {
         redis.url()
     );
     let (api, mut proxy) = (Upstream::echoing(), deciding("", &limits));
-    let short = recipe("nginx", "nginx", &api, asked_at(&proxy))
-        .replace("proxy_read_timeout 10s", "proxy_read_timeout 1s");
-    let Some(nginx) = PeerServer::nginx_with(&short) else { return };
-    let address = nginx.address();
+    let Some(peer) = start(&api, asked_at(&proxy)) else { return };
+    let address = peer.address();
     // Clients that ask all the time. The test fails where one of them is not answered.
     let (stop, counted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load: Vec<_> = (0..8)
@@ -193,13 +194,13 @@ fn requests_of_nginx_are_answered_whatever_is_away() {
     };
     settle("all is well");
     redis.pause();
-    becomes("/closed", 503);
+    becomes("/closed", undecided);
     becomes("/open", 200);
     settle("Redis hangs");
     redis.resume();
     becomes("/closed", 200);
     redis.kill();
-    becomes("/closed", 503);
+    becomes("/closed", undecided);
     becomes("/open", 200);
     settle("Redis is away");
     redis.restart();
@@ -218,7 +219,22 @@ fn requests_of_nginx_are_answered_whatever_is_away() {
     stop.store(true, Ordering::Relaxed);
     let statuses: BTreeSet<u16> =
         load.into_iter().flat_map(|client| client.join().unwrap()).collect();
-    assert_eq!(statuses, BTreeSet::from([200, 500, 503]));
+    assert_eq!(statuses, BTreeSet::from([200, 500, undecided]));
+}
+
+#[test]
+fn requests_of_nginx_are_answered_whatever_is_away() {
+    let impatient = |api: &Upstream, asked| {
+        let recipe = recipe("nginx", "nginx", api, asked);
+        PeerServer::nginx_with(&recipe.replace("proxy_read_timeout 10s", "proxy_read_timeout 1s"))
+    };
+    is_answered_whatever_is_away(impatient, 503);
+}
+
+/// The recipe has `failure_mode_deny`.
+#[test]
+fn requests_of_envoy_are_answered_whatever_is_away() {
+    is_answered_whatever_is_away(envoy, 500);
 }
 
 /// Three kinds of proxies and fifty clients share one limit in Redis.
