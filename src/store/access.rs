@@ -1,5 +1,5 @@
-//! One worker's access to single buckets: looks at a bucket, settles with it, resets it. `order` asks all limits of a
-//! request.
+//! One worker's access to buckets. This file looks at one bucket, settles with it, or resets it. `order` asks all
+//! limits of a request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,8 @@ impl Store {
         Arc::new(Self { shared, redis, known, display, running })
     }
 
-    /// `now` by both clocks. In this process, windows that begin with the clock follow the time of day.
+    /// The time `now` by both clocks. In a bucket of this process, windows that begin with the clock follow the time of
+    /// day.
     pub(crate) fn both(&self, now: Timestamp) -> Now {
         self.shared.wall.both(now)
     }
@@ -73,7 +74,7 @@ impl Store {
         }
     }
 
-    /// The same question to the bucket of this process that decides while Redis is away.
+    /// The same question, for the bucket of this process that decides while Redis is away.
     pub(crate) fn without_redis<'r>(&self, ask: &BucketAsk<'r>) -> BucketAsk<'r> {
         let processes = self.shared.processes.load(Ordering::Relaxed);
         let algorithm = ask.ask.algorithm.share(processes, ask.ask.cost);
@@ -98,8 +99,8 @@ impl Store {
         }
     }
 
-    /// Settles with a bucket of this process. Returns whether nothing was given back because another request has a
-    /// later place.
+    /// Settles with a bucket of this process. Returns `true` if the bucket took nothing back, because another request
+    /// has a later place in its queue.
     pub(super) fn settle_here(
         &self,
         ask: &BucketAsk<'_>,
@@ -181,7 +182,7 @@ impl Store {
         let was_here = self.shared.running.end_here(limit, key);
         let Some(redis) = &self.redis else { return Ok(was_here) };
         match redis.overrides.end(limit, key).await {
-            // While Redis is away, the ban was one of this process alone.
+            // Redis is away. The ban held in this process alone.
             Err(_) if was_here => Ok(true),
             ended => ended.map(|was_there| was_there || was_here),
         }
@@ -218,7 +219,7 @@ impl Store {
     /// away, the known refusals end by themselves within about two seconds.
     ///
     /// # Errors
-    /// Where Redis does not answer. If the answer only came too late, the bucket is reset nevertheless.
+    /// Where Redis does not answer in time. The bucket may be reset nevertheless.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         let redis = self.redis_of(ask);
         if let Some(redis) = redis {

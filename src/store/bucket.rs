@@ -1,4 +1,5 @@
-//! A question about one bucket, where its key is in Redis, and what the bucket noted when a request took from it.
+//! The types that all of `store` uses: a question about a bucket, the place of a key in Redis, and a bucket's receipt
+//! for what a request took.
 
 use super::name::BucketKey;
 use crate::limit::Mode;
@@ -25,8 +26,7 @@ pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
-    /// A number that grows when the refusals that this process knows may be wrong: after a reload, a reset of a bucket
-    /// and a change of an override.
+    /// Grows when a known refusal may be wrong: after a reload, a reset of a bucket, or a change of an override.
     pub(super) generation: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct RedisAnswer<'r> {
 }
 
 impl RedisAnswer<'_> {
-    /// Whether an enforcing limit refuses.
+    /// Whether the limit is enforced, and refuses.
     pub(super) fn refuses(&self) -> bool {
         self.asked.ask.ask.mode == Mode::Enforce && !self.decision.outcome.passes()
     }
@@ -67,7 +67,7 @@ impl LimiterFigures {
     }
 }
 
-/// What a bucket noted when a request took from it.
+/// A bucket's receipt for what a request took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BucketReceipt {
     pub(super) receipt: Receipt,
@@ -78,7 +78,7 @@ pub(super) struct BucketReceipt {
 }
 
 impl BucketReceipt {
-    /// From a key's own bucket. The bucket counts as never reset since.
+    /// A receipt of a key's own bucket. The bucket counts as not reset since the request took.
     pub(super) fn of(receipt: Receipt) -> Self {
         Self { receipt, from_shared: false, resets: u64::MAX }
     }
@@ -97,9 +97,9 @@ pub(super) enum Source {
     Process(BucketReceipt),
     /// A bucket in Redis.
     Redis(Receipt),
-    /// A slot in Redis. This worker knows it by this number.
+    /// A slot in Redis, with the number by which this worker knows it.
     Slot(u64),
-    /// A Redisson limiter. It knows the permits by this id.
+    /// Permits of a Redisson limiter, with the id by which the limiter knows them.
     Limiter([u8; 16]),
     /// Nothing: the grant has ended.
     Ended,

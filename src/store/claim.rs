@@ -1,9 +1,10 @@
 //! One limit's part in one request: who decides, what was decided, and what the limit gave for the request.
 //!
-//! A claim begins open. `order` asks its party, and writes the decision ([`Claim::decide`]) or that there is none
-//! ([`Claim::fail`]). While what the limit gave may go back, the claim holds it as a [`Grant`] ([`Claim::hold`]).
-//! `throttle` lets a request that waits join the bucket's queue ([`Claim::join_queue`]). A request that goes on takes
-//! along what it holds to its end ([`Claim::take_held`]). A claim that is dropped drops its grant: see `grant`.
+//! A claim begins open. `order` asks the bucket or the limiter that decides ([`Party`]), and writes the decision
+//! ([`Claim::decide`]) or that there is none ([`Claim::fail`]). While what the limit gave may go back, the claim holds
+//! it as a [`Grant`] ([`Claim::hold`]). `throttle` lets a request that waits join the bucket's queue
+//! ([`Claim::join_queue`]). A request that goes on takes along what it holds to its end ([`Claim::take_held`]). A claim
+//! that is dropped drops its grant: see `grant`.
 
 use std::mem;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Claim<'p> {
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
     pub(super) party: Party,
-    /// Whether the request has got a kept place in a queue of one of its limits. Then it waits.
+    /// Whether the request has taken a kept place in the queue of one of its limits. Then the request waits.
     pub(super) waits_for_another: bool,
     state: ClaimState,
 }
@@ -56,7 +57,7 @@ enum ClaimState {
     Decided { decision: Decision, by: Decider, receipt: Option<BucketReceipt> },
     /// There is a decision, and what the limit gave goes back if the claim is dropped.
     Held { decision: Decision, by: Decider, grant: Box<Grant> },
-    /// The party did not decide. The claim stays failed if its limit then lets every request pass.
+    /// There is no decision. The claim stays failed if its limit then lets every request pass.
     Failed(ClaimFailure),
 }
 
@@ -69,11 +70,11 @@ pub enum Decider {
     Redis,
     /// A Redisson limiter with these figures.
     Limiter(LimiterFigures),
-    /// Nobody had to be asked: the limit is closed, or what Redis would say is known.
+    /// Nobody had to be asked: the limit is closed, or the answer of Redis is known.
     Known,
 }
 
-/// Why a claim's party has not decided.
+/// Why there is no decision on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimFailure {
     /// The server that has the claim's key did not decide.
@@ -137,12 +138,12 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Whether Redis has decided, now and for this request.
+    /// Whether Redis was asked for this request, and has decided.
     pub(crate) fn is_decided_in_redis(&self) -> bool {
         matches!(self.decider(), Some(Decider::Redis | Decider::Limiter(_)))
     }
 
-    /// Whether an enforcing limit refuses.
+    /// Whether the limit is enforced, and refuses.
     pub(super) fn refuses(&self) -> bool {
         let rejects = |it: Decision| !it.outcome.passes();
         self.ask.mode == Mode::Enforce && self.decision().is_some_and(rejects)
@@ -177,7 +178,7 @@ impl<'p> Claim<'p> {
         None
     }
 
-    /// What the bucket noted when the request took, where the tokens may still go back.
+    /// The bucket's receipt. `None` where the tokens cannot go back any more.
     pub fn receipt(&self) -> Option<Receipt> {
         let ClaimState::Held { grant, .. } = &self.state else { return None };
         grant.receipt()
@@ -194,7 +195,7 @@ impl<'p> Claim<'p> {
         self.spec.name == other.spec.name && self.key == other.key
     }
 
-    /// Takes the decision on a claim that has asked the same bucket for both.
+    /// Takes over the decision on `asked`: this claim has asked the same bucket for both.
     pub(crate) fn decide_as(&mut self, asked: &Self) {
         self.ask = asked.ask;
         if let Some((decision, by)) = asked.decided() {
@@ -202,7 +203,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// There is a decision. `receipt` is what the bucket noted, if it may go back.
+    /// Writes a decision. `receipt` is the bucket's receipt, if the tokens may go back.
     pub(super) fn decide(
         &mut self,
         decision: Decision,
@@ -212,12 +213,12 @@ impl<'p> Claim<'p> {
         self.state = ClaimState::Decided { decision, by, receipt };
     }
 
-    /// There is a decision, and this is what the limit gave.
+    /// Writes a decision, with the grant of what the limit gave.
     pub(super) fn decide_and_hold(&mut self, decision: Decision, by: Decider, grant: Box<Grant>) {
         self.state = ClaimState::Held { decision, by, grant };
     }
 
-    /// The party has not decided. What the claim holds goes back.
+    /// Writes that there is no decision. What the claim holds goes back.
     pub(super) fn fail(&mut self, failure: ClaimFailure) {
         self.state = ClaimState::Failed(failure);
     }
@@ -234,8 +235,8 @@ impl<'p> Claim<'p> {
         self.decide_and_hold(decision, by, self.grant(source, store, moment));
     }
 
-    /// What this source gives for the claim. For a slot or permits, the grant is made before Redis is asked: if the
-    /// answer is lost, Redis may have given them.
+    /// A grant of what `source` gives for the claim. For a slot or permits, the grant is made before Redis is asked: if
+    /// the answer is lost, Redis may have given them.
     pub(super) fn grant(&self, source: Source, store: &Arc<Store>, moment: Moment) -> Box<Grant> {
         // If no permit to wait was free, the longest wait of this request is zero. A settlement needs the limit's
         // `wait`, because other requests may wait after this one.
@@ -245,7 +246,7 @@ impl<'p> Claim<'p> {
         Box::new(Grant { store, spec, key: self.key.clone(), ask, moment, source, waiting })
     }
 
-    /// The moment for which the request waits, where the bucket that has decided has a queue.
+    /// The moment until which the request waits. `None` where the bucket that has decided has no queue.
     fn waiting(&self, source: &Source, store: &Store) -> Option<WaitingGrant> {
         let Outcome::Delay(wait) = self.decision()?.outcome else { return None };
         let is_here = match source {
@@ -278,7 +279,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// When the request goes by this limit. `None` where the limit has no queue.
+    /// The moment at which this limit lets the request go. `None` where the limit has no queue.
     pub(crate) fn goes(&self) -> Option<Instant> {
         let ClaimState::Held { grant, .. } = &self.state else { return None };
         grant.goes()
@@ -323,7 +324,7 @@ impl<'p> Claim<'p> {
         true
     }
 
-    /// The grant, if the claim holds one. It is the caller's from now on.
+    /// Hands the claim's grant to the caller. `None` where the claim holds no grant.
     fn release(&mut self) -> Option<Box<Grant>> {
         match mem::replace(&mut self.state, ClaimState::Open) {
             ClaimState::Held { decision, by, grant } => {

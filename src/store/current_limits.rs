@@ -1,4 +1,4 @@
-//! The figures by which a settlement is counted: those in force when the request's use becomes known.
+//! The figures by which a settlement is counted: the figures that are in force when the request's use becomes known.
 //!
 //! [`Store`](super::Store) asks here before each settlement. A reload gives a bucket new figures, and the
 //! settlement must use them. With the old figures the bucket might refill too fast, or its window might end too

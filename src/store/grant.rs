@@ -109,7 +109,7 @@ impl Grant {
         self.end();
     }
 
-    /// What the bucket noted when the request took. `None` for a slot and for permits.
+    /// The bucket's receipt. `None` for a slot and for permits.
     pub(super) fn receipt(&self) -> Option<Receipt> {
         match self.source {
             Source::Process(BucketReceipt { receipt, .. }) | Source::Redis(receipt) => {
@@ -119,7 +119,7 @@ impl Grant {
         }
     }
 
-    /// The slot in Redis, where the grant is one.
+    /// The number of the slot in Redis. `None` where the grant is no such slot.
     pub(super) fn slot(&self) -> Option<u64> {
         match self.source {
             Source::Slot(slot) => Some(slot),
@@ -146,7 +146,7 @@ impl Grant {
         waiting.waiter = Some(Arc::clone(waiter));
     }
 
-    /// When the request goes by this limit. `None` where the limit has no queue.
+    /// The moment at which this limit lets the request go. `None` where the limit has no queue.
     pub(super) fn goes(&self) -> Option<Instant> {
         let WaitingGrant { queue, goes, waiter } = self.waiting.as_ref()?;
         let queues = &self.store.shared.queues;

@@ -3,7 +3,7 @@
 //! A claim goes through these files in this order:
 //! 1. `claim`: `throttle` makes one [`Claim`] for each limit that applies to a request.
 //! 2. `order`: [`Store::take`] decides who is asked, in which order, and what goes back.
-//! 3. `known`: a refusal that is known needs no question.
+//! 3. `known`: if the refusal is known, nobody is asked.
 //! 4. `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the Lua twins of the
 //!    algorithms) and `script::redisson` (limiters that Java services share) are asked. They know questions (`bucket`),
 //!    but no claims.
@@ -14,7 +14,7 @@
 //! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
 //! since the start (`running`).
 //!
-//! `name` has the names of the keys in Redis. `warnings` tells the operator what is odd there. The connections are
+//! `name` has the names of the keys in Redis. `warnings` warns the operator of odd things in Redis. The connections are
 //! those of [`crate::redis`].
 //!
 //! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `script` → `process` → `memory` → `bucket`.

@@ -15,7 +15,7 @@ const LONGEST: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketKey {
     plain: Key,
-    /// `Some` where the key has secret values, and the operator does not want to see them.
+    /// `Some` where the key has secret values, and `log.keys` has them hashed.
     hashed: Option<Box<Key>>,
 }
 
@@ -86,7 +86,7 @@ impl BucketName<'_> {
     }
 }
 
-/// The key by which a shown key is kept: itself, or a hash where it is long.
+/// The key that the bucket's name has: the shown key, or its hash where the shown key is long.
 pub(crate) fn kept(key: &Key) -> Cow<'_, Key> {
     match key.as_bytes().len() <= LONGEST {
         true => Cow::Borrowed(key),

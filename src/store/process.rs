@@ -23,7 +23,7 @@ use crate::observe::repeated::{Repeated, UnsettledCosts};
 use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, OnStoreError, StoreLocation, StoreSpec};
 use crate::redis::{ClusterServer, RedisNodes};
 
-/// If a process dies, Redis counts it for this time. The other processes count it for the same time again.
+/// Redis counts a process that has died for this time. The other processes count it for the same time again.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
@@ -66,7 +66,8 @@ pub struct Counters {
     pub known_refusals: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
-    /// Requests that went on without Redis by `on_store_error`. Those in `refused_without` are not among them.
+    /// Requests that passed their limits without Redis by `on_store_error`. The requests in `refused_without` are not
+    /// counted here.
     pub decided_without: u64,
     /// Requests that were refused because a limit has `on_store_error = "reject"`.
     pub(crate) refused_without: u64,
@@ -127,7 +128,7 @@ impl ProcessStore {
     /// limit's buckets live in Redis, because each key there would have to be read, and where the limit has plans,
     /// because a bucket does not know the plan of the next request.
     ///
-    /// Locks each part of the table for itself. A million buckets take some tens of milliseconds.
+    /// Locks one part of the table at a time. A million buckets take some tens of milliseconds.
     pub(crate) fn count_over(
         &self,
         limits: Vec<LoweredLimit>,

@@ -82,7 +82,7 @@ impl LimitWarnings {
         }
     }
 
-    /// Redis has this rate, type and keep-alive time for the limiter, and they count.
+    /// Redis has other figures for the limiter than the file. The figures in Redis count.
     pub(super) fn other_figures(
         &self,
         limit: &LimitSpec,
@@ -115,7 +115,7 @@ impl LimitWarnings {
         }
     }
 
-    /// Redis refuses the limit's key, or what its algorithm does, but works for others.
+    /// Redis refuses the limit's key, or a command of its algorithm, but works for other limits.
     pub(super) fn refused(&self, limit: &LimitSpec, error: &CallError) {
         if self.is_news(limit, WarningKind::Refused) {
             tracing::warn!(

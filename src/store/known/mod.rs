@@ -1,5 +1,6 @@
-//! Refusals that need no question. When a bucket in Redis refuses a cost, Redis names the moment at which the refusal
-//! ends. Until this moment the worker refuses that cost by itself. `order` looks here before it asks Redis.
+//! Refusals that a worker knows, so that Redis need not be asked. When a bucket in Redis refuses a cost, Redis names
+//! the moment at which the refusal ends. Until this moment the worker refuses that cost by itself. `order` looks here
+//! before it asks Redis.
 //!
 //! The decision is the same as that of Redis. Only `remaining` may be too low, for requests of several tokens: some
 //! tokens may have come back meanwhile. The worker counts the wait from before it sent the question. So the wait never
@@ -8,7 +9,7 @@
 //! An answer to a client names each limit that refuses. So a request is refused here only if the decisions of all its
 //! limits in Redis are known: each refuses or has room. The worker believes that a limit has room only for as long as
 //! other requests can hardly have used it up, and for a tenth of a second at most. Then one request asks Redis again.
-//! Of a limit with little room each request asks.
+//! If a limit has little room, each request asks Redis about it.
 //!
 //! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
 //! token. If the answer leaves too few tokens for another request, the bucket refuses again. For a token bucket the end
@@ -50,7 +51,7 @@ pub(super) enum LookedUp<'r> {
 
 /// What a request does if its refusal is not known.
 pub(super) enum NotKnown<'k> {
-    /// Redis has to be asked, by the `Leader` if others wait for the answer.
+    /// This request has to ask Redis. There is a `Leader` if others wait for the answer.
     Ask(Option<Leader<'k>>),
     /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
     Wait(OwnedNotified),

@@ -27,9 +27,9 @@ const ASKING: Duration = Duration::from_millis(100);
 /// The longest time for which a limit that had room counts as having room.
 const LONGEST_ROOM: Duration = Duration::from_millis(100);
 
-/// For each request for which a limit has room, it counts as having room for this time: of 1,000 requests, 5 ms. With
-/// the time for which one request asks again, that is twice as long. So the room would have to be used by 100,000
-/// requests a second before a refusal does not name this limit.
+/// A limit counts as having room for this time for each request for which it has room: with room for 1,000 requests,
+/// for 5 ms. While one request asks again, the others believe this for as long again. So the room would have to be used
+/// by 100,000 requests a second before a refusal does not name this limit.
 const ROOM_PER_REQUEST: Duration = Duration::from_micros(5);
 
 /// The most refusals that a worker knows. One takes about a hundred bytes.
@@ -60,7 +60,7 @@ pub(super) struct KnownRefusal {
     ends: Timestamp,
     /// Until when the refusal is believed.
     until: Timestamp,
-    /// The server's connection that refused, and the generation of overrides and buckets.
+    /// The connection over which Redis refused, and the generation of overrides and buckets at that time.
     location: KeyLocation,
     /// `Some` while a request asks Redis after the wait. Wakes the requests that wait for the answer.
     asked_by: Option<Arc<Notify>>,
@@ -78,7 +78,7 @@ pub(super) struct KnownRoom {
     location: KeyLocation,
 }
 
-/// What is known of one limit of a request.
+/// What the worker knows about one limit of a request.
 pub(super) enum KnownAnswer {
     /// It refuses.
     Refusal(Decision),
@@ -90,7 +90,7 @@ pub(super) enum KnownAnswer {
     Here,
 }
 
-/// Of all requests for a bucket whose wait has ended, one asks Redis.
+/// What a request for a bucket does after the wait: one request asks Redis, and all others wait for it.
 pub(super) enum Flight {
     /// This request asks. It wakes the others when Redis has answered.
     Lead(Arc<Notify>),
@@ -108,9 +108,9 @@ impl KnownRefusal {
         Self { algorithm, cost, remaining, ends, until, location, asked_by }
     }
 
-    /// When the bucket has enough for this request. `None` where this refusal does not tell it: the bucket has other
-    /// figures, enough was left, or the cost is another one and this is no token bucket. For another cost the moment
-    /// may be a microsecond too late. It is never too early, because an answer names it.
+    /// When the bucket has enough for this request. `None` where this refusal does not say when: the bucket has other
+    /// figures, or enough was left, or the cost is another one and the bucket is no token bucket. For another cost the
+    /// moment may be a microsecond too late. It is never too early, because an answer names it.
     fn ends_for(&self, asked: &RedisAsk<'_>) -> Option<Timestamp> {
         let Ask { algorithm, cost, .. } = asked.ask.ask;
         let is_of = (self.algorithm, self.location) == (algorithm, asked.location);
@@ -129,7 +129,7 @@ impl KnownRefusal {
         Timestamp::from_micros(ends)
     }
 
-    /// Whether the request that asks is the one that wakes through `wakes`.
+    /// Whether the request that is asking wakes the others through `wakes`.
     pub(super) fn is_asked_by(&self, wakes: &Arc<Notify>) -> bool {
         self.asked_by.as_ref().is_some_and(|own| Arc::ptr_eq(own, wakes))
     }
@@ -143,7 +143,7 @@ impl KnownRefusal {
 }
 
 impl RefusalTable {
-    /// What is known of a limit. `None` where Redis has to be asked.
+    /// What the worker knows about a limit. `None` where Redis has to be asked.
     pub(super) fn find(
         &mut self,
         memory: &Memory,

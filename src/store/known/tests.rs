@@ -1,4 +1,4 @@
-//! What is known of refusals. Redis is played by hand, and time moves only where a test says so.
+//! Tests of known refusals. The tests say what Redis answers, and time moves only where a test says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ struct KnownAtWorker {
     key: BucketKey,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq)]
 enum Said {
     Refused { after_ms: u128, remaining: u64 },
@@ -43,7 +43,7 @@ impl KnownAtWorker {
         RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 
-    /// What becomes of a request for so many tokens, and the leader if it is one.
+    /// The outcome of a request for `cost` tokens. `Some` leader if the request asks for others.
     fn comes(&self, cost: u64, now: u64) -> (Said, Option<Leader<'_>>) {
         let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
         match self.known.look_up(&self.memory, limits, at(now)) {

@@ -41,8 +41,8 @@ impl Memory {
         true
     }
 
-    /// Evicts a bucket of one of the limits `from`, or a full bucket of any limit, but none of `spare`. It is in
-    /// this shard or in another. `false` where none may go.
+    /// Evicts one bucket of this shard or of another: any bucket of the limits `from`, or a full bucket of any limit,
+    /// but none of `spare`. Returns `false` where no bucket may go.
     pub(super) fn evict(
         &self,
         shard: &mut Shard,
@@ -58,7 +58,7 @@ impl Memory {
         let first = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
         let others = self.shards.iter().cycle().skip(first % self.shards.len());
         others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
-            // Locks are taken in ascending order, and a later shard may be locked already. To wait here could be a
+            // Locks are taken in ascending order, and a later shard may be locked already. Waiting here could be a
             // deadlock.
             other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, from, spare, now))
         })

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::name::Name;
 
-/// How often there was no room, by what followed.
+/// How often there was no room for a new bucket, by what was done.
 #[derive(Default)]
 pub(in crate::store) struct Full {
     /// Decisions that shared buckets made.
@@ -14,7 +14,7 @@ pub(in crate::store) struct Full {
 }
 
 impl Full {
-    /// As if the first case of each kind had been logged.
+    /// Logs nothing: the first case of each kind counts as logged.
     pub(super) fn reported() -> Self {
         Self { shared: AtomicU64::new(1), forgotten: AtomicU64::new(1) }
     }

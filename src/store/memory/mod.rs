@@ -54,7 +54,7 @@ enum BucketKind {
     Shared,
 }
 
-/// A bucket, as it is found.
+/// A bucket on which a decision is to be made.
 struct FoundBucket {
     id: Identity,
     kind: BucketKind,

@@ -14,8 +14,8 @@ use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. If the bucket
-    /// was reset after the request took, nothing is given back. Returns whether nothing was given back because another
-    /// request has a later place.
+    /// was reset after the request took, nothing is given back. Returns `true` if the bucket took nothing back, because
+    /// another request has a later place in its queue.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,

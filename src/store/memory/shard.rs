@@ -89,8 +89,8 @@ struct BucketEntry {
 /// clock steps, only this order is wrong.
 type EvictionRank = (u64, Identity);
 
-/// Rounds a time down to one of about 200 values. Each is about a fifth larger than the one before. An order needs no
-/// more.
+/// Rounds a time down to one of about 200 values. Each is about a fifth larger than the one before. This is exact
+/// enough for an order.
 fn quarter_octaves(micros: u64) -> u64 {
     let octave = u64::from(micros.max(4).ilog2());
     octave * 4 + (micros.max(4) >> (octave - 2) & 3)
@@ -113,8 +113,7 @@ pub(super) struct Shard {
     /// `candidates` has all buckets of a lower rank that were evictable at the last search. `None` before the first
     /// eviction.
     horizon: Option<EvictionRank>,
-    /// How many of the next searches are left out if they are for these limits: the last search found no bucket of
-    /// them.
+    /// The last search found no bucket of these limits. This number of searches for the same limits is skipped.
     spared: (usize, Limits),
 }
 
@@ -351,7 +350,7 @@ impl Shard {
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
 
-/// After a search that found nothing, searches are left out: their number is the number of buckets, divided by this.
+/// After a search that found nothing, some searches are skipped: the number of buckets, divided by this.
 const SPARED_SHARE: usize = 16;
 
 /// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.

@@ -39,7 +39,7 @@ pub(in crate::store) struct Memory {
 }
 
 impl Memory {
-    /// A table about which nothing is logged when it is full.
+    /// A table that logs nothing when it is full.
     pub(in crate::store) fn unreported(max_keys: usize) -> Self {
         Self { full: Full::reported(), ..Self::new(max_keys) }
     }

@@ -23,7 +23,7 @@ pub(super) struct Asking<'q> {
     pub(super) moment: Moment,
     /// `Some` if other requests wait for the answer to this request.
     pub(super) leader: Option<Leader<'q>>,
-    /// By when Redis must have answered all calls.
+    /// Redis must have answered all calls before this.
     pub(super) deadline: Instant,
     /// Whether this request has already waited for an answer, its own or that of another request. Then less time is
     /// left until `deadline`.

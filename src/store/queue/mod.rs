@@ -43,7 +43,7 @@ struct QueueEntry<T> {
 }
 
 impl<T> BucketQueue<T> {
-    /// Adds a place after those of the same moment. Returns its index.
+    /// Adds a place after all places of the same moment. Returns its index.
     fn add(&mut self, place: QueuePlace<T>, waiter: Option<Arc<Notify>>) -> usize {
         let at = self.entries.partition_point(|entry| entry.place.goes <= place.goes);
         self.entries.insert(at, QueueEntry { place, waiter });

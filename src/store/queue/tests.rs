@@ -79,7 +79,7 @@ struct WaitingRequest {
     waiter: Arc<Notify>,
     came: u64,
     cost: Cost,
-    /// The moment that it was told.
+    /// The moment that the bucket named.
     told: u64,
 }
 
@@ -116,7 +116,7 @@ impl QueueWorld {
         BEGIN + u64::try_from((instant - self.begin).as_micros()).unwrap()
     }
 
-    /// A request comes. Returns when it goes, as it is told. `None` if it is refused.
+    /// A request comes. Returns the moment that the bucket names. `None` if the bucket refuses.
     fn come(&mut self, process: usize, cost: Cost) -> Option<u64> {
         let (now, queues) = (self.instant(self.now), &self.processes[process]);
         let place = match queues.take_kept(ID, cost, now, now + LONG) {
@@ -180,7 +180,7 @@ impl QueueWorld {
         moments
     }
 
-    /// When a request that comes now would go, if those had never come whose clients have left.
+    /// When a request that comes now would go, if the requests whose clients have left had never come.
     fn without_those_who_left(&self, cost: Cost) -> Option<u64> {
         let waiting = self.waiting.iter().map(|it| (it.came, it.cost));
         let mut came: Vec<_> =
@@ -194,7 +194,8 @@ impl QueueWorld {
     }
 }
 
-/// Lets clients come and leave: after some time, at a process, and perhaps one of those who wait leaves.
+/// Visits of clients: the time since the visit before, the process, the cost, and perhaps the number of a waiting
+/// client that leaves.
 type Visits = Vec<(u64, usize, Cost, Option<usize>)>;
 
 fn any_visits(costs: std::ops::Range<u64>) -> impl Strategy<Value = Visits> {
@@ -280,7 +281,7 @@ proptest! {
         prop_assert!(world.waiting.is_empty());
     }
 
-    /// What is left by those who leave is there for those who come.
+    /// A request that comes gets the place that a leaving request has given up.
     #[test]
     fn nothing_is_lost_in_a_process(algorithm in any_algorithm(), visits in any_visits(1..2)) {
         let mut world = QueueWorld::new(algorithm, 1);
@@ -312,7 +313,7 @@ fn leaky(queue: u64) -> Algorithm {
     Algorithm::LeakyBucket(leaky_bucket::Params::new(rate, queue).unwrap())
 }
 
-/// Clients that give up filled the queue with holes, and nobody got through any more.
+/// A regression: clients that gave up left holes in the queue, until nobody got through any more.
 #[test]
 fn clients_that_give_up_do_not_fill_the_queue() {
     let mut world = QueueWorld::new(leaky(10), 1);
@@ -358,8 +359,8 @@ fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
     assert!(queues.kept.is_empty() && queues.queues.len() == 1);
 }
 
-/// The worker was late, and the client left after its moment. The token went to the end of the queue, where a request
-/// followed the one before it too early.
+/// A regression: the worker was late, and a client left after the moment of its request. Its token went to the end of
+/// the queue. There a new request followed the last one too early.
 #[test]
 fn a_place_whose_moment_has_come_does_not_go_back() {
     let rate = Rate::new(1, SECOND).unwrap();

@@ -24,14 +24,14 @@ fn key(path: &str) -> BucketKey {
     Key::of([Some(path.as_bytes())]).into()
 }
 
-/// RejectionCounts of this path at these seconds. This process has no Redis.
+/// Rejects a request for this path at each of these seconds. This process has no Redis.
 fn reject(running: &RunningOverrides, spec: &Arc<LimitSpec>, path: &str, seconds: &[u64]) {
     for second in seconds {
         running.count_rejection(spec, &key(path), at(second * SECOND).into(), false);
     }
 }
 
-/// The rest of the ban of this path.
+/// How long the ban of this path still lasts.
 fn banned(running: &RunningOverrides, spec: &LimitSpec, path: &str) -> Option<Duration> {
     let found = running.table().1.find(spec, &key(path))?;
     assert_eq!(found.figures.to_string(), "0/s");
@@ -106,7 +106,7 @@ async fn a_ban_replaces_no_other_override() {
     let told = lines(|| reject(&running, &spec, "/a", &[1; 9]));
     assert!(told.is_empty(), "{told:?}");
     assert_eq!(running.list()[0].entry.wanted.rate, "7/s");
-    // One that is over, and not yet swept, is none.
+    // A ban that is over is no ban, even before a sweep.
     tokio::time::advance(Duration::from_secs(2)).await;
     reject(&running, &spec, "/a", &[62, 62, 62]);
     assert!(banned(&running, &spec, "/a").is_some());

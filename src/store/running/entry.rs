@@ -1,4 +1,4 @@
-//! One override that runs, and what this process knows of it.
+//! One override that runs, and what this process knows about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
-/// Other figures for one key of a limit, in an operator's words.
+/// Other figures for one key of a limit, as an operator wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningOverride {
     pub(crate) limit: String,
@@ -35,8 +35,8 @@ impl RunningOverride {
         (self.limit.clone(), self.key.clone())
     }
 
-    /// The figures that the limit makes of the words. `None` where the limit has another key now, or where
-    /// its algorithm cannot use the words.
+    /// The figures of the override for this limit. `None` where the limit has another key now, or where its algorithm
+    /// cannot use what was written.
     pub(super) fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
         let has_key = self.sources == sources(spec);
         spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
@@ -48,7 +48,7 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
     spec.key.sources.iter().map(ToString::to_string).collect()
 }
 
-/// An override, and what this process knows of it.
+/// An override, and what this process knows about it.
 #[derive(Clone)]
 pub(in crate::store) struct KnownOverride {
     pub(in crate::store) entry: Arc<RunningOverride>,

@@ -5,8 +5,8 @@
 //! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
 //! process without Redis has its own overrides.
 //!
-//! An override is kept in the operator's words. Its figures are made by the limit that is in force. After a
-//! reload that removes the limit or changes its key, the override has no effect, and is still listed.
+//! An override is kept as the operator wrote it. The limit that is in force makes the figures from it. After a reload
+//! that removes the limit or changes its key, the override has no effect, and is still listed.
 
 mod bans;
 mod entry;
@@ -36,11 +36,11 @@ use crate::store::name::{BucketKey, kept};
 /// How late an answer of Redis may arrive after a newer one, in microseconds.
 const LATE: u64 = 2_000_000;
 
-/// A process ends an override a little early: it counts the time from before its question to Redis. After this time
-/// more the override has ended by Redis's clock too.
+/// A process ends an override a little early: it counts the time from before its question to Redis. This much later,
+/// the override has ended by Redis's clock too.
 const SURELY_ENDED: Duration = Duration::from_secs(1);
 
-/// An override, and what became of it in this process.
+/// An override with its state in this process, for lists.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
     pub(crate) entry: Arc<RunningOverride>,
@@ -69,14 +69,14 @@ pub(super) struct RunningOverrides {
 struct RunningState {
     limits: BTreeMap<Name, Arc<LimitSpec>>,
     known: BTreeMap<OverrideId, KnownOverride>,
-    /// The known overrides that are in force, as they were logged.
+    /// The overrides that are in force, as they were logged.
     in_force: BTreeMap<OverrideId, Arc<RunningOverride>>,
     table: Arc<RunningTable>,
     /// The number of the last table.
     tables: u64,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
-    /// When the first override ended by its time after the last reading of Redis.
+    /// When an override first ended by its time, after Redis was last read.
     ended: Option<Instant>,
     /// Whether there was no room for the last ban.
     is_full: bool,
@@ -245,7 +245,7 @@ impl RunningOverrides {
         self.publish(&mut state, false);
     }
 
-    /// The bans of which Redis is to be told.
+    /// The bans that are still to be sent to Redis.
     pub(super) fn unsent_bans(&self) -> Vec<KnownOverride> {
         self.state.lock().known.values().filter(|known| known.is_here).cloned().collect()
     }
@@ -331,7 +331,7 @@ impl RunningOverrides {
         state.known.iter().map(listed).collect()
     }
 
-    /// Builds the table again and logs what begins and what ends, if anything changes or `anew` says so.
+    /// Builds the table again, if an override has changed or `anew` is set. Logs each override that begins or ends.
     fn publish(&self, state: &mut RunningState, anew: bool) {
         let now = Instant::now();
         let mut table = RunningTable::default();

@@ -23,7 +23,7 @@ struct OverriddenLimit {
 #[derive(Clone, Debug)]
 pub(crate) struct RunningFigures {
     pub(crate) figures: Figures,
-    /// The rest of a ban. `None` for an override that is no ban.
+    /// How long the ban still lasts. `None` for an override that is no ban.
     pub(crate) banned: Option<Duration>,
 }
 

@@ -30,7 +30,7 @@ pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-/// What a request of this key finds.
+/// The figures that a request of this key finds.
 fn found(running: &RunningOverrides, spec: &LimitSpec, key: &str) -> Option<String> {
     let key = Key::of([Some(key.as_bytes())]).into();
     let (version, table) = running.table();

@@ -28,7 +28,8 @@ const RENEWALS: u32 = 3;
 /// others for at most this time.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// With the leases that are due, those are renewed that are due within a quarter of the time between two renewals.
+/// When a lease is due, the leases that are due soon are renewed too: within the time between two renewals, divided by
+/// this.
 const GATHERED: u32 = 4;
 
 /// Time until a return that may not have reached Redis is sent again.

@@ -25,8 +25,8 @@ function log.newest(key)
   return tonumber(entry[2]), struct_unpack(ENTRY, entry[1])
 end
 
--- The number of the next entry with this clock. The entry with the highest number so far is the newest one of all,
--- which is given, or the newest one whose request went at once.
+-- The number of the next entry with this clock. Two entries may have the highest number so far: the newest entry of all
+-- (its clock and number are `made` and `last`), and the newest entry whose request went at once.
 function log.number(key, clock, newest, made, last)
   local number = made == clock and last + 1 or 0
   if newest > clock then

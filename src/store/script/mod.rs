@@ -207,8 +207,8 @@ impl Redis {
         );
     }
 
-    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns whether another request
-    /// has a later place. Then the bucket does not take this place back.
+    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns `true` if the bucket did
+    /// not take the place back, because another request has a later place.
     pub(super) fn return_place(
         &self,
         ask: &BucketAsk<'_>,
@@ -280,8 +280,8 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
     matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
-/// The scripts, and a call that only a server which can decide carries out: it reads the clock, runs the script, and
-/// writes a bucket. The bucket expires within a few milliseconds.
+/// The scripts, and the probe: a call that succeeds only at a server that can decide. It reads the clock, runs the
+/// script, and writes a bucket. The bucket expires within a few milliseconds.
 fn program(prefix: &str) -> Program {
     Program {
         scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT],

@@ -23,7 +23,7 @@ impl SimulatedServer {
         decision
     }
 
-    /// What a request would be told. Nothing is taken.
+    /// The decision that a request would get. Nothing is taken.
     pub(super) fn look(&self, key: usize, now: u64) -> Decision {
         decide_one(&self.ask, self.buckets[key], time(now).into()).0
     }

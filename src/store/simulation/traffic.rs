@@ -24,7 +24,7 @@ pub(super) struct Arrival {
     pub(super) to: usize,
 }
 
-/// All requests of a simulation. They depend on its seed, and not on what becomes of them.
+/// All requests of a simulation. They depend on its seed, and not on the decisions about them.
 pub(super) struct Traffic {
     random: Random,
     zipf: Zipf,

@@ -1,4 +1,4 @@
-//! Buckets into which is written what Redis says.
+//! The decisions of Redis are written into buckets of this process.
 
 use proptest::prelude::*;
 
@@ -36,8 +36,8 @@ fn left_after(algorithm: Algorithm, steps: &[(u64, u64)], now: u64) -> Vec<u64> 
     steps.iter().map(left).collect()
 }
 
-/// A regression: a bucket that was emptied in an outage was full again after the next word of Redis, so short outages
-/// let everything through, each anew.
+/// A regression: a bucket that was emptied in an outage was full again after Redis's next answer. So each of several
+/// short outages let everything through.
 #[test]
 fn a_bucket_that_was_emptied_in_an_outage_is_not_filled_by_what_redis_says() {
     for algorithm in carried() {

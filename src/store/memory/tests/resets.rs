@@ -8,8 +8,8 @@ impl Table {
     }
 }
 
-/// A regression: the requests of the old bucket gave their slots back to the new bucket, and each reset let more
-/// requests in at once, for good.
+/// A regression: the requests of the old bucket gave their slots back to the new bucket, and after each reset more
+/// requests passed at once than before.
 #[test]
 fn a_slot_of_a_bucket_that_was_made_new_does_not_go_back_to_the_new_one() {
     let limit =
@@ -30,7 +30,8 @@ fn a_slot_of_a_bucket_that_was_made_new_does_not_go_back_to_the_new_one() {
     assert!(table.taken("a", slot).is_some(), "another key was reset, and slots are free");
 }
 
-/// A regression: with most algorithms the estimate of a request that had begun before made room in the new bucket.
+/// A regression: a request that had begun before the reset gave its estimate back to the new bucket, with most
+/// algorithms.
 #[test]
 fn an_estimate_from_before_a_bucket_was_made_new_stays_out_of_the_new_one() {
     let (ten, hour) = (Burst::new(10).unwrap(), Interval::from_micros(HOUR).unwrap());

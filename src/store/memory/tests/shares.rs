@@ -21,7 +21,8 @@ impl Limits {
         self.memory.decide(&[&ask], at(HOUR)).verdict == Verdict::PASS
     }
 
-    /// How many tokens one new key after the other gets, where each asks for one token at a time.
+    /// The number of tokens that each of these new keys gets, one key after the other. A key asks for one token at a
+    /// time.
     fn given(&self, spec: &LimitSpec, names: std::ops::Range<usize>) -> Vec<usize> {
         let taken = |name| (0..20).filter(|_| self.take(spec, name, ask(1))).count();
         names.map(taken).collect()
@@ -68,7 +69,7 @@ fn a_limit_within_its_share_loses_no_bucket_to_the_keys_of_another() {
     }
 }
 
-/// Room that a limit does not use is others' to use, until it asks for it.
+/// Other limits may use the room that a limit does not use, until the limit needs it.
 #[test]
 fn a_limit_gets_its_share_back_from_those_who_have_more() {
     let limits = Limits::of(2_000);
