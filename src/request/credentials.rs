@@ -34,11 +34,10 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// The normal form of an `authorization` value: the credentials without their scheme.
 ///
-/// Many APIs take any scheme, or none, and read the last word. So whatever single word stands in front of the
-/// credentials does not count. Base64 of `Basic` is normalised as lax decoders read it: they skip bytes that are not
-/// base64, and everything after the padding. `None` where servers may read different credentials: there are more
-/// words that are no parameters (RFC 9110, 11.4), or there is a byte that is not ASCII, which some servers take for a
-/// blank.
+/// Many APIs take any scheme, or none, and read the last word. So a single word in front of the credentials is left
+/// out. Base64 of `Basic` is normalised as lax decoders read it: they skip bytes that are not base64, and everything
+/// after the padding. `None` where servers may read different credentials: there are more words that are no parameters
+/// (RFC 9110, 11.4), or there is a byte that is not ASCII, which some servers take for a blank.
 pub(super) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !value.is_ascii() {
         return None;

@@ -20,8 +20,8 @@ pub(crate) struct Exemptions {
     pub(crate) networks: Networks,
     /// Paths, as routes without conditions.
     pub(crate) paths: Table,
-    /// Headers with this value, in any spelling. The request may have other values of the same header too.
-    /// [`Exempt`] has them in the order of their names.
+    /// Headers with their values, in the order of the names. A value matches in any spelling, and the request may have
+    /// other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -56,7 +56,8 @@ impl Exemptions {
             || self.has_one_of(request.headers)
     }
 
-    /// Whether one of the headers is here. The shorter of the two lists is gone through.
+    /// Whether the request has one of the headers. Walks through the shorter of the two lists, and searches the other
+    /// one.
     fn has_one_of(&self, headers: &HeaderMap) -> bool {
         if self.headers.len() <= headers.len() {
             return self.headers.iter().any(|header| value::is_there(headers, header));

@@ -29,8 +29,8 @@ pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     one.len() == other.len() && may_be(one.as_bytes(), other)
 }
 
-/// The form of a header's name that it has in common with all headers that some server takes for the same, and with no
-/// other. See [`are_alike`].
+/// The common form of all header names that some server takes for the same name. Two names have the same form exactly
+/// if they [`are_alike`].
 pub(crate) fn form(name: &HeaderName) -> String {
     name.as_str().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }

@@ -1,12 +1,12 @@
 //! Addresses and networks: their spelling, and whether an address lies in a network. An IPv6 address that carries an
-//! IPv4 address counts as that one, on both sides.
+//! IPv4 address counts as this IPv4 address, both in a network of the file and in a client's address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Networks of which only one thing is asked: whether an address lies in any of them. The search is binary, so that
-/// ten thousand networks cost a request little more than ten.
+/// A set of networks that only says whether an address lies in one of them. The search is binary: ten thousand networks
+/// cost a request little more than ten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// Canonical networks in order. No two have a common address.
@@ -16,7 +16,7 @@ pub struct Networks {
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         let networks = networks.into_iter().map(|network| canonical(&network)).collect();
-        // Of networks in one another the widest is left.
+        // A network inside a wider one is dropped.
         Self { apart: IpNet::aggregate(&networks) }
     }
 }
@@ -41,8 +41,7 @@ pub(crate) fn parse(text: &str) -> Option<IpNet> {
     text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse()).ok()
 }
 
-/// The address of a client, in the form in which all clients' addresses are compared: the IPv4 address, where an
-/// IPv6 address carries one.
+/// The address of a client in its canonical form: if an IPv6 address carries an IPv4 address, that IPv4 address.
 pub(crate) fn canonical_address(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => carried(v6).map_or(address, IpAddr::V4),
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A second reader of every network for every address would not end within the time of a test.
+    /// If each address were compared with each network, this test would take minutes.
     #[test]
     fn a_long_list_is_not_searched_one_by_one() {
         let address = |number: u32| IpAddr::from((number << 1).to_be_bytes());

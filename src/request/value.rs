@@ -16,7 +16,7 @@ pub(super) fn normal<'v>(name: &HeaderName, value: &'v [u8]) -> Option<Cow<'v, [
     }
 }
 
-/// The form that two values have in common if one is the other in another spelling.
+/// The common form of all spellings of one value.
 pub(super) fn form<'v>(name: &HeaderName, value: &'v HeaderValue) -> Cow<'v, [u8]> {
     normal(name, value.as_bytes()).unwrap_or(Cow::Borrowed(value.as_bytes()))
 }

@@ -85,7 +85,7 @@ fn event<'e>(
     }
 }
 
-/// The figures that decided. Those of a Redisson limiter are what Redis reports.
+/// The figures that decided. For a Redisson limiter, the figures that Redis reports.
 fn figures(claim: &Claim<'_>) -> Algorithm {
     let reported = claim.figures().and_then(|LimiterFigures { capacity, interval_ms }| {
         let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;

@@ -22,8 +22,8 @@ use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
 use crate::tier::{RequestTier, TierRule};
 
-/// Gathers those of `specs` that apply to this request now, unless they let everything pass. The first limit with
-/// `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
+/// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
+/// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
 ///
 /// # Errors
 /// Where a key or a cost cannot be read from the request.
@@ -37,7 +37,7 @@ pub(super) fn gather<'p>(
 ) -> Result<(), Refused<'p>> {
     let mut tier = None;
     for spec in specs {
-        // A limit in shadow has nothing to say to a request that takes nothing.
+        // A request that takes nothing changes nothing for a limit in shadow.
         let is_look_in_shadow = request.cost == Some(0) && spec.mode != Mode::Enforce;
         if !request.has_end && spec.awaits_end() || is_look_in_shadow {
             continue;
@@ -73,12 +73,12 @@ pub(crate) struct Applied<'f, 'p> {
     pub(crate) figures: &'f Figures,
     /// What the figures are now. `None` where they let everything pass.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Whose the figures are.
+    /// Where the figures come from: the limit, a plan or an override.
     pub(crate) of: FiguresOf<'p>,
     /// The limit's candidate. `None` where an override or a plan has the figures: a candidate is only tried instead of
     /// the limit's own figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
-    /// Who the key is.
+    /// The name of the key's owner, where the file or a plans file has one.
     key_name: Option<KeyName<'p>>,
     /// What the request costs. `None` if neither the limit nor its candidate counts it. Then the cost is not read.
     pub(crate) cost: Option<Cost>,
@@ -118,7 +118,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
     }
 }
 
-/// The key and the way by which a limit counts a request, without the overrides that are set while the process runs.
+/// The key by which a limit counts a request, and how. Overrides that are set while the process runs are left out.
 /// `tidegate explain` calls this.
 ///
 /// # Errors

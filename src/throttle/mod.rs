@@ -115,7 +115,8 @@ pub(crate) struct Admission {
     pub(crate) permit: Permit,
     /// The common decision of all limits about the request.
     pub(crate) decision: DecisionKind,
-    /// The names of the marking limits that would refuse the request, for the API. `None` where there are none.
+    /// The names of the limits with `mode = "mark"` that would refuse the request, for the API. `None` where there are
+    /// none.
     pub(crate) over: Option<HeaderValue>,
 }
 
@@ -320,8 +321,8 @@ impl Throttle {
         }
     }
 
-    /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing
-    /// limit, which is no candidate, costs only a comparison.
+    /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing limit is
+    /// no candidate, and costs only a comparison.
     fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
         for (index, tried) in limits.iter().enumerate() {
             let Claim { spec, key, .. } = &tried.claim;
@@ -370,7 +371,7 @@ fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
     other.into_iter().find(|kind| is_there(*kind)).unwrap_or_default()
 }
 
-/// The names of the marking limits that would refuse the request, joined by commas.
+/// The names of the limits with `mode = "mark"` that would refuse the request, joined by commas.
 fn over(limits: &[RequestLimit<'_>]) -> Option<HeaderValue> {
     let marks = limits.iter().filter(|limit| kind(limit) == DecisionKind::Marked);
     let mut names = marks.map(|limit| limit.claim.spec.name.as_str());

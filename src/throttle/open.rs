@@ -25,13 +25,13 @@ use crate::tier::TierRule;
 /// The limits of a request whose decision has begun.
 #[derive(Default)]
 pub(super) struct Open<'p> {
-    /// Those that apply, in the route's order, each followed by its candidate.
+    /// The limits that apply, in the route's order. After a limit comes its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
 }
 
 impl<'p> Open<'p> {
-    /// Begins with those of `specs` that apply. A request gets its permit to wait before the store decides. Without the
-    /// permit it must get no place in a bucket's queue. By `rule` the plan of the request is found.
+    /// Begins with the limits of `specs` that apply. A request gets its permit to wait before the store decides:
+    /// without a permit it must not get a place in a bucket's queue. `rule` says how the plan of the request is found.
     ///
     /// # Errors
     /// Where a key or a cost cannot be read from the request.

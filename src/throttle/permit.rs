@@ -30,11 +30,11 @@ struct HeldGrant {
     grant: Option<Box<Grant>>,
     status: Option<StatusCode>,
     used: Used,
-    /// Whether the response has come to its end. Before, more may be used than it has said.
+    /// Whether the response has come to its end. Before the end, more tokens may be used than the response has said.
     is_whole: bool,
 }
 
-/// What is known of the tokens that a response used.
+/// What is known about the tokens that a response used.
 #[derive(Debug)]
 enum Used {
     /// Nothing. Then the request has used what it took. With `unknown = "max"` it has used the most that it can take.
@@ -83,7 +83,7 @@ impl Permit {
         self.0.iter_mut().for_each(|held| held.is_whole = true);
     }
 
-    /// Notes how a request ended that somebody else has forwarded: the status of its response, and the tokens that the
+    /// Notes the end of a request that another proxy has forwarded: the status of its response, and the tokens that the
     /// response used, where they are known.
     pub(crate) fn ended(&mut self, status: Option<StatusCode>, used: Option<u64>) {
         for held in &mut self.0 {
@@ -181,7 +181,7 @@ impl HeldGrant {
             _ if self.status.is_some_and(|status| !counts(status)) => 0,
             (Some(used), _) if is_whole => used.min(most(grant)),
             (_, CostSpec::Response { unknown: UnknownUse::Max, .. }) => most(grant),
-            // Of a response that is cut, this is perhaps only the beginning.
+            // The response was cut, and may have used more.
             (Some(used), _) => used.min(most(grant)).max(taken),
             (None, _) => taken,
         };
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// A regression: a client that hung up after the first event of a stream paid what that event said.
+    /// A regression: a client that left after the first event of a stream paid only what that event said.
     #[test]
     fn a_response_that_is_cut_costs_no_less_than_the_estimate() {
         use Difference::{Less, More};

@@ -1,7 +1,7 @@
-//! Lets the limits decide about requests that nobody sends: those of a log, and those of the tests in a file.
+//! Lets the limits decide about requests that nobody sends: the requests of a log, and of the tests in a file.
 //!
-//! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of
-//! real requests. The caller gives the time of each decision. Nothing here reads a clock for it.
+//! `replay` calls [`Rehearsal::decide`] for each request. The limits decide with the code and the buckets of real
+//! requests. The caller gives the time of each decision: no clock is read here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub(crate) struct Rehearsal {
     shared: Arc<ProcessStore>,
     store: Arc<Store>,
     waiting: Waiting,
-    /// What ends later, by the time of its end and a running number. Of two ends at one time, the one that was added
-    /// first comes first.
+    /// What ends later, by the time of its end and a running number. If two end at the same time, the one that was
+    /// added first ends first.
     open: BTreeMap<(Timestamp, u64), End>,
     opened: u64,
 }

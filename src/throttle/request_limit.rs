@@ -17,24 +17,25 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's permit to wait for this limit.
     pub(super) waiting: Option<WaitingPermit>,
-    /// Who the key is.
+    /// The name of the key's owner. `None` where there is none.
     pub(super) key_name: Option<KeyName<'p>>,
-    /// Whose the figures are.
+    /// Where the figures come from: the limit, a plan or an override.
     pub(super) of: FiguresOf<'p>,
     /// Whether the key is banned.
     pub(super) is_banned: bool,
 }
 
-/// Who a key is, for people who read the log or the page.
+/// The name of a key's owner, for people who read the log or the page.
 pub(super) enum KeyName<'p> {
-    /// As an override of the file says.
+    /// From an override in the file.
     Override(&'p str),
-    /// As the file with the plans says.
+    /// From a line of the plans file.
     Line(TierLine),
 }
 
 impl KeyName<'_> {
-    /// The name that a line of the file with the plans has, if this limit counts by whom the line is about.
+    /// The name in the line of the plans file. `None` if the line has no name, or if the limit's key has no part by
+    /// which the line was found.
     pub(super) fn of_line(limit: &LimitSpec, tier: &RequestTier<'_>) -> Option<Self> {
         let line = tier.line.as_ref()?;
         let is_counted = tier.by.sources.iter().any(|by| limit.key.sources.contains(by));
@@ -50,7 +51,7 @@ impl KeyName<'_> {
 }
 
 impl<'p> RequestLimit<'p> {
-    /// A limit on whose key nothing more is known.
+    /// A limit whose key has no name, no override and no ban.
     pub(super) fn of(claim: Claim<'p>) -> Self {
         Self { claim, waiting: None, key_name: None, of: FiguresOf::Limit, is_banned: false }
     }
@@ -64,7 +65,7 @@ impl<'p> RequestLimit<'p> {
         KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.name() }
     }
 
-    /// Who the key is.
+    /// The name of the key's owner. `None` where there is none.
     pub(super) fn name(&self) -> Option<&str> {
         self.key_name.as_ref()?.text()
     }

@@ -1,6 +1,6 @@
 //! Several requests that are decided together: all pass, or none takes anything.
 //!
-//! Each has a [`Seat`], and goes its way through [`Throttle::admit`](super::Throttle::admit) like every request. There
+//! Each request has a [`Seat`], and goes through [`Throttle::admit`](super::Throttle::admit) like every request. There
 //! it waits until all others have come with their limits. The last one asks the store for all of them at once.
 
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ struct Meeting<'p> {
     missing: usize,
     /// The limits of the requests that have come.
     opens: Vec<Open<'p>>,
-    /// Whether a request is refused before it comes. Then nobody takes, and no limit is asked.
+    /// Whether a request was refused before it came here. Then no request takes anything, and no limit is asked.
     is_void: bool,
     /// Whether the store's time is measured, or why the store does not decide.
     asked: Result<bool, Unavailable>,
@@ -91,7 +91,7 @@ impl<'p> Seat<'_, 'p> {
 }
 
 impl Drop for Seat<'_, '_> {
-    /// The request is refused before it comes.
+    /// Dropped before [`Seat::take`]: the request was refused earlier.
     fn drop(&mut self) {
         if self.has_come {
             return;
@@ -104,8 +104,8 @@ impl Drop for Seat<'_, '_> {
     }
 }
 
-/// Asks the store once about the limits of all. Those about the same bucket are one ask, for what all take: the store
-/// decides about a bucket once. Returns whether the store's time is measured.
+/// Asks the store once about the limits of all requests. Asks about the same bucket become one ask, with the sum of
+/// their costs: the store decides about a bucket once. Returns whether the store's time is measured.
 async fn ask(
     store: &Arc<Store>,
     opens: &mut [Open<'_>],

@@ -1,8 +1,8 @@
-//! Holds requests that pass after a wait. Each sleeps until its moment.
+//! Holds requests that pass after a wait. Each request waits until its moment.
 //!
-//! The store gives each request its moment, one after the other in the order of its decisions. `store::queue` moves a
-//! request up when one before it has left. This file counts the waiting requests of each limit, for all workers
-//! together. The counts belong to the limits' names, so a reload does not change them.
+//! The store gives each request its moment, in the order of its decisions. `store::queue` moves a request up when a
+//! request before it has left. This file counts the waiting requests of each limit, for all workers together. The
+//! counts belong to the limits' names, so a reload does not change them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ use crate::limit::name::Name;
 /// The waiting requests of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// By limit. An entry stays at zero: there are few names.
+    /// By limit. An entry of zero stays, because there are few names.
     counts: Mutex<HashMap<Name, Arc<Mutex<WaitingCount>>>>,
     held: AtomicUsize,
     /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
 }
 
-/// The permits of one limit that are taken.
+/// The permits of one limit that requests have taken.
 #[derive(Debug, Default)]
 struct WaitingCount {
     all: usize,
@@ -249,7 +249,7 @@ mod tests {
         let (waiting, went) = (Arc::new(Waiting::default()), Arc::new(Mutex::new(Vec::new())));
         let begin = Instant::now();
         let mut all = JoinSet::new();
-        // Their moments are less than a millisecond apart, which is as fine as timers are.
+        // Their moments are less than a millisecond apart. Timers are no finer.
         for n in 0..50_u64 {
             if n == 25 {
                 // The others begin to wait when the first are nearly there.

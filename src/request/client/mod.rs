@@ -1,8 +1,8 @@
 //! The client's address, from the peer's address and from a header that trusted proxies write.
 //!
-//! The header is read from its right end. The peer wrote the last address, and each trusted proxy vouches
-//! for the address on its left. A stranger can only write to the left of the first trusted proxy's text.
-//! Nothing there may change how the rest is read.
+//! The header is read from its right end. The peer wrote the last address, and each trusted proxy wrote the address on
+//! its left. A stranger can only write to the left of the first trusted proxy's text. Text there must not change how
+//! the rest is read.
 
 mod rfc7239;
 mod x_forwarded_for;
@@ -148,14 +148,14 @@ impl Trust {
     }
 }
 
-/// The address in a header that must come once. Of two such headers neither can be trusted.
+/// The address in a header that must come once. If the header comes twice, neither of the two can be trusted.
 fn single(headers: &HeaderMap, name: &HeaderName) -> Option<Option<IpAddr>> {
     let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let first = lines.next()?;
     Some(address(first).filter(|_| lines.next().is_none()))
 }
 
-/// Reads an address in any spelling of proxies: with or without a port, IPv6 with or without brackets.
+/// Reads an address as proxies write it: with or without a port, IPv6 with or without brackets.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
     let address = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

@@ -54,7 +54,7 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
     while let Some(text) = rest {
-        // A pair may be left out, and its semicolon stays.
+        // A pair may be missing although its semicolon is there.
         match text.trim_ascii_start().split_first() {
             None => break,
             Some((b';', after)) => {

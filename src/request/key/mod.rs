@@ -57,7 +57,7 @@ pub struct View<'r> {
     pub query: Option<&'r str>,
     /// The method.
     pub method: &'r Method,
-    /// The methods that routes name. They count by their names, as the usual ones do.
+    /// The methods that routes name. Such a method counts by its name, as a usual method does.
     pub methods: &'r HashSet<Method>,
     /// The host in its normal form.
     pub host: &'r str,
@@ -75,12 +75,12 @@ pub struct View<'r> {
     pub token: Token<'r>,
     /// The request's id in the log. No limit counts by it.
     pub id: Option<&'r str>,
-    /// Whether the limits will learn how the request ended. Without it, limits that settle then do not apply.
+    /// Whether the limits will learn how the request ended. If not, limits that settle at the end do not apply.
     pub has_end: bool,
     /// Whether a limit may hold the request. Otherwise a request that would be held is refused.
     pub may_wait: bool,
-    /// What the request takes from each bucket, in place of what the limits say. With 0 it asks about one token, and
-    /// takes none.
+    /// The cost of the request for each bucket, in place of the limits' `cost`. With 0 the request asks about one
+    /// token, and takes none.
     pub cost: Option<u64>,
 }
 
@@ -105,8 +105,9 @@ impl KeySpec {
     /// The key of a request, with plain values. `None` where the limit does not apply to the request.
     ///
     /// # Errors
-    /// Where a part comes twice, can be read in two ways, or is missing and demanded, or where a token does not verify
-    /// and must. All but a missing part are errors even where another part is missing and the limit would not apply.
+    /// Where a part comes twice, can be read in two ways, or is missing with `missing = "reject"`, or where a token
+    /// does not verify and the file refuses such tokens. A part that comes twice or can be read in two ways is an error
+    /// even if another part is missing and the limit would not apply. So is a refused token.
     pub fn key(&self, request: &View<'_>) -> Result<Option<Key>, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
@@ -188,7 +189,7 @@ pub(crate) fn ip_text(address: IpAddr, prefixes: ClientPrefixes) -> ShortText {
     text.0
 }
 
-/// The same text as `Display`, at a tenth of its cost. Most requests need it.
+/// The same text as `Display` writes, at a tenth of the cost. Most requests need it.
 fn ipv4_text(address: Ipv4Addr) -> ShortText {
     let (mut text, mut length) = ([0; 16], 0);
     for octet in address.octets() {

@@ -90,7 +90,8 @@ fn only<'v>(
     Ok(value.is_some())
 }
 
-/// The only value. `None` among `values` is a value that servers read differently, or that only some servers see.
+/// The only value. A `None` in `values` stands for a value that servers read differently, or that only some servers
+/// see.
 fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v> {
     let mut values = values.into_iter();
     match (values.next(), values.next()) {
@@ -101,8 +102,8 @@ fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v>
     }
 }
 
-/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a cookie's value ends at a space or a
-/// comma, and another cookie may follow. If that cookie has this name, it is `None`.
+/// The cookies of this name in all lines (RFC 6265, 4.2). Some servers end a cookie's value at a space or a comma, and
+/// read another cookie after it. A cookie of this name at such a place is `None`.
 fn cookies<'r>(
     headers: &'r HeaderMap,
     name: &'r str,
@@ -194,7 +195,7 @@ pub(crate) fn token<'r>(place: &'r KeySource, headers: &'r HeaderMap) -> Sole<'r
 }
 
 /// Credentials of another scheme, such as `Basic`, are no token. But many APIs take the last word of the header for the
-/// token, whatever its scheme: what looks like a token is one.
+/// token, whatever the scheme is. So a last word that looks like a token counts as one.
 fn in_header<'r>(name: &HeaderName, headers: &'r HeaderMap) -> Sole<'r> {
     if has_ambiguous_alias(headers, name) {
         return Err(PartFault::Ambiguous);

@@ -141,8 +141,8 @@ pub struct KeySources {
 }
 
 impl KeySources {
-    /// A hash of the sources, valid in this process alone. Different sources count as having different
-    /// hashes: a collision needs an attack, and sources come from the operator alone.
+    /// A hash of the sources, valid in this process alone. Different sources count as having different hashes:
+    /// collisions need an attack, and only the operator writes sources.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

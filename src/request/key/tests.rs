@@ -153,7 +153,7 @@ fn what_comes_twice_is_refused() {
     let request = Request { query: Some("q=1&%71=2"), headers: &twice, ..PLAIN };
     for source in ["header:x-a", "cookie:c", "query:q"] {
         for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
-            // Also where another part is missing.
+            // The error comes even if another part is missing.
             let spec = spec(&["header:none", source], missing);
             let expected = KeyError::Repeated(source.parse().expect(source));
             assert_eq!(keyed(&spec, &request), Err(expected), "{source} {missing:?}");

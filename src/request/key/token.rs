@@ -49,7 +49,7 @@ pub enum TokenFault {
     /// It has expired.
     #[error("it has expired")]
     Expired,
-    /// It holds from a later time on.
+    /// It is valid only from a later time on.
     #[error("it is not valid yet")]
     Early,
     /// A time in it cannot be read.
@@ -68,7 +68,7 @@ pub enum PartFault {
     Invalid(TokenFault),
 }
 
-/// What the token of a request turned out to be.
+/// The result of reading the token of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenReading {
     /// The request has no token.
@@ -88,7 +88,7 @@ impl TokenReading {
     }
 }
 
-/// The token of a request. What it is comes from a cell that is filled when a limit first asks.
+/// The token of a request. The token is read when a limit first asks for it, and then kept.
 #[derive(Clone, Copy)]
 pub struct Token<'r>(pub &'r dyn Deref<Target = TokenReading>);
 
@@ -115,8 +115,9 @@ impl Claims {
     }
 }
 
-/// The claim of this name. If there is none, a dot leads into the object whose name stands in front of it. The names of
-/// claims may have dots themselves, as in `https://example.com/plan`.
+/// The claim of this name. If there is no such claim, the text before a dot is the name of an object, and the text
+/// after the dot is a name in this object. The names of claims may have dots themselves, as in
+/// `https://example.com/plan`.
 fn find<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
     let nested = || {
         name.match_indices('.').find_map(|(dot, _)| {

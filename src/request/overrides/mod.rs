@@ -30,8 +30,7 @@ pub(crate) enum Part {
     Network(IpNet),
     /// Any value, also an absent value.
     Any,
-    /// These values of the alternative at this index, from 0. The values of the first alternative stand for
-    /// themselves.
+    /// Values of the alternative at this index, from 0. The first alternative's values have no index.
     Alternative(usize, Box<Self>),
 }
 
@@ -53,10 +52,10 @@ pub(crate) enum PartShape {
 }
 
 impl Part {
-    /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or
-    /// a value. A value is changed to the form that keys use. Where the part has alternatives, the number of one
-    /// may stand in front, as in `2=10.0.0.0/8`. A value without a number belongs to the first. `loose_paths` says
-    /// whether keys have paths in their loose form.
+    /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or a value. A
+    /// value is changed to the form that keys use. Where the part has alternatives, the value may begin with the number
+    /// of an alternative, as in `2=10.0.0.0/8`. A value without a number belongs to the first alternative.
+    /// `loose_paths` says whether keys have paths in their loose form.
     ///
     /// # Errors
     /// A description, where no key can ever have the value.
@@ -180,7 +179,7 @@ pub(crate) fn counted_network(network: &IpNet, prefixes: ClientPrefixes) -> IpNe
 }
 
 impl<T> KeyOverrides<T> {
-    /// The overrides of these entries, which may come in any order. Of two entries with the same key the first
+    /// The overrides of these entries, which may come in any order. If two entries have the same key, the first one
     /// counts.
     pub(crate) fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
         let mut overrides = Self::default();

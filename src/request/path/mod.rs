@@ -106,8 +106,8 @@ impl<'p> NormalPath<'p> {
     }
 }
 
-/// Whether both forms surely are the path itself. A quick check: also false for some paths that are normal,
-/// such as `/.well-known`.
+/// Whether the path is surely equal to both of its forms. This is a quick check: it is also false for some normal
+/// paths, such as `/.well-known`.
 fn is_plain(path: &str) -> bool {
     let mut previous = None;
     for byte in path.bytes() {
@@ -256,8 +256,8 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Whether this delimiter means the same plain or encoded in a segment. The semicolon is left out, since a
-/// plain semicolon begins parameters.
+/// Whether this delimiter means the same in a segment, plain or encoded. The semicolon does not: a plain semicolon
+/// begins parameters.
 fn is_delimiter(byte: u8) -> bool {
     matches!(
         byte,

@@ -97,10 +97,10 @@ impl Conditions {
         methods && host && self.headers.iter().all(|header| other.headers.contains(header))
     }
 
-    /// The route with the least rank is tried first: more conditions before fewer, where methods count as one, the
-    /// host as one and each header as one. Among routes with equally many conditions come first: an exact host before
-    /// `*.`, then a longer name before a shorter one, more headers before fewer, fewer methods before more. At last
-    /// the route's index in the file decides.
+    /// The rank of a route: the route with the lowest rank is tried first. More conditions come before fewer: the
+    /// methods count as one condition, the host as one, and each header as one. If the number is equal, the first
+    /// difference in this list decides: an exact host before `*.`, a longer name before a shorter one, more headers
+    /// before fewer, fewer methods before more, the order of the file.
     pub(super) fn rank(&self, route: usize) -> impl Ord + use<> {
         let methods = usize::from(!self.methods.is_empty());
         let host = usize::from(self.host.is_some());

@@ -1,4 +1,4 @@
-//! Paths that are written in another proxy's way, and what they are in tidegate's.
+//! Paths in the syntax of another proxy, and the same paths in tidegate's syntax.
 
 use super::pattern::{Pattern, PatternError};
 
@@ -9,8 +9,8 @@ const NO_SAME_PATH: &str = "write {name} for a segment, and {*rest} for the rest
 /// Reads a path as an operator writes it.
 ///
 /// # Errors
-/// Why it is no path, and what was perhaps meant. A path in another proxy's syntax is an error also where it could be
-/// matched letter by letter: no request has such letters, and the route would be without its limits.
+/// Why it is no path, and what was perhaps meant. A path in another proxy's syntax is always an error. Taken letter by
+/// letter it would match no request, and its limits would not apply.
 pub(crate) fn read_pattern(text: &str) -> Result<Pattern, String> {
     let ours = || meant(text).unwrap_or_else(|| NO_SAME_PATH.to_owned());
     if !is_our_way(text) {
@@ -45,8 +45,8 @@ fn meant(path: &str) -> Option<String> {
     Some(format!("the nearest is {}, which matches more", near.join(" and ")))
 }
 
-/// The paths in tidegate's syntax that together are the same. `segment` translates a segment. `None` where the path
-/// has tidegate's syntax already, and where this syntax has no such paths.
+/// The paths in tidegate's syntax that together match the same requests. `segment` translates a segment. `None` where
+/// the path has tidegate's syntax already, and where this syntax has no such paths.
 fn in_our_way(path: &str, segment: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     let (plain, is_beginning) = without_anchors(path)?;
     let mut ours = Vec::new();

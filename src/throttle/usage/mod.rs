@@ -69,7 +69,7 @@ impl Reader {
         }
     }
 
-    /// Whether the body has said itself that nothing more follows.
+    /// Whether the body has said that nothing more follows.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             Body::Documents(_) => false,

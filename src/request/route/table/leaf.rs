@@ -1,4 +1,4 @@
-//! The routes of one path by what they want of a request's host and headers.
+//! The routes of one path, by their conditions on a request's host and headers.
 
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,7 +14,7 @@ pub(super) type ListIndex = u32;
 /// searched as quickly as ten. The lists have indices in the table's list of routes, in the order of the ranks.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
-    /// The routes with neither.
+    /// The routes that name no host and no header.
     pub(super) any: RouteIndices,
     /// Most routes name no host and no header.
     pub(super) indexed: Option<Box<Indexed>>,
@@ -41,7 +41,7 @@ impl Leaf {
             return self.any.push(route);
         }
         let indexed = self.indexed.get_or_insert_default();
-        // The condition that the fewest other routes have finds this one.
+        // The header that the fewest other routes have.
         let header = conditions.headers.iter().min_by_key(|it| indexed.of_header(it).len());
         let indices = match (&conditions.host, header) {
             (Some(host), Some(header))

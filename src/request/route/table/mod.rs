@@ -88,7 +88,7 @@ enum Routes {
     Leaf(ListIndex),
 }
 
-/// What of a request selects the candidates whose other conditions are then checked.
+/// The parts of a request that select candidates. The other conditions of the candidates are checked afterwards.
 #[derive(Clone, Copy)]
 struct PathTarget<'t> {
     path: &'t str,
@@ -198,7 +198,7 @@ impl Table {
             Some(HostPattern::Exact(host) | HostPattern::Below(host)) => host,
             None => "",
         };
-        // All headers of an earlier route that covers this one are among these.
+        // An earlier route that covers this one has no other headers than these.
         let headers = later.conditions.headers.iter().cloned().collect();
         let target = PathTarget { path: "", host, headers: Some(&headers) };
         let found = self.visit(beside, target, &mut |candidate, _| {
