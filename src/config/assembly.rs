@@ -38,7 +38,8 @@ use crate::tier::TierRule;
 const ROUTE_EXAMPLE: &str =
     "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
 
-/// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
+/// The plan of the file. `None` only where a problem was noted. If a noted problem is an error, the plan must not be
+/// used.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
@@ -175,7 +176,8 @@ fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 
-/// The headers that routes, balancing and limits read, or that have tokens, each in its form.
+/// The headers that routes, balancing and limits read, or that have tokens. Each name is in the form that all its
+/// spellings share.
 fn read_headers(
     matchers: &[(Pattern, Conditions)],
     upstreams: &[UpstreamSpec],

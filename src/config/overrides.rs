@@ -61,7 +61,7 @@ impl Overrides {
         }
         let limits = if self.shadow { tables(file, "limits") } else { Vec::new() };
         for (span, limit) in limits {
-            // A wrong `mode` stays, to be reported.
+            // A wrong `mode` stays, so that it is reported.
             let is_enforced = |mode: &Spanned<DeValue<'_>>| {
                 let mode = mode.get_ref().as_str().map(|mode| environment::replace(mode, env));
                 mode.is_some_and(|mode| mode.is_ok_and(|mode| mode.text == "enforce"))

@@ -1,4 +1,4 @@
-//! What is known of the configuration in force, and of a file that was refused, for the admin endpoint.
+//! What the admin endpoint shows about the configuration in force, and about a file that was refused.
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
@@ -11,18 +11,18 @@ use crate::limit::time::Timestamp;
 #[derive(Debug, Default)]
 pub(crate) struct ConfigRecord(Mutex<ConfigNews>);
 
-/// The last news of the configuration. All times are times of day.
+/// The state of the configuration. All times are times of day.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigNews {
     /// The file's name.
     pub(crate) file: String,
     /// 1 at the start, and 1 more with each reload.
     pub(crate) version: u64,
-    /// When this version came in force.
+    /// When this version came into force.
     pub(crate) since: Timestamp,
     /// What the last reload changed. Empty before the first one.
     pub(crate) changed: Vec<String>,
-    /// The fields of the file that need a restart. They are in force as the start had them.
+    /// The fields of the file that need a restart. Their values of the start are still in force.
     pub(crate) restart: Vec<String>,
     /// Why the file was refused, and since when. `None` while the file is right.
     pub(crate) rejected: Option<(Vec<String>, Timestamp)>,

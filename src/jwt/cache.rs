@@ -1,4 +1,4 @@
-//! The tokens that one worker has verified: a token costs its signature once.
+//! The tokens that one worker has verified. The signature of a token is checked once.
 
 use std::collections::HashMap;
 use std::mem;
@@ -26,18 +26,18 @@ pub(super) struct VerifiedTokens {
     bytes: usize,
 }
 
-/// What is known of a verified token.
+/// A verified token, without its text.
 #[derive(Debug)]
 pub(super) struct VerifiedToken {
     pub(super) claims: Rc<Claims>,
-    /// The time of day until which the token holds.
+    /// The time of day until which the token is valid.
     pub(super) until: Timestamp,
     /// The version of the table's keys.
     pub(super) version: u64,
 }
 
 impl VerifiedTokens {
-    /// The claims of a token that is remembered and still `holds`. One that does not hold is forgotten.
+    /// The claims of a token that is remembered and still `holds`. A token that does not hold is forgotten.
     pub(super) fn find(
         &mut self,
         token: &[u8],

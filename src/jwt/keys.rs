@@ -71,8 +71,8 @@ impl KeySet {
         Self::parse(&read_ordinary(file)?)
     }
 
-    /// The keys in a text: a JWKS, or PEM with public keys or certificates. Keys of other kinds are left out. So are
-    /// symmetric keys: whoever can read them could sign tokens.
+    /// The keys in a text: a JWKS, or PEM with public keys or certificates. Keys of other kinds are left out, and
+    /// symmetric keys too: everybody who can read a symmetric key could sign tokens.
     ///
     /// # Errors
     /// If no key is left.
@@ -102,7 +102,7 @@ impl KeySet {
 
 #[derive(Deserialize)]
 struct Jwks {
-    /// Each key is read by itself: one of a new kind must not hide the others.
+    /// Each key is read by itself: a key of an unknown kind must not hide the others.
     keys: Vec<serde_json::Value>,
 }
 
@@ -175,12 +175,12 @@ pub struct SharedKeys {
     keys: Mutex<Arc<KeySet>>,
     /// Grows with each change of the keys.
     version: AtomicU64,
-    /// Notified when a token names a key that is not there.
+    /// Notified when a token names a key that the table does not have.
     pub(crate) is_missed: Notify,
 }
 
 impl SharedKeys {
-    /// Keys from a URL are not there before [`Self::replace`] is called.
+    /// A table whose keys come from a URL has no keys before [`Self::replace`] is called.
     pub(crate) fn new(spec: Arc<JwtSpec>) -> Self {
         let keys = match &spec.keys {
             Some(KeySetLocation::Secret(secret)) => KeySet::of_secret(secret),
@@ -192,7 +192,7 @@ impl SharedKeys {
         Self { spec, keys, version: AtomicU64::new(0), is_missed: Notify::new() }
     }
 
-    /// The number of changes so far. Tokens that were verified before the last one may have lost their key.
+    /// The number of changes so far. The key of a token that was verified before the last change may be gone.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -202,7 +202,7 @@ impl SharedKeys {
         self.keys.lock().clone()
     }
 
-    /// Puts other keys in force. Returns whether they differ from the ones before.
+    /// Puts other keys in force. Returns whether they differ from the keys before.
     pub(crate) fn replace(&self, keys: KeySet) -> bool {
         let mut current = self.keys.lock();
         let differs = current.text != keys.text;

@@ -78,17 +78,17 @@ impl Tokens {
         }
         let verified = self.verify(place, token, now)?;
         let claims = verified.claims.clone();
-        // Without a look at the signature anybody could fill the memory.
+        // Without keys no signature was checked, and anybody could fill the memory.
         if self.tables[claims.table].spec.keys.is_some() {
             self.verified.borrow_mut().insert(token.into(), verified);
         }
         Ok(claims)
     }
 
-    /// Verifies a token by the tables that have its issuer, or else by those that name none.
+    /// Verifies a token by the tables that have its issuer. If there are none, by the tables that name no issuer.
     ///
     /// # Errors
-    /// What the token is then. The first table's reason counts.
+    /// Returns how the token counts if it does not verify. The first table's reason counts.
     fn verify(
         &self,
         place: &KeySource,
@@ -124,7 +124,7 @@ impl Tokens {
     }
 }
 
-/// A token that does not verify, by what these tables say of such tokens.
+/// How a token that does not verify counts, by `invalid` of these tables.
 fn invalid(fault: TokenFault, tables: &[(usize, &Arc<SharedKeys>)]) -> TokenReading {
     match tables.iter().any(|(_, table)| table.spec.invalid == OnInvalid::Reject) {
         true => TokenReading::Refused(PartFault::Invalid(fault)),

@@ -1,7 +1,7 @@
 //! Reads a token and verifies it: its form (RFC 7515, 7519), its signature, its issuer, audience and times.
 //!
-//! The library verifies signatures. Which key and which algorithm are used is decided here, and the claims are checked
-//! here, by our clock and strictly by their types.
+//! The library only verifies signatures. This file chooses the key and the algorithm, and checks the claims: by our
+//! clock, and strictly by their types.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl<'t> UnverifiedToken<'t> {
         self.claims.get("iss").and_then(Value::as_str)
     }
 
-    /// Verifies the token by the rules of a table. Returns the time of day until which it holds.
+    /// Verifies the token by the rules of a table. Returns the time of day until which the token is valid.
     pub(super) fn verify(
         &self,
         spec: &JwtSpec,
@@ -93,8 +93,8 @@ impl<'t> UnverifiedToken<'t> {
     /// Verifies that one of the keys has signed the token.
     ///
     /// # Errors
-    /// Where none has, in a way that `alg` names and both the key and `allowed` allow. If `allowed` is empty, it allows
-    /// everything.
+    /// If no key has signed the token with the algorithm that `alg` names. Both the key and `allowed` must allow this
+    /// algorithm. If `allowed` is empty, it allows every algorithm.
     fn verify_signature(&self, keys: &KeySet, allowed: &[Algorithm]) -> Result<(), TokenFault> {
         if keys.len() == 0 {
             return Err(TokenFault::NoKeys);

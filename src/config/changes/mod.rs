@@ -112,7 +112,7 @@ impl Changes {
         new: impl IntoIterator<Item = &'t SettingEntry>,
     ) {
         let [old, new] = [Vec::from_iter(old), Vec::from_iter(new)];
-        // Of ten thousand limits most stay as they are.
+        // Most tables stay as they are, even if there are ten thousand.
         if old == new {
             return;
         }
@@ -309,7 +309,7 @@ fn routes<'t>(plan: &'t Plan, file: &'t Tree) -> Items<'t, Tree> {
     plan.routes.iter().map(|route| &*route.name).zip(file.get("routes").items()).collect()
 }
 
-/// The old item and the new item of each name. First all old items in their order, then the items that only `new`
+/// The old and the new item of each name. All names of `old` come first, in their order, then the names that only `new`
 /// has.
 fn pairs<'t, T>(old: Items<'t, T>, new: Items<'t, T>) -> Vec<(&'t str, [Option<&'t T>; 2])> {
     let [had, has] = [&old, &new].map(|items| items.iter().copied().collect::<HashMap<_, _>>());

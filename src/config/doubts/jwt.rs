@@ -1,11 +1,12 @@
-//! Checks of what counts by claims against the tables `[jwt.NAME]`.
+//! Checks the keys that have claims against the tables `[jwt.NAME]`.
 
 use super::Whole;
 use crate::limit::key::MOST_ALTERNATIVES;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Claims without a `[jwt.NAME]` whose keys verify the token, and tables whose tokens nobody reads.
+    /// Reports claims in keys where the file has no `[jwt.NAME]`, keys with too many alternatives for the tables, and
+    /// tables whose claims no key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;
         for (part, span) in self.parts() {

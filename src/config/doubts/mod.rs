@@ -36,7 +36,7 @@ pub(super) struct Whole<'w> {
     pub(super) everywhere: &'w [(usize, Span)],
     pub(super) routes: &'w [RouteDraft],
     pub(super) names: &'w Names<'w>,
-    /// Whether `server` is what was meant: `[server]` has no errors.
+    /// Whether `[server]` has no errors. With an error, `server` is perhaps not what was meant.
     pub(super) is_server_right: bool,
     /// Whether `everywhere` has all limits that were meant.
     pub(super) has_everywhere: bool,
@@ -69,7 +69,7 @@ impl Whole<'_> {
             self.hidden_alternatives();
             self.forged_addresses();
         }
-        // Where `wait` is wrong, the limit has another one. A wrong plan is left out.
+        // Where `wait` is wrong, the limit has a default `wait`. A wrong plan is left out.
         if !self.cx.has_errors() {
             self.limits_that_hold();
             self.doubtful_plans();
@@ -92,8 +92,7 @@ impl Whole<'_> {
             .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
     }
 
-    /// The parts of all keys, with their positions: what limits count by, what upstreams choose servers by, and what says
-    /// the plan.
+    /// The parts of all keys, with their positions: of limits, of upstreams' `hash_key`, and of `plans.by`.
     fn parts(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
         let limits =
             self.drafts().flat_map(|limit| &limit.sources).map(|(part, span)| (part, span));
@@ -114,7 +113,7 @@ impl Whole<'_> {
         used.map(|(limit, _)| *limit).collect()
     }
 
-    /// Limits that must learn how a request has ended. A proxy that only asks whether it may go does not tell.
+    /// Limits that must learn how a request has ended. A proxy that only asks for decisions does not say it.
     fn limits_without_end(&self) {
         let (DecideSpec { listen: Some(_), .. }, span) = self.decide else { return };
         let left_out = self.limits.iter().filter(|limit| {

@@ -38,7 +38,7 @@ impl Whole<'_> {
             let title = format!("no limit names the plan \"{name}\"");
             self.cx.warning(span, title, names.instead(Some(name.as_str())));
         }
-        // The plans of a file stand in no request.
+        // Requests cannot choose a plan of a plans file.
         if let Some((file, span)) = &plans.file {
             for warning in file.unnamed(|plan| names.index(plan).is_some()) {
                 self.cx.warning(span, warning, "expected this plan in the `plans` of a limit");

@@ -99,8 +99,8 @@ impl Problems {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
         list.iter_mut().for_each(Problem::escape);
         let starts = line_starts(text);
-        // The renderer replaces all other control characters, but would send these to the terminal. The dot has
-        // as many bytes as they have: all positions stay right.
+        // The renderer replaces all other control characters, but would send these to the terminal. The dot has as many
+        // bytes as each of these characters, so all positions stay right.
         let text = text.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{b7}");
         Self { file: file.to_owned(), text, starts, list }
     }
@@ -242,7 +242,7 @@ impl Problems {
         self.starts.get(row).copied().unwrap_or(self.text.len()) - start > LONGEST
     }
 
-    /// The part of `span` on its first line. Of a value with many lines, only the first line is underlined.
+    /// The part of `span` on its first line. If a value has many lines, only the first line is underlined.
     fn visible(&self, span: &Span) -> Span {
         let (start, end) = (self.boundary(span.start), self.boundary(span.end));
         let text = self.text.get(start..end).unwrap_or_default();
@@ -307,7 +307,7 @@ pub(crate) fn nearest<'n>(
     alike.next().filter(|_| alike.next().is_none()).copied()
 }
 
-/// How many letters two names must share at the beginning, to begin alike.
+/// Two names begin alike if at least this number of letters at the beginning is the same.
 const SHORTEST_START: usize = 3;
 
 /// `a`, `b` and `c`, in backquotes.
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// A path's value stood in the message as it was: a NUL, a line's end, a terminal's commands.
+    /// A regression: the message had the value of a path unchanged: a NUL, a line feed, commands of a terminal.
     #[test]
     fn control_characters_of_a_value_are_escaped() {
         let problem = Problem::error(0..1, "a\nb", "c\u{1b}[31m").help("\0 and ä");

@@ -97,7 +97,7 @@ impl<S> Setting<S> {
         self
     }
 
-    /// The same setting, of which no more than this is shown.
+    /// The same setting, with `mask` for what is shown of it.
     pub(crate) const fn masked(mut self, mask: Mask) -> Self {
         self.field.mask = mask;
         self

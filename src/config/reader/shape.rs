@@ -8,10 +8,10 @@ pub(crate) struct Shape {
     pub(crate) title: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(crate) fields: fn() -> Vec<&'static Field>,
-    /// What other programs call these fields.
+    /// The names that other programs have for these fields.
     pub(crate) elsewhere: &'static [Elsewhere],
-    /// Fields of which the table must have exactly one. Empty where there are none. The section's code refuses a
-    /// file with none or several.
+    /// The table must have exactly one of these fields. Empty where there is no such rule. The section's code refuses a
+    /// file with none or several of them.
     pub(crate) one_of: &'static [&'static str],
     /// Fields that exclude each other. Empty where there are none. The section's code refuses a file with all of them.
     pub(crate) not_both: &'static [&'static str],
@@ -69,7 +69,7 @@ pub(crate) enum Fallback {
     Value(&'static str),
     /// The table's own defaults.
     Table,
-    /// The count of the `rate` beside the field. These words describe it in the reference.
+    /// The count of the table's `rate`. These words describe the default in the reference.
     Count(&'static str),
     /// A default that is not a fixed value, or no default at all. These words describe it in the reference.
     /// The section's code has the default, or refuses a file without the field.

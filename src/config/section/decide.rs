@@ -25,7 +25,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 const LISTEN: &str = "expected `listen = \"127.0.0.1:9091\"` in [decide]";
 const TLS: &str = "add `tls = { certificates = [{ cert = \"cert.pem\", key = \"key.pem\" }] }`, or listen on loopback or a Unix socket";
 
-/// The settings, with the position of `listen`. `server` and `taken` have the other addresses. Adds the address to
+/// The settings, with the position of `listen`. `taken` are the addresses of other settings. Adds the address to
 /// `taken`.
 pub(crate) fn build(
     mut section: Section<'_>,

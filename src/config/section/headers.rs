@@ -120,7 +120,7 @@ fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
     own
 }
 
-/// The host that a request gets: what an upstream could not read must not go out with each request.
+/// The new host of a request. It must be valid: an upstream would refuse each request with a malformed host.
 fn host(item: &Item<'_>) -> Option<HeaderValue> {
     const EXPECTED: &str = "expected a host, as in \"api.internal\" or \"api.internal:8080\"";
     item.clone().secret().parse(EXPECTED, |text| {

@@ -80,7 +80,7 @@ fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
     });
     let item = match verifies {
         true => section.require("keys", "\"https://login.example.com/keys\""),
-        // They are checked all the same.
+        // The keys are checked even if they are not used.
         false => section.take("keys"),
     };
     let keys = item.and_then(|item| keys(&item, system));
@@ -223,7 +223,7 @@ fn algorithms(item: &Item<'_>, keys: Option<&KeySetLocation>) -> Option<Vec<Algo
     items.iter().map(|item| algorithm(item, keys)).collect()
 }
 
-/// A symmetric algorithm needs a secret, and a secret can be used with no other.
+/// A symmetric algorithm needs a secret. A secret can be used only with a symmetric algorithm.
 fn algorithm(item: &Item<'_>, keys: Option<&KeySetLocation>) -> Option<Algorithm> {
     let expected = format!("expected one of {}", algorithm_names().join(", "));
     let has_secret = keys.map(|keys| matches!(keys, KeySetLocation::Secret(_)));

@@ -46,7 +46,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "limits that every request meets beside those of its route, also one that no route takes"),
     setting(at!(request_id, request_id), Kind::HEADER, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log"),
-    // The least size leaves room for usual heads.
+    // With the smallest size, usual heads still fit.
     setting(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
         "a request's head, `\"8KiB\"` to `\"16MiB\"`; larger: 431. Over HTTP/1.1 a head has at most 100 fields"),
     setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
@@ -73,7 +73,7 @@ pub(crate) fn build(mut section: Section<'_>, decides: bool) -> (ServerSpec, Vec
     let listen = listen(&mut section, decides);
     let setting = if is_replaced { "`--listen`" } else { "`server.listen`" };
     let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
-    // Whoever connects to a Unix socket, or asks for decisions, is a trusted proxy.
+    // A client at a Unix socket, or one that asks for decisions, is a trusted proxy.
     let has_local_proxies = taken.len() < listen.len();
     let has_proxies = has_local_proxies || decides;
     let tls = tls::server(&mut section, &mut taken);

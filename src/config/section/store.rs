@@ -49,10 +49,10 @@ const SCHEMES: [&str; 2] = ["redis", "valkey"];
 
 const LONGEST_PREFIX: usize = 64;
 
-/// What the file says of the store.
+/// `[store]` as it was read.
 pub(crate) struct StoreDraft {
     pub(crate) spec: StoreSpec,
-    /// Whether `url` could be read. Otherwise nobody knows which store is meant.
+    /// Whether `url` could be read. If not, the store that was meant is unknown.
     pub(crate) is_known: bool,
     /// The default `on_store_error` of all limits.
     pub(crate) on_error: OnStoreError,

@@ -75,7 +75,7 @@ pub(super) fn server(
     Some(ServerTls { listen, shown: listener(inner)? })
 }
 
-/// What a listener shows to clients: the rest of its `tls`.
+/// The certificates of a listener, and what it asks of clients: all of its `tls` but `listen`.
 pub(super) fn listener(mut inner: Section<'_>) -> Option<ListenerTls> {
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
@@ -221,7 +221,7 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
     Some((files, identity))
 }
 
-/// The value that was read. Notes an error at the one of `files` that caused it.
+/// The value that was read. An error is noted at the file of `files` that caused it.
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let refuse = |error: TlsError| {
         let at_fault = files.iter().find(|named| error.file() == Some(&named.path));

@@ -67,9 +67,9 @@ pub(super) fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     })
 }
 
-/// All names of one kind in the file. There may be thousands of them, and thousands of entries that use them.
+/// All names of one kind in the file. There may be thousands of names, and thousands of entries that use them.
 pub(crate) struct Names<'n> {
-    /// What they name, as in `limits`.
+    /// The kind of what the names stand for, such as `limits`.
     kind: &'static str,
     in_order: Vec<&'n str>,
     indices: HashMap<&'n str, usize>,
@@ -79,8 +79,8 @@ pub(crate) struct Names<'n> {
 
 impl<'n> Names<'n> {
     pub(crate) fn new(kind: &'static str, names: impl Iterator<Item = &'n str>) -> Self {
-        /// Each wrong name is compared with all names. Without a bound, a file with many of both would take minutes.
-        /// These comparisons take about half a second.
+        /// The most comparisons. Each wrong name is compared with all names: without a bound, a file with many of both
+        /// would take minutes. This number takes about half a second.
         const COMPARISONS: usize = 1_000_000;
         let in_order: Vec<_> = names.collect();
         let indices = in_order.iter().enumerate().map(|(index, name)| (*name, index)).collect();
@@ -167,7 +167,7 @@ pub(super) fn once<T, K: Eq + Hash>(
     values
 }
 
-/// The same for values that are written in one way, without their positions.
+/// Like [`once`], for values that have only one spelling. The values have no positions here.
 pub(super) fn once_each<T: Clone + Eq + Hash + ToString, C: FromIterator<T>>(
     items: &[Item<'_>],
     read: impl Fn(&Item<'_>) -> Option<T>,

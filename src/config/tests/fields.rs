@@ -331,7 +331,7 @@ fn every_field_of_the_list_is_read() {
     }
 }
 
-/// Where the time zone was wrong, `rate` was called an unknown field.
+/// A regression: where the time zone was wrong, the message said that `rate` is an unknown field.
 #[test]
 fn a_wrong_value_makes_no_field_unknown() {
     for shape in shapes() {
@@ -357,7 +357,7 @@ fn every_section_refuses_what_it_does_not_know() {
 #[test]
 fn no_problem_shows_a_secret() {
     let env = |name: &str| {
-        // Values that can be read, and are wrong in another way.
+        // Values of the right kind that are wrong for another reason.
         Some(match name {
             "B" => "s3cret".to_owned(),
             "C" => "/s3cret/:id\\".to_owned(),

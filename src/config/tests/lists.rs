@@ -87,7 +87,7 @@ fn many_wrong_names_are_reported_in_one_go() {
     assert!(problems.render(Colour::Never).len() < 300 * MANY);
 }
 
-/// Each of these problems was shown with the whole line, which made gigabytes of text.
+/// A regression: each of these problems was shown with the whole line, which made gigabytes of text.
 #[test]
 fn many_problems_of_one_long_line_make_a_short_report() {
     let twice = list(|it| format!("{{ key = [\"{}\"], rate = \"5/s\" }}", ip(it / 2)));

@@ -252,7 +252,7 @@ fn the_command_line_wins() {
     }
 }
 
-/// `--shadow` replaced a `mode` that could not be read, and the file was taken.
+/// A regression: `--shadow` replaced a wrong `mode`, and the file was accepted.
 #[test]
 fn shadow_hides_no_wrong_mode() {
     let overrides = Overrides { shadow: true, ..Overrides::default() };
@@ -397,7 +397,7 @@ proptest! {
         let _ = parse("p", &text, &no_env, &Overrides::default());
     }
 
-    /// A valid file with a piece of it replaced: close to the mistakes of people.
+    /// A valid file with one piece replaced. Mistakes of people look like this.
     #[test]
     fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
         let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";

@@ -1,5 +1,5 @@
-//! The settings that a file puts in force, as a tree: the file's values, the defaults of what the file leaves
-//! out, and what may be shown of each. The admin endpoint shows this tree, and a reload compares two of them.
+//! The settings that a file puts in force, as a tree: the file's values, the defaults of all other settings, and what
+//! may be shown of each value. The admin endpoint shows this tree, and a reload compares two of them.
 
 use std::borrow::Cow;
 use std::ptr;
@@ -157,7 +157,7 @@ pub(super) fn keep(settings: &mut Json, other: &Json, path: &str) {
     }
 }
 
-/// What the tables around a value say about it.
+/// What the tables around a value decide about it.
 #[derive(Clone, Copy)]
 struct SettingContext<'p> {
     mask: Mask,

@@ -112,7 +112,7 @@ fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
     fields.iter().copied().chain(fields.iter().copied().flat_map(inner)).collect()
 }
 
-/// A secret in any text of the file is masked, if it came from the environment.
+/// A text that came from the environment is masked, in every field of the file.
 #[test]
 fn a_variable_is_masked_wherever_it_stands() {
     for field in fields_of_tables(&ROOT) {

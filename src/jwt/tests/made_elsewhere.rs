@@ -1,8 +1,8 @@
-//! Tokens that others have made, with their keys: `cryptography` 48 for Python, and OpenSSL 3.
+//! Tokens that other programs have made, with their keys: `cryptography` 48 for Python, and OpenSSL 3.
 
 use super::*;
 
-/// Of each token its algorithm, its key and its text. `sub` is the algorithm, and all end in 2100.
+/// For each token its algorithm, its key and its text. `sub` is the algorithm, and all end in 2100.
 const MADE_ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "RS256",

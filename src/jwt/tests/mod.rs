@@ -178,7 +178,7 @@ fn the_tokens_of_the_standard_verify() {
         assert_eq!(claims, json!({ "iss": "joe", "exp": END, "http://example.com/is_root": true }));
         assert_eq!(read(from_ref(&table), &bearer(token), END), Err(TokenFault::Expired));
         for part in 0..3 {
-            // One bit of one letter is another.
+            // One bit of one letter is changed.
             let mut bytes = token.as_bytes().to_vec();
             let begin = token.match_indices('.').nth(part.max(1) - 1).map_or(0, |(dot, _)| dot + 1);
             let changed = if part == 0 { 8 } else { begin + 8 };
@@ -207,7 +207,7 @@ fn every_algorithm_verifies_with_its_own_key_alone() {
         let stranger = Signer::of(signer.algorithm).token(Some("own"), &claims);
         assert_eq!(fault(&[own], &stranger), Some(TokenFault::Signature));
     }
-    // An RSA key that does not say its algorithm has six of them.
+    // An RSA key that does not name its algorithm can verify six algorithms.
     let [rsa, ..] = &signers;
     let mut jwk = rsa.jwk("own");
     jwk.as_object_mut().unwrap().remove("alg");
@@ -249,13 +249,13 @@ fn a_public_key_is_no_secret() {
             ] {
                 let token = sign(&key, algorithm, &header, &claims);
                 assert_eq!(fault(from_ref(&table), &token), Some(TokenFault::Algorithm));
-                // Nor does it help to say that it is an RSA signature.
+                // The token also fails if it says that it has an RSA signature.
                 let token = sign(&key, algorithm, &json!({ "alg": "RS256" }), &claims);
                 assert_eq!(fault(from_ref(&table), &token), Some(TokenFault::Signature));
             }
         }
     }
-    // A symmetric key in a JWKS is none: whoever reads the JWKS could sign.
+    // A symmetric key in a JWKS does not count: everybody who reads the JWKS could sign.
     let oct = json!({ "kty": "oct", "kid": "own", "alg": "HS256", "k": BASE64.encode([7; 32]) });
     assert!(KeySet::parse(&jwks(&[oct])).is_err());
 }
@@ -279,7 +279,7 @@ fn a_token_without_a_signature_is_none() {
             assert_eq!(fault(from_ref(table), &token), Some(TokenFault::Malformed));
         }
     }
-    // A signature of nothing, and one of zeros.
+    // An empty signature, and a signature of zeros.
     let token = signer.token(Some("own"), &json!({}));
     let (message, _) = token.rsplit_once('.').unwrap();
     for signature in [String::new(), BASE64.encode([0; 64])] {
@@ -307,7 +307,7 @@ fn what_is_no_signed_jwt_is_malformed() {
     assert_eq!(fault(&tables, &crit), Some(TokenFault::Critical));
     let crit = signer.sign(&json!({ "alg": "EdDSA", "crit": [] }), &json!({}));
     assert_eq!(fault(&tables, &crit), Some(TokenFault::Critical));
-    // A key that the token brings along is not looked at.
+    // A key inside the token does not count.
     let brought = signer.sign(
         &json!({ "alg": "EdDSA", "jwk": Signer::of(Algorithm::EdDSA).jwk("x"), "jku": "http://evil.example" }),
         &json!({}),

@@ -1,4 +1,4 @@
-//! What a table `[jwt.NAME]` demands of a token, where its token is, and which keys it has.
+//! What a table `[jwt.NAME]` demands of a token, where the token is, and which keys the table has.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn the_issuer_chooses_the_table() {
     assert_eq!(table_of(&b.token(None, &json!({ "iss": "b" }))), Ok(1));
     assert_eq!(table_of(&b.token(None, &json!({ "iss": "c" }))), Ok(2));
     assert_eq!(table_of(&b.token(None, &json!({}))), Ok(2));
-    // Whoever has the keys of one issuer cannot speak for another.
+    // The keys of one issuer cannot sign tokens of another issuer.
     assert_eq!(table_of(&b.token(None, &json!({ "iss": "a" }))), Err(TokenFault::Algorithm));
     assert_eq!(table_of(&a.token(None, &json!({ "iss": "c" }))), Err(TokenFault::Algorithm));
 }
@@ -107,7 +107,7 @@ fn the_token_is_where_its_table_says() {
         ("header:authorization", &[], "absent"),
         ("header:authorization", &[("authorization", "Basic YTpi")], "absent"),
         ("header:authorization", &[("authorization", "Digest a=\"b\"")], "absent"),
-        // An API that takes the last word would take these.
+        // An API that takes the last word of the header would accept these tokens.
         ("header:authorization", &[("authorization", "Token TOKEN")], "verified"),
         ("header:authorization", &[("authorization", "TOKEN")], "verified"),
         ("header:authorization", &[("authorization", "Bearer opaque")], "invalid"),
@@ -166,7 +166,7 @@ fn a_withdrawn_key_verifies_nothing_any_more() {
     assert!(!is_verified(&token) && is_verified(&rotated));
 }
 
-/// A regression would be silent: the token was verified when it still held.
+/// The token was verified before it expired. A remembered token must expire too.
 #[test]
 fn a_token_that_is_remembered_ends_all_the_same() {
     let signer = Signer::of(Algorithm::EdDSA);
@@ -190,7 +190,7 @@ fn a_token_that_is_remembered_ends_all_the_same() {
     }
 }
 
-/// One place may have a token that counts as none, and another one that is refused.
+/// A request may have a token that counts as none in one place, and a token that is refused in another place.
 #[test]
 fn a_place_whose_table_refuses_decides() {
     let [own, other] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];

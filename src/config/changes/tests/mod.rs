@@ -231,7 +231,7 @@ fn says_what_changed() {
     }
 }
 
-/// Regressions: where only one of the two files has a figure, it was not told.
+/// Regressions: a figure that only one of the two files has was not reported.
 #[test]
 fn a_limit_that_begins_to_count_tells_all_of_its_figures() {
     let open = FILE.replace("100/s\"", "unlimited\"");
@@ -241,7 +241,7 @@ fn a_limit_that_begins_to_count_tells_all_of_its_figures() {
     );
 }
 
-/// A regression: a limit in memory was said to begin anew with another scope, and it goes on.
+/// A regression: the report said that a limit in memory begins anew with another scope. It goes on.
 #[test]
 fn in_memory_a_scope_begins_nothing_anew() {
     let memory = FILE.replace("redis://u:hunter2@localhost", "memory:");
@@ -295,7 +295,7 @@ fn says_how_overrides_changed_and_shows_no_secret_key() {
     assert_eq!(changed[20..], ["limits.per-client overrides: 5 more changed"]);
 }
 
-/// Whatever of a value may be shown, that it changed is said.
+/// A changed value is reported even if the value must not be shown.
 #[test]
 fn a_value_that_cannot_be_shown_changed() {
     let networks: String = (1..99).map(|n| format!("\"10.0.0.{n}\", ")).collect();
@@ -314,7 +314,7 @@ fn a_value_that_cannot_be_shown_changed() {
     }
 }
 
-/// A regression of a report that compares texts: another spelling was a change, or even needed a restart.
+/// A regression: the report compared texts, so another spelling was a change, or even needed a restart.
 #[test]
 fn another_spelling_is_no_change() {
     for (from, to) in [

@@ -71,7 +71,7 @@ pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Optio
     Cost::new(cost).map(CostSpec::Fixed)
 }
 
-/// A `cost` that the request or the response says.
+/// A `cost` that the request or the response names.
 fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
     let sources: Vec<_> = SOURCES.iter().filter_map(|name| section.take(name)).collect();
     if let [one, other, ..] = &sources[..] {
@@ -85,7 +85,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
     }
     let by_response = match sources.first() {
         Some(source) => source.field != "header",
-        // A misspelt name may begin like the right one.
+        // A misspelt name may begin like the right name.
         None => section.has(|name| name.starts_with("response") || name == "estimate"),
     };
     let source = sources.into_iter().next().or_else(|| match by_response {
@@ -207,9 +207,9 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
                        counts any cost";
 
 impl CostBounds<'_> {
-    /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong `max`.
-    /// Without a `max`, a response has the algorithm's own bound. A header has none here: the bursts of the limit and
-    /// of the request's key bound it.
+    /// The largest cost that a header or a response may name. The outer `None` means a wrong `max`. Without `max`, a
+    /// response has the algorithm's own bound, and a header has no bound here: the bursts of the limit and of the
+    /// request's key bound it.
     pub(super) fn max(&self, written: Option<&Item<'_>>, by_response: bool) -> Option<Option<u64>> {
         let Some(item) = written else {
             return Some(self.of_one_request.filter(|_| by_response));

@@ -7,7 +7,7 @@ use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
 use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
 
-/// The fields of figures: of a plan, and of an override beside its own.
+/// The fields of figures. A plan has these alone, and an override has others too.
 #[rustfmt::skip]
 pub(super) static FIGURES: Settings<()> = &[
     field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
@@ -35,7 +35,7 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     // `burst` and `queue` are read before `rate?`, to report their problems too.
     let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS));
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
-    // Where a size is wrong, another one stands in, and the rate is still checked.
+    // A default stands in for a wrong size, so that the rate is still checked.
     let is_wrong = burst == Some(None) || queue == Some(None);
     let size = |size: Option<Option<u64>>| size.map(|size| size.unwrap_or(1));
     of_sizes(&rate?, (size(burst), size(queue)), counting).filter(|_| !is_wrong)

@@ -171,7 +171,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let counting = counting(&mut section);
     let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
     let sources = self::sources(&mut section, is_redisson);
-    // Looked up before the figures take the field.
+    // This comes first, because the figures take the field.
     let has_rate = section.has(|field| field == "rate");
     let (limiter, figures) = match is_redisson {
         true => redisson::build(&mut section, inherited.store),

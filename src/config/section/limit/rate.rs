@@ -13,7 +13,7 @@ pub(super) fn warn_of_zero(item: &Item<'_>) {
     item.doubt("`rate` is zero", "nothing passes, ever; no limit at all is \"unlimited\"");
 }
 
-/// Warns of a rate that is surely meant as a quota, where nothing says that a bucket is meant.
+/// Warns of a rate that is surely meant as a quota, if the limit names neither `algorithm` nor `burst`.
 pub(super) fn warn_of_quota(item: &Item<'_>, rate: &str) {
     let Ok((count, WindowLength::Interval(interval))) = window_rate(rate) else { return };
     // A bucket of one token lets no more than one pass in its interval.
@@ -50,7 +50,7 @@ pub(super) fn check(section: &mut Section<'_>) {
     }
 }
 
-/// What other limiters call a limit's figures.
+/// The names that other limiters have for a limit's figures.
 pub(super) static ELSEWHERE: &[Elsewhere] = &[
     Elsewhere { name: "capacity", ours: "burst", help: None },
     Elsewhere { name: "bucketsize", ours: "burst", help: None },
@@ -67,7 +67,7 @@ pub(super) static ELSEWHERE: &[Elsewhere] = &[
 
 const INTERVAL: Option<&str> = Some("the interval is part of the rate, as in `rate = \"100/m\"`");
 
-/// The text of a rate. Of a number alone, the problem says which rate was perhaps meant.
+/// The text of a rate. For a number alone, the problem says which rate was perhaps meant.
 pub(super) fn rate_text(item: &Item<'_>) -> Option<String> {
     if item.is_list() {
         item.reject(RATE).help(

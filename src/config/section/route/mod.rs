@@ -79,7 +79,7 @@ pub(crate) struct RouteDraft {
     pub(crate) action: Option<Action>,
     /// The route's limits: the index in the file's limits, and the position where the route names the limit.
     pub(crate) limits: Vec<(usize, Span)>,
-    /// Whether `limits` are all that the route was meant to have.
+    /// Whether `limits` has all limits that the route was meant to have.
     pub(crate) has_all_limits: bool,
     /// Whether the route has no unknown field, which may be a misspelt one, and no error in its options.
     pub(crate) is_whole: bool,

@@ -60,8 +60,8 @@ fn same_name(cx: &Context<'_>, name: &str, route: &RouteDraft, other: &RouteDraf
         .related(position(other), "the other one");
 }
 
-/// For each route, the shortest name that no other route without a `name` has. If others have each of them, the
-/// longest name.
+/// For each route, the shortest of its default names that no other route without a `name` has. If there is none, the
+/// longest one.
 fn default_names(routes: &[RouteDraft]) -> Vec<String> {
     let mut names = vec![String::new(); routes.len()];
     let mut rest: Vec<_> = routes
@@ -133,7 +133,7 @@ mod tests {
         Ok(plan.routes.iter().map(|route| route.name.to_string()).collect())
     }
 
-    /// Two routes that differ in their headers alone were called the same, which was an error.
+    /// A regression: two routes that differ only in their headers got the same name, which was an error.
     #[test]
     fn headers_are_in_the_name_where_the_rest_repeats() {
         let routes = [

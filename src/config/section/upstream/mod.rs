@@ -129,7 +129,7 @@ fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balanc
     })
 }
 
-/// Warns of a field that changes nothing without another one.
+/// Warns of a field that changes nothing without the field `without`.
 fn warn_unused(section: &Section<'_>, field: &str, without: &str) {
     if let Some(item) = section.item(field) {
         let title = format!("`{field}` changes nothing without `{without}`");
