@@ -27,8 +27,8 @@ use crate::proxy::Proxy;
 use crate::proxy::client::AcceptedStream;
 use crate::request::client::PeerAddress;
 
-/// A pause after a failed accept: the process is out of descriptors or memory, and the next try
-/// would fail the same way.
+/// The pause after a failed accept: the process is out of descriptors or memory, and another try at once would fail
+/// too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The pause between two log lines about failed accepts, or about too many connections. A client that holds
@@ -65,7 +65,7 @@ enum Complaint {
 /// The right of one connection to be open.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    /// The client with whose connections this connection is counted.
+    /// The client under which this connection is counted.
     client: Option<IpAddr>,
     limit: Arc<ConnectionLimit>,
 }
@@ -132,9 +132,8 @@ impl ConnectionLimit {
 }
 
 impl ConnectionPermit {
-    /// Counts this connection with those of `client`, which may have `most` at once. Returns false if the
-    /// client has too many. The connection is then to be closed. `client` is the address without the bits
-    /// that do not tell clients apart.
+    /// Counts this connection as one of `client`, which may have `most` at once. Returns false if the client has too
+    /// many: then the connection must be closed. `client` is the network by which clients are counted.
     pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
         let fits = self.limit.of_clients.add(client, most);
         self.client = fits.then_some(client);
@@ -164,7 +163,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// No connections yet. `limit` is that of the process.
+    /// No connections yet. `limit` counts the connections of the whole process.
     pub(crate) fn new(limit: Arc<ConnectionLimit>) -> Self {
         Self { limit, tasks: RefCell::default() }
     }
@@ -213,8 +212,8 @@ pub(crate) async fn listen(
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The next connection. `None` once the process drains, even if connections wait. In a handover a successor accepts
-/// those. If they were accepted here, a listener that always has new ones would never see the drain.
+/// The next connection. `None` once the process drains, even if connections wait. In a handover the successor accepts
+/// these connections. If they were accepted here, a listener that always has new connections would never see the drain.
 async fn accept(
     listener: &AsyncListener,
     draining: &mut watch::Receiver<bool>,

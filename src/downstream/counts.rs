@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-/// The open connections of each client that are counted. A client without a connection takes no memory.
+/// The number of open connections of each client. A client without a connection takes no memory.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionCounts(Mutex<HashMap<IpAddr, usize>>);
 

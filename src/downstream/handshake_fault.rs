@@ -1,4 +1,4 @@
-//! Why a TLS handshake failed, in words of a closed set.
+//! Why a TLS handshake failed, in one of a fixed number of texts.
 //!
 //! The texts of rustls name times, extensions and bytes. The client chooses these. If they were the kinds of the
 //! summary lines, a client could make a new line with each handshake.
@@ -8,7 +8,7 @@ use rustls::{
     PeerIncompatible,
 };
 
-/// Why a client could not shake hands. What the client sent never changes the words themselves.
+/// Why a handshake with a client failed. The text never contains anything that the client sent.
 pub(super) fn reason(error: &Error) -> String {
     let fault = match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
@@ -55,7 +55,7 @@ fn certificate_fault(fault: &Certificate) -> String {
     let fault = match fault {
         Certificate::Expired | Certificate::ExpiredContext { .. } => "it has expired",
         Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => "it is not valid yet",
-        // The signature is wrong where another authority has the same name.
+        // The signature is wrong if another authority with the same name has signed.
         Certificate::UnknownIssuer | Certificate::BadSignature => {
             "no authority of client_ca signed it"
         }

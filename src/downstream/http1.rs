@@ -77,8 +77,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits until a parked client sends something. Returns false if the idle time is over, or if the process
-/// drains and the client has had its last call.
+/// Waits until a parked client sends something. Returns false if the idle time is over, or if the process drains and
+/// `LAST_CALL` is over.
 async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
     let due = || {
         client.phase.renew_idle();

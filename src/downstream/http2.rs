@@ -34,8 +34,8 @@ use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
 
-/// A client may open streams and reset them at once (CVE-2023-44487). If more than this number of them were
-/// not accepted yet, the connection is closed.
+/// A client may open streams and reset them at once (CVE-2023-44487). If more than this number of such streams were not
+/// accepted yet, the connection is closed.
 const MOST_RESETS: usize = 64;
 
 /// A client may make errors for which its streams are reset here (CVE-2025-8671). After more than this
@@ -43,8 +43,8 @@ const MOST_RESETS: usize = 64;
 /// lives. A gateway sends the requests of many clients on one connection, so the number is large.
 const MOST_ERRORS: usize = 1024;
 
-/// Flow-control windows in bytes: what a client may send of one upload, and of all uploads, before it is
-/// read here. The second is the sum for all streams, so that an upload whose API does not read never holds
+/// Flow-control windows in bytes: the bytes of one upload, and of all uploads, that a client may send before they are
+/// read here. The window for all uploads is the sum for all streams, so an upload whose API does not read never holds
 /// back another upload.
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
@@ -105,7 +105,7 @@ fn builder(max_header_size: usize, spawner: Spawner) -> http2::Builder<Spawner> 
     builder
         .max_concurrent_streams(MOST_STREAMS)
         // A head that is larger than `max_header_size` is answered with 431 here, counted and logged. h2 refuses heads
-        // beyond this bound by itself: it answers 431 without a word to us, or ends the connection.
+        // beyond this bound by itself: it answers 431 and reports nothing, or ends the connection.
         .max_header_list_size(list_bound(max_header_size))
         .max_pending_accept_reset_streams(MOST_RESETS)
         .max_local_error_reset_streams(MOST_ERRORS)
@@ -144,7 +144,7 @@ struct Spawner(Rc<RefCell<Spawned>>);
 #[derive(Default)]
 struct Spawned {
     waiting: Vec<RunningStream>,
-    /// The uptake of the stream that is spawned next.
+    /// How far the client takes the response of the stream that is spawned next.
     uptake: BodyEnd,
 }
 
@@ -172,8 +172,8 @@ struct RunningStream {
 }
 
 impl RunningStream {
-    /// A `FuturesUnordered` that has polled all its futures wakes its task once more, for nothing. This stream is never
-    /// woken, so that not all of them are polled.
+    /// A `FuturesUnordered` that has polled all its futures wakes its task once more without need. This stream is never
+    /// woken, so there is always a future that was not polled.
     fn that_never_ends() -> Self {
         let (handle, registration) = AbortHandle::new_pair();
         let work = Abortable::new(Box::pin(pending()) as Work, registration);
@@ -193,7 +193,7 @@ impl Future for RunningStream {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // See `first_look`: nobody would wake the stream for the second poll.
+        // The second poll of `first_look`: nothing else would wake the stream for it.
         if mem::take(&mut self.is_new) && Pin::new(&mut self.work).poll(cx).is_ready() {
             return Poll::Ready(());
         }
@@ -268,7 +268,8 @@ where
 
     fn look(&mut self, now: Instant) -> Option<Overdue> {
         let phase = &self.client.phase;
-        // While the socket is full, a stream may just not have been served. The connection's own time runs.
+        // While the socket is full, a stream may wait for the socket and not for its client. The time-out of the
+        // connection runs.
         if phase.is_write_waiting() {
             return None;
         }

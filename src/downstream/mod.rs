@@ -156,7 +156,7 @@ async fn serve(
     }
 }
 
-/// Counts and logs that a peer has sent what is no request.
+/// Counts and logs a peer that has sent something else than a request.
 fn refuse(proxy: &Proxy, reason: String, peer: PeerAddress) {
     proxy.active().error_log.malformed.count(reason, peer.as_client(), Instant::now());
 }
@@ -182,7 +182,7 @@ fn is_welcome(peer: PeerAddress, permit: &mut ConnectionPermit, server: &ServerS
 /// The status that hyper answers a malformed head with.
 fn status(error: &hyper::Error) -> StatusCode {
     match error.is_parse_too_large() {
-        // hyper's error has no method that tells this case.
+        // hyper's error has no method for this case.
         true if error.to_string() == "URI too long" => StatusCode::URI_TOO_LONG,
         true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         false => StatusCode::BAD_REQUEST,

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>). A
-//! load balancer that passes on bytes writes a header in front of them. The header names the client.
+//! The PROXY protocol, versions 1 and 2 (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>). A load
+//! balancer that forwards a connection's bytes writes a header in front of them. The header names the client.
 
 use std::net::IpAddr;
 
@@ -8,13 +8,13 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::proxy::client::Socket;
 
-/// The most bytes of a header. An address takes 52 bytes. The rest is for the TLVs that load balancers add.
+/// The most bytes of a header. Addresses take 52 bytes. The rest is for additional values (TLVs) of load balancers.
 const MOST: usize = 4096;
 
 /// TLVs are skipped.
 const CONFIG: ParseConfig = ParseConfig { include_tlvs: false, allow_v1: true, allow_v2: true };
 
-/// What a trusted proxy's connection begins with.
+/// The beginning of a trusted proxy's connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     /// A header that names the client.
@@ -88,8 +88,8 @@ mod tests {
         Opening::Client(text.parse().unwrap())
     }
 
-    /// The opening that is read from the pieces, and what stays in the socket. A piece is sent when all pieces before
-    /// it were read, so that each is read alone.
+    /// The opening that is read from the pieces, and the bytes that stay in the socket. A piece is sent only when all
+    /// pieces before it were read, so that each piece is read alone.
     async fn read_pieces(pieces: Vec<Vec<u8>>) -> (Opening, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Percent-encodes bytes of an HTTP/1.1 target that other servers take and the `http` crate does not: browsers and
-//! old clients send JSON in a query as it is.
+//! Percent-encodes bytes of an HTTP/1.1 target that other servers accept and the `http` crate refuses. Browsers and old
+//! clients send JSON in a query without encoding.
 //!
 //! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and no
 //! encoded byte is, or becomes, a space, a carriage return or a line feed. A message begins where a connection begins,
@@ -19,7 +19,7 @@ pub(super) fn is_plain(came: &[u8]) -> bool {
     }
     let came = came.trim_ascii_start();
     let Some(end) = memchr(b'\n', came) else { return false };
-    // Each byte is looked at: this costs less than to stop at the first odd one.
+    // All bytes are checked: this is faster than to stop at the first odd byte.
     let has_odd = came[..end].iter().fold(false, |found, byte| found | ODD[usize::from(*byte)]);
     begins_with_letter(came) && !has_odd
 }
@@ -114,7 +114,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader that splits messages at line feeds and a line at its spaces reads the same of both.
+        /// A simple reader splits messages at line feeds, and a line at its spaces. It must read both texts in the same
+        /// way.
         #[test]
         fn lines_and_words_stay(text in "[\r\n]{0,2}([A-Z\" <`>?/:éa\r]{0,20}\n?){0,4}") {
             let again = String::from_utf8(encoded(text.as_bytes())).unwrap();

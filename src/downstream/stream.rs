@@ -45,15 +45,15 @@ pub(super) struct ClientStream {
     longest_line: usize,
     /// Bytes that were read before. The next reads return them.
     early: Vec<u8>,
-    /// hyper has got nothing yet, and gets a whole line first.
+    /// hyper has no bytes yet. It first gets a whole line.
     opening: bool,
     /// Bytes that were read since the socket was last empty, or other connections were last served.
     in_a_row: usize,
 }
 
-/// Closes a connection so that its client can read the last bytes. To close while bytes of the client are unread
-/// would cause a reset, and a reset destroys what the client has not read yet. The connection lingers until its client
-/// has sent nothing for [`LINGER`], and for at most `longest`.
+/// Closes a connection so that its client can read the last bytes. If bytes of the client are unread, closing causes a
+/// reset. A reset destroys what the client has not read yet. The connection lingers until its client has sent nothing
+/// for [`LINGER`], and for at most `longest`.
 pub(super) async fn linger(mut socket: Socket, longest: Duration) {
     let end = Instant::now() + longest;
     let mut space = [0; 4096];
@@ -277,7 +277,7 @@ mod tests {
     use crate::upstream::times::testing::{IDLE, times_with};
     use crate::wire::overhead::Overhead;
 
-    /// A client that sends many requests uses up tokio's budget. Its last answer must not be destroyed for that.
+    /// A client that sends many requests uses up tokio's budget. This must not destroy its last answer.
     #[tokio::test]
     async fn a_connection_with_unread_input_lingers_without_a_budget() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

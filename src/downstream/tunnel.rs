@@ -24,8 +24,8 @@ pub(super) enum TunnelEnd {
 }
 
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come from the
-/// client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead: mostly
-/// the other side is gone too, without a word. A reload may change these times.
+/// client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead: usually
+/// the other side is gone too, and has not closed its connection. A reload may change these times.
 pub(super) async fn join(
     client: ClientStream,
     switched: Switched,

@@ -1,6 +1,6 @@
-//! Watches a connection while it is served: for its time-outs, and for news of its worker. `http1` and `http2`
-//! use it; the due times come from `proxy::client::Phase`. News are that the process drains (the value is true
-//! from then on), or that a reload may have changed the time-outs.
+//! Watches a connection while it is served, for time-outs and for news of the worker. `http1` and `http2` use it. The
+//! due times come from `proxy::client::Phase`. There are two kinds of news: the process drains (the value is true from
+//! then on), or a reload may have changed the time-outs.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -15,8 +15,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::clock::FAR;
 use crate::proxy::client::{ClientConnection, DueAction, Overdue};
 
-/// How long a closed connection goes on reading. Without this, data from the client would be answered by a
-/// reset, and a reset destroys what the client has not read yet.
+/// How long a closed connection goes on reading. Otherwise the system would answer the client's data with a reset. A
+/// reset destroys what the client has not read yet.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 /// Once the process drains, a client has this long to complete a handshake or to send a request. Without this time,
@@ -27,9 +27,9 @@ pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 /// connection.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Waits for `opening`, such as a TLS handshake, until the time that `due` returns. If it returns `None`, waits
-/// without end. News may change that time. Returns `None` if the time is over, or if the process drains and the
-/// client has had its last call.
+/// Waits for `opening`, such as a TLS handshake, until the time that `due` returns. If `due` returns `None`, waits
+/// without end. News may change the time. Returns `None` if the time is over, or if the process drains and
+/// [`LAST_CALL`] is over.
 pub(super) async fn in_time<T>(
     due: impl Fn() -> Option<Instant>,
     mut news: Receiver<bool>,
@@ -59,8 +59,8 @@ pub(super) trait Serving {
     /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
-    /// Called about once a second while a request is under way. If something was ended because the client
-    /// took too long, returns what the client took too long for.
+    /// Called about once a second while a request is under way. If a stream was ended because its client took too long,
+    /// returns the reason.
     fn look(&mut self, _now: Instant) -> Option<Overdue> {
         None
     }
@@ -82,8 +82,7 @@ pub(super) struct ConnectionWatch<'c> {
     timer: Pin<Box<Sleep>>,
     /// When the timer fires.
     set: Instant,
-    /// Whether the timer will wake this task. A poll without tokio's budget registers the task. A poll
-    /// after the budget was used up does not.
+    /// Whether the timer will wake this task. A poll registers the task, unless tokio's budget was used up.
     registered: bool,
     /// A write to the full socket has just been tried.
     tried: bool,
@@ -343,7 +342,7 @@ mod tests {
         draining_soon.abort();
     }
 
-    /// A client that has its answer may have sent the next request already.
+    /// A client that has received its answer may have sent the next request already.
     #[tokio::test(start_paused = true)]
     async fn a_kept_connection_has_a_last_call() {
         let (drain, draining) = tokio::sync::watch::channel(false);

@@ -1,4 +1,4 @@
-//! A request's body on its way upstream. Its length and its time are limited.
+//! A request's body on its way upstream. It limits the length of the body, and the time between two reads.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -34,9 +34,9 @@ struct Streamed {
     time_limit: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
-    /// Where the pieces are noted that have come from the client; `None` for a body that was kept.
+    /// Notes the pieces that have come from the client. `None` for a body that was kept.
     overhead: Option<Rc<Overhead>>,
-    /// What the connection had read when the last piece came, and when this was last looked at.
+    /// The bytes that the connection had read when the last piece came, and when this was last checked.
     read: (u64, u64),
 }
 
@@ -103,15 +103,15 @@ impl RequestBody {
         }
     }
 
-    /// A handle that tells how far the body has come.
+    /// A handle that shows how far the body has come.
     pub(crate) fn end(&self) -> BodyEnd {
         self.0.as_ref().map(|streamed| streamed.end.clone()).unwrap_or_default()
     }
 }
 
 impl Streamed {
-    /// Whether bytes have come since the last call that may be a part of the next piece. They may also belong to other
-    /// streams of the connection. So no more bytes than one frame has are taken for such a part.
+    /// Whether bytes have come since the last call that may be a part of the next piece. The bytes may also belong to
+    /// other streams of the connection. So at most the bytes of one frame count as such a part.
     fn has_part_come(&mut self) -> bool {
         let (at_piece, before) = self.read;
         let now = self.overhead.as_ref().map_or(before, |overhead| overhead.read());

@@ -34,13 +34,13 @@ use crate::tls::{self, H2, HTTP_1_1};
 const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
 /// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client
-/// reads. The window of a connection is the sum for all streams, so that responses that nobody reads never hold back
-/// another.
+/// reads. The window of a connection is the sum for all streams, so a response that nobody reads never holds back
+/// another response.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// The most bytes of a request that the kernel holds before they are on their way. The kernel may hold megabytes, and
-/// `response_timeout` runs from the last byte that the kernel took: a server that reads slowly and steadily would not
-/// have read them in that time.
+/// The most bytes of a request that the kernel holds before it sends them. `response_timeout` runs from the last byte
+/// that the kernel took. Without this limit the kernel takes megabytes at once, and a slow server could not read them
+/// within that time.
 const MOST_UNSENT: u32 = 128 * 1024;
 
 /// After this time without a sign of life from an HTTP/2 server that has requests to answer, a ping is
@@ -140,7 +140,7 @@ impl Connector {
             Purpose::Http2 => &[H2],
         };
         let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
-        // If this is called off, the socket is reset: see `ServerStream`. A refusal must reach the server.
+        // If the handshake is given up, the socket is reset: see `ServerStream`. A refusal must still reach the server.
         let _ = stream.set_zero_linger();
         let connector = tls.connector.with_alpn(offered);
         let shaken = connector.connect(name, stream).into_fallible().await;
@@ -228,7 +228,7 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
 mod tests {
     use super::*;
 
-    /// Of an upload the kernel took 2.6 MB at once, and the time for the answer began.
+    /// A regression: the kernel took 2.6 MB of an upload at once, and the time for the answer began to run.
     #[tokio::test]
     async fn the_kernel_holds_little_of_a_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

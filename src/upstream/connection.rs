@@ -1,4 +1,4 @@
-//! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
+//! A connection to a server. Over HTTP/1.1 it carries one request at a time, over HTTP/2 many.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -125,8 +125,8 @@ impl ExclusiveConnection {
         self.sender.is_closed() || self.socket.is_unusable()
     }
 
-    /// Whether the connection can take a request now. If not, it is still writing its last request. How
-    /// long the server takes to read that request is unknown.
+    /// Whether the connection can take a request now. If not, it is still writing its last request, and nobody knows
+    /// how long the server takes to read it.
     pub(super) fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
@@ -205,9 +205,9 @@ impl Connection {
         }
     }
 
-    /// An exchange broke. A shared connection takes no more requests then: perhaps they would break too. Returns
-    /// whether it is the first exchange that broke here. All exchanges of a connection break with it, which says no
-    /// more of the server than one of them.
+    /// An exchange broke. A shared connection then takes no more requests, because they might break too. Returns
+    /// whether this was the first exchange that broke here. If the connection breaks, all its exchanges break, but only
+    /// one of them counts against the server.
     pub(super) fn breaks(&self) -> bool {
         let driver = match self {
             Self::Http1(connection) => &connection.driver,
@@ -216,7 +216,7 @@ impl Connection {
         !driver.is_broken.replace(true)
     }
 
-    /// The exchange has come to its end, or as far as it has to.
+    /// The exchange has come to its end, or need not go on.
     pub(super) fn finish(&self) {
         if let Self::Http1(connection) = self {
             connection.socket.finish();
@@ -350,8 +350,8 @@ async fn in_time<F: Future>(
             return Poll::Ready(Some(outcome));
         }
         ready!(deadline.poll(cx, sent, limit, end));
-        // The answer may be there and not seen: a client that sends all the time uses tokio's budget up. The
-        // server must not be blamed for that.
+        // The answer may have come without being seen, because a client that sends all the time uses up tokio's budget.
+        // This is not the server's fault.
         Poll::Ready(match pin!(unconstrained(exchange.as_mut())).poll(cx) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,

@@ -138,7 +138,7 @@ mod tests {
         time_for_head(|request| sender.send_request(request)).await
     }
 
-    /// How long the head of an answer that does not come is waited for.
+    /// How long a request waits for the head of an answer that never comes.
     async fn time_for_head<F: Future>(send: impl FnOnce(Request<RequestBody>) -> F) -> Duration {
         let began = Instant::now();
         let body = RequestBody::again(Bytes::from(vec![b'x'; 1_000_000]));
@@ -152,7 +152,8 @@ mod tests {
         }
     }
 
-    /// A piece of a megabyte was one event: its server had to take all of it within `response_timeout`.
+    /// A regression: a piece of a megabyte counted as one event, so the server had to take all of it within
+    /// `response_timeout`.
     #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_server_has_its_time_from_the_last_byte_that_it_took() {
         let over_http1 = [upload_http1(usize::MAX).await, upload_http1(200_000).await];

@@ -158,12 +158,12 @@ impl ServerFailure {
         }
     }
 
-    /// Whether this machine failed, which says nothing of the server.
+    /// Whether this machine failed. Such a failure does not count against the server.
     pub(super) fn is_this_machines(&self) -> bool {
         matches!(self, Self::Connect(error) if lack(error).is_some())
     }
 
-    /// Whether the failure speaks against the server: it broke off, or did not answer.
+    /// Whether the failure counts against the server: it broke off, or did not answer.
     pub(super) fn is_servers_fault(&self) -> bool {
         match self {
             Self::Exchange { source, .. } => {
@@ -229,7 +229,7 @@ pub(super) async fn in_time<C>(
     }
 }
 
-/// What this machine lacks, and what to do, where an error speaks of it.
+/// What this machine lacks, and what to do. `None` where the error has another cause.
 pub(super) fn lack(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {
         Errno::ADDRNOTAVAIL => {

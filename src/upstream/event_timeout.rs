@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::times::ClientTimes;
 use crate::clock::FAR;
 
-/// How often a wait looks whether a reload has changed its time limit.
+/// The time after which a wait checks again whether a reload has changed its time limit.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A time-out between two events. The timer is created and moved only while an event is waited for.
@@ -42,7 +42,7 @@ impl EventTimeout {
         Self { limit: EventLimit::OfClient(times), timer: None, since: None }
     }
 
-    /// The event came. Returns whether it was waited for.
+    /// The event came. Returns whether anybody was waiting for it.
     pub(crate) fn renew(&mut self) -> bool {
         self.since.take().is_some()
     }

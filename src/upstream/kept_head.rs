@@ -10,7 +10,7 @@ use super::body::RequestBody;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptHead(Vec<u8>);
 
-/// Longer memory than this number of bytes is not kept for the next head.
+/// A buffer of more bytes than this is not kept for the next head.
 const LONG: usize = 4096;
 
 impl KeptHead {

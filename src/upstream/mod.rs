@@ -74,11 +74,11 @@ pub(crate) struct Sending {
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
     pub(crate) wanted: Purpose,
-    /// The connections that belong to the request's client, if any do. [`Purpose::Own`] needs them.
+    /// The connections that belong to the request's client. `None` if there are none. [`Purpose::Own`] needs them.
     pub(crate) private: Option<Rc<PrivateConnections>>,
 }
 
-/// A response whose body is still to come, and the connection that it comes on.
+/// A response whose body is still to come, and its connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamResponse {
     /// Head and body as the server sends them.
@@ -134,10 +134,10 @@ impl Upstream {
         }
     }
 
-    /// Waits for a permit for one of `max_requests` requests; `None` where there is no such bound.
+    /// Waits for a permit for one of `max_requests` requests. Returns `None` where the upstream has no `max_requests`.
     ///
     /// # Errors
-    /// Where there is none in time.
+    /// Where no permit was free in time.
     pub(crate) async fn enter(&self) -> Result<Option<RequestPermit>, UpstreamError> {
         let Some(most) = self.spec.max_requests else { return Ok(None) };
         let entering = self.state.queue.enter(most, self.spec.queue_timeout);

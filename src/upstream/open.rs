@@ -25,7 +25,7 @@ impl Upstream {
         }
         let mut trial = None;
         let time_limit = self.spec.connect_timeout;
-        // If the attempt is lost, as in a reload, another one follows when it should have ended.
+        // If this attempt is lost, as in a reload, another attempt follows at the time when this one should have ended.
         let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
         for (index, how) in self.state.due(time_limit * 2, Some(overdue)) {
             if how == Trial::Request {

@@ -44,7 +44,7 @@ struct PooledConnections {
     shown: Option<(Instant, ShownProtocol)>,
 }
 
-/// What a server has shown of its protocols, beyond its choice in the TLS handshake.
+/// What a server has shown about its protocols, besides its choice in the TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownProtocol {
     /// It has demanded HTTP/1.1 for a request that came over HTTP/2.
@@ -54,8 +54,8 @@ pub(super) enum ShownProtocol {
 }
 
 impl PooledConnections {
-    /// What to look for, for a request that wants this. gRPC still goes by HTTP/2 to a server that has demanded
-    /// HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
+    /// The connection to look for, for a request that wants `wanted`. gRPC still goes by HTTP/2 to a server that has
+    /// demanded HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
     fn wanted(&self, wanted: Purpose) -> Purpose {
         match (wanted, self.shown) {
             (Purpose::Any, Some((_, ShownProtocol::Http1Required))) => Purpose::Http1,
@@ -132,7 +132,7 @@ impl Pool {
         kept.shared.push((since, made_for, connection));
     }
 
-    /// What to look for, for a request that wants this.
+    /// The connection to look for, for a request that wants `wanted`.
     pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.kept.borrow().wanted(wanted)
     }

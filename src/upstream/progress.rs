@@ -64,17 +64,17 @@ struct Handover {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Progress {
-    /// The receiver has to take what was handed on. At this time it was handed on, or a part of it left.
+    /// The receiver has to take what was handed on. The time is when it was handed on, or when a part of it last left.
     Offered(Instant),
     /// The sender has to send more.
     Awaited,
-    /// All of the body was handed on. At this time the last piece was handed on, or a part of it left.
+    /// All of the body was handed on. The time is when the last piece was handed on, or when a part of it last left.
     Reached(Instant),
     Failed(BodyFault),
 }
 
-/// A piece of a body on its way out. hyper may hold a long piece for minutes: it takes away what the socket
-/// takes and, over HTTP/2, what the receiver's window lets pass. That the piece shrinks is noted.
+/// A piece of a body on its way out. hyper may hold a long piece for minutes. It removes from the piece what the socket
+/// takes and, over HTTP/2, what the receiver's window lets pass. Each time when the piece shrinks is noted.
 #[derive(Debug)]
 pub(crate) struct BodyPiece {
     bytes: Bytes,
@@ -175,7 +175,7 @@ impl BodyEnd {
         }
     }
 
-    /// For a body of which nothing was handed on yet. Its receiver has to ask for it.
+    /// For a body that has not begun. Its receiver has to ask for it.
     pub(super) fn begin() -> Self {
         Self::of(Progress::Offered(Instant::now()))
     }

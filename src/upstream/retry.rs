@@ -1,4 +1,4 @@
-//! Which requests may be sent again, how often, and how long a server asks to be left alone.
+//! Which requests may be sent again, how often, and the pause that a server asks for.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 
 /// A retry costs what 10 requests earn. Therefore at most a tenth of the requests are sent again.
 const RETRY_COST: u32 = 10;
-/// Retries that are free at the start. An upstream with little traffic must have its retries too.
+/// Retries that are free at the start: an upstream with little traffic needs retries too.
 const FIRST_RETRIES: u32 = 10;
 /// Retries that can be saved up. A server that is restarted under load breaks many requests at once.
 const MOST_RETRIES: u32 = 100;
@@ -46,15 +46,14 @@ impl RetryBudget {
     }
 }
 
-/// Whether a second request has the same effect as one (RFC 9110, 9.2.2). Of the methods that other documents
-/// define, these are the safe ones: QUERY (RFC 10008), and those of WebDAV, which the `http` crate does not
-/// know.
+/// Whether the request has the same effect if it is sent twice (RFC 9110, 9.2.2). Of the methods that other documents
+/// define, these are the safe ones: QUERY (RFC 10008), and those of WebDAV, which the `http` crate does not know.
 pub(super) fn is_idempotent(method: &Method) -> bool {
     method.is_idempotent() || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH")
 }
 
-/// How long the server asks to be left alone, at most a minute; `None` if it does not ask. A date in
-/// `retry-after` (RFC 9110, 10.2.3) counts from the answer's own `date`, so no clocks are compared.
+/// The pause that the server asks for, at most a minute. `None` if it asks for none. A date in `retry-after` (RFC 9110,
+/// 10.2.3) counts from the answer's own `date`, so no clocks are compared.
 pub(super) fn asked_pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;

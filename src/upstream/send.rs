@@ -21,7 +21,7 @@ use super::{
 };
 use crate::plan::Scheme;
 
-/// What the tries of a request have shown, and how it may be tried again.
+/// The results of a request's tries, and how it may be tried again.
 struct Tries {
     /// The request has no body.
     is_whole: bool,
@@ -169,7 +169,7 @@ impl Upstream {
         UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Notes what a server's answer says of the server.
+    /// Notes what a server's answer says about the server.
     fn note_answer(&self, server: &Server, response: &Response<Incoming>, was_up: bool) {
         if !was_up {
             self.state.recovered(&server.state);
@@ -209,7 +209,7 @@ impl Upstream {
             return Ok(*unsent);
         }
         let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
-        // Perhaps this connection alone is dead, because a firewall on its way has forgotten it.
+        // Perhaps only this connection is dead, because a firewall between has forgotten it.
         let is_silent =
             matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
         let is_clients_fault = body_end.fault().is_some();

@@ -30,7 +30,7 @@ pub(super) struct Server {
     pub(super) weight: u32,
     pub(super) hash: u64,
     pub(super) state: Arc<ServerState>,
-    /// What the process knows of all servers.
+    /// What the process knows about all servers.
     pub(super) upstream: Arc<UpstreamState>,
     pub(super) pool: Pool,
 }
@@ -99,9 +99,9 @@ impl Server {
 pub(crate) struct PrivateConnections(RefCell<Vec<(Weak<Server>, Connection)>>);
 
 impl PrivateConnections {
-    /// Takes the connection to one of these servers that was used last. It may still be writing its last
-    /// request. To take another one meanwhile would break a handshake, so this waits for at most `patience`.
-    /// Returns the server's index too.
+    /// Takes the connection to one of these servers that was used last. It may still be writing its last request.
+    /// Another connection would break a handshake, so this waits for at most `patience`. Returns the server's index
+    /// too.
     pub(super) async fn take(
         &self,
         servers: &[Rc<Server>],
@@ -160,8 +160,8 @@ impl ConnectionLease {
         }
     }
 
-    /// The server authenticates the connection: from now on it belongs to this client. A connection of HTTP/2
-    /// that others share stays shared. A request that authenticates never goes on it.
+    /// The server authenticates the connection: from now on it belongs to this client. An HTTP/2 connection that other
+    /// requests share stays shared. A request that authenticates never uses such a connection.
     pub(crate) fn belongs_to(&mut self, owner: &Rc<PrivateConnections>) {
         if let Connection::Http1(_) = &self.connection {
             self.owner.get_or_insert_with(|| owner.clone());

@@ -38,7 +38,7 @@ pub(super) struct ServerStream {
     state: Rc<SocketState>,
 }
 
-/// What the request's task knows of a socket that the connection's own task reads and writes.
+/// What the request's task knows about a socket that the connection's own task reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct SocketState {
     /// A write has failed: the server takes no more data.
@@ -51,7 +51,7 @@ pub(super) struct SocketState {
     read: Cell<usize>,
     /// The head of the response has come.
     pub(super) answered: Cell<bool>,
-    /// An exchange is under way. If it is called off, the socket is reset.
+    /// An exchange is under way. If it is given up, the socket is reset.
     busy: Cell<bool>,
     /// Whether the head of the request under way is to be kept.
     keeps_head: Cell<bool>,
@@ -91,7 +91,7 @@ impl SocketState {
         self.busy.set(false);
     }
 
-    /// What the connection carries has broken: nothing more has to arrive.
+    /// The exchange or the tunnel has broken, so no more bytes have to arrive.
     pub(super) fn abandon(&self) {
         self.busy.set(true);
     }
@@ -142,7 +142,7 @@ impl ServerStream {
 }
 
 impl Drop for ServerStream {
-    /// Resets the socket if its exchange was called off. Otherwise each client that hangs up would leave a port of this
+    /// Resets the socket if its exchange was given up. Otherwise each client that hangs up would leave a port of this
     /// machine unusable for a minute (TIME_WAIT).
     fn drop(&mut self) {
         let socket = match &self.transport {
@@ -261,7 +261,7 @@ mod tests {
         .await
     }
 
-    /// The head of a request was lost if the server had closed, and the request had no second try.
+    /// A regression: if the server had closed, the head of a request was lost, and the request had no second try.
     #[tokio::test(flavor = "local")]
     async fn a_head_is_kept_though_its_write_fails() {
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -1,9 +1,9 @@
-//! How long the fields of a message may be, where h2 does not say that they are too long.
+//! Limits the trailers of HTTP/2: h2 does not report trailers that are too long.
 //!
-//! h2 leaves out the fields of HTTP/2 trailers that are beyond its bound, and tells nobody. A message that lost its
-//! last fields looks whole. So trailers are measured as they come, and a connection ends before h2 leaves anything
-//! out. A peer can still pass h2's bound with a few bytes that stand for many (RFC 7541, 6.1). Who does so loses
-//! fields that nobody would send.
+//! h2 drops the fields of HTTP/2 trailers that are beyond its bound, and does not report this. A message that lost its
+//! last fields looks whole. So trailers are measured as they come, and a connection ends before h2 drops anything. With
+//! compression, a few bytes can stand for many (RFC 7541, 6.1), and so a peer can still exceed h2's bound. Such a peer
+//! loses fields, but no usual peer sends such fields.
 
 use std::io;
 use std::pin::Pin;
@@ -30,8 +30,8 @@ pub(crate) fn list_size(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
-/// The bound that h2 gets, if trailers may have at most `most` bytes on the wire. h2 counts decoded bytes: the shortest
-/// Huffman code stands for eight bits with five (RFC 7541, B), and each field counts 32 bytes more.
+/// The bound for h2, if trailers may have at most `most` bytes on the wire. h2 counts decoded bytes. The shortest
+/// Huffman code has five bits for eight (RFC 7541, B), and each field counts 32 bytes more.
 pub(crate) fn list_bound(most: usize) -> u32 {
     u32::try_from(most.saturating_mul(2).saturating_add(64 * 1024)).unwrap_or(u32::MAX)
 }

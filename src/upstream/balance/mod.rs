@@ -21,9 +21,9 @@ impl Affinity {
         Self(SipHasher13::new().hash(key.as_bytes()))
     }
 
-    /// How much a request with this affinity is drawn to a server: weighted rendezvous hashing (Schindelhauer
-    /// and Schomaker, "Weighted Distributed Hash Tables", 2005, the logarithmic method). A server that comes
-    /// or goes moves only its own requests.
+    /// The score of a server for this affinity: weighted rendezvous hashing (Schindelhauer and Schomaker, "Weighted
+    /// Distributed Hash Tables", 2005, the logarithmic method). The server with the highest score gets the request. If
+    /// a server is added or removed, only its own requests move.
     fn pull(self, server: &Server) -> f64 {
         let mixed = spread(self.0 ^ server.hash);
         // Above 0 and below 1.
@@ -64,7 +64,7 @@ struct Candidate {
 type Candidates = SmallVec<[Candidate; 8]>;
 
 impl Candidate {
-    /// A server that gets `share` percent of the requests that its weight stands for.
+    /// A server that gets `share` percent of the requests that its weight gives it.
     fn new(index: usize, server: &Server, share: u32) -> Self {
         Self { index, weight: u64::from(server.weight * share) }
     }
@@ -123,8 +123,8 @@ impl Chooser {
         Some(if is_second_better { second.index } else { first.index })
     }
 
-    /// Draws a server by weight, other than `drawn`. It is first drawn from all servers, because most of them are open.
-    /// If a few draws find none that may be chosen, a list of those is made.
+    /// Draws a server by weight, other than `drawn`. The first draws are from all servers, because most servers are
+    /// open. If a few draws find no server that may be chosen, a list of the candidates is made.
     fn draw(
         &self,
         servers: &[Rc<Server>],
@@ -154,8 +154,8 @@ impl Chooser {
         })
     }
 
-    /// The smooth weighted round-robin of nginx: each server gains its weight. The server that lacks most gets the
-    /// request and pays for it. All workers share the account.
+    /// The smooth weighted round-robin of nginx: at each request, each candidate gains its weight. The candidate with
+    /// the highest sum gets the request, and loses the weight of all candidates. All workers share the sums.
     fn next_in_turn(&self, candidates: &[Candidate]) -> Option<usize> {
         let mut arrears = self.upstream.arrears.lock();
         let mut total = 0;
@@ -191,7 +191,7 @@ fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candid
     if open.is_empty() { aside } else { open }
 }
 
-/// The server to which a request is drawn most.
+/// The server with the highest score for a request.
 fn most_drawn(
     servers: &[Rc<Server>],
     candidates: &[Candidate],

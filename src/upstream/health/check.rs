@@ -1,6 +1,7 @@
-//! What the process asks servers by itself. Each server of an upstream with `health` is asked for a path, again and
-//! again. Of the others, each is connected to once, so that a process without requests notices a server that is away.
-//! A server that refused a connection is connected to again when its pause is over, also where no request comes.
+//! The process checks servers by itself. If an upstream has `health`, each of its servers is asked for a path, again
+//! and again. To every other server one connection is made at the start, so that a process without requests notices a
+//! server that is away. After a server has refused a connection, another connection is tried when its pause is over,
+//! even if no request comes.
 //!
 //! The process asks each server once, however many workers it has.
 
@@ -28,8 +29,8 @@ const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
 /// The statuses that pass.
 const PASSING: std::ops::Range<u16> = 200..400;
 
-/// A server that takes no connection in this time is away. With a longer `connect_timeout` a request still waits for
-/// as long as that.
+/// A server that accepts no connection in this time counts as away. A request still waits for `connect_timeout`, even
+/// if this is longer.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1_800);
 
 /// The most connections that are tried at once: the process may have thousands of upstreams, and clients need sockets

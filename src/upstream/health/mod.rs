@@ -1,4 +1,4 @@
-//! Which servers of an upstream get requests. All workers share what is known here.
+//! Which servers of an upstream get requests. All workers share this state.
 //!
 //! A server is set aside for three reasons. It refuses connections or breaks off exchanges (for a short time
 //! that grows). It fails its health checks (until it passes them again). Or it has asked for a pause with
@@ -28,22 +28,22 @@ use crate::observe::events;
 use crate::plan::{HealthSpec, UpstreamSpec};
 use crate::upstream::{ServerFailure, UpstreamError};
 
-/// What the process knows of one upstream: its servers, and the requests that wait for it.
+/// What the process knows about one upstream: its servers, and the requests that wait for it.
 #[derive(Debug)]
 pub struct UpstreamState {
     name: Name,
     /// In the order of the upstream's `servers`.
     servers: Vec<Arc<ServerState>>,
-    /// How many of them are not sound. A request does not look at each of hundreds.
+    /// The number of servers that are not sound. With it a request need not look at each of hundreds of servers.
     unsound: Arc<AtomicUsize>,
     pub(super) queue: Arc<RequestQueue>,
-    /// What each server lacks of its share of requests, for `Balance::RoundRobin`.
+    /// For each server the sum of `Balance::RoundRobin`: how far the server is behind its share of requests.
     pub(super) arrears: Mutex<Vec<i64>>,
 }
 
 impl UpstreamState {
-    /// The state of an upstream. What is known of its servers stays known after a reload: `before` is the
-    /// state of the upstream of the same name.
+    /// The state of an upstream. After a reload the state of its servers stays: `before` is the state of the upstream
+    /// of the same name.
     pub fn new(spec: &UpstreamSpec, before: Option<&Self>) -> Self {
         let known =
             |url: &str| before?.servers.iter().find(|server| **server.url() == *url).cloned();
@@ -68,13 +68,13 @@ impl UpstreamState {
         &self.servers
     }
 
-    /// Whether there is nothing to remember of any server.
+    /// Whether all servers are sound, so that there is nothing to remember about them.
     pub(super) fn are_sound(&self) -> bool {
         self.unsound.load(Ordering::Relaxed) == 0
     }
 
-    /// Ends states that a changed `spec` leaves without an end. Without health checks an ill server would stay ill
-    /// for ever. Where pauses are not respected any more, earlier pauses end.
+    /// Ends states that would never end with a changed `spec`. Without health checks an ill server would stay ill for
+    /// ever. If pauses are not respected any more, earlier pauses end.
     fn end_unwatched_states(&self, spec: &UpstreamSpec) {
         for server in &self.servers {
             self.note(server, &"", |record, _| {
@@ -99,7 +99,8 @@ impl UpstreamState {
         });
     }
 
-    /// A server refused a connection that no request needs. If the server is set aside already, this is for longer.
+    /// A server refused a connection that no request needs. If the server was set aside already, it is now set aside
+    /// for longer.
     pub(super) fn refused_trial(&self, server: &ServerState, failure: ServerFailure) {
         let error = UpstreamError::Server { server: server.url().clone(), failure };
         self.note(server, &error, |record, now| record.set_aside(now));
@@ -174,7 +175,7 @@ impl UpstreamState {
             }
             record.contrary_checks += 1;
             let needed = match record.is_ill {
-                // Nothing else is known of a server that is new to this process.
+                // For a server that is new to this process, the first check decides.
                 _ if !was_checked => 1,
                 true => spec.healthy_after,
                 false => spec.unhealthy_after,
@@ -185,9 +186,9 @@ impl UpstreamState {
         });
     }
 
-    /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
-    /// in `time_limit`, and how. At most one of them is to be tried by a request, and only if its pause has
-    /// been over for as long as `overdue`; `None` means none of them.
+    /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, and how each is tried.
+    /// A server is returned at most once in `time_limit`. At most one server is to be tried by a request, and only if
+    /// its pause has been over for as long as `overdue`. If `overdue` is `None`, no server is tried by a request.
     pub(super) fn due(
         &self,
         time_limit: Duration,

@@ -15,9 +15,10 @@ use crate::observe::metrics::UpstreamFailure;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time for which a server is set aside.
 pub(in crate::upstream) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// This many broken exchanges in a row set a server aside. A single one may be the fault of its request.
+/// The number of broken exchanges in a row that sets a server aside. A single exchange may break because of its
+/// request.
 pub(super) const MOST_BREAKS: u32 = 3;
-/// Broken exchanges of one client alone set a server aside only if it answers nobody else for this long.
+/// The broken exchanges of a single client set a server aside only if the server answers no other client for this time.
 const LONE_CLIENT: Duration = Duration::from_secs(10);
 /// The time in which the share of a server that came back grows to the full share.
 const SLOW_START: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ pub(crate) struct ServerState {
     notes: Mutex<ServerNotes>,
 }
 
-/// What operators are shown of a server.
+/// What operators see of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerNotes {
     /// When the server was set aside or came back.
@@ -75,9 +76,9 @@ pub(in crate::upstream) struct ServerRecord {
     pub(in crate::upstream) times_aside: u32,
     /// Broken exchanges since its last whole answer.
     pub(super) breaks: u32,
-    /// The client of the first of them, and when it broke.
+    /// The client of the first broken exchange, and when it broke.
     broken_first: Option<(ClientId, Instant)>,
-    /// They are of several clients.
+    /// Whether the broken exchanges are of several clients.
     is_broken_for_several: bool,
     /// It asked for a pause until this time.
     pub(in crate::upstream) paused_until: Option<Instant>,
@@ -91,7 +92,7 @@ pub(in crate::upstream) struct ServerRecord {
     returned: Option<Instant>,
 }
 
-/// Stands for a client in what is known of a server's exchanges.
+/// Stands for a client in the record of a server's exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientId(u64);
 
@@ -105,7 +106,7 @@ impl From<IpAddr> for ClientId {
     }
 }
 
-/// What is known of one exchange when it begins.
+/// The client of an exchange, and what the server had counted when the exchange began.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct ExchangeBegin {
     client: ClientId,
@@ -155,8 +156,8 @@ impl ServerRecord {
         self.paused_until = self.paused_until.filter(|until| *until > now);
     }
 
-    /// An exchange broke. Returns whether this sets the server aside. The breaks of one client alone may be what this
-    /// client makes of a server that is well. `answered` is the client that got the last whole answer.
+    /// An exchange broke. Returns whether this sets the server aside. If only one client's exchanges break, the client
+    /// may be the reason. `answered` is the client that got the last whole answer.
     pub(super) fn breaks_off(
         &mut self,
         client: ClientId,
@@ -194,8 +195,8 @@ impl Drop for ServerState {
 }
 
 impl ServerState {
-    /// A server of which nothing is known yet. It counts as up. `unsound` counts the servers of its upstream that are
-    /// not sound.
+    /// A server about which nothing is known yet. It counts as up. `unsound` counts the servers of its upstream that
+    /// are not sound.
     pub(crate) fn new(url: &str, unsound: &Arc<AtomicUsize>) -> Self {
         Self {
             url: url.into(),
@@ -252,7 +253,7 @@ impl ServerState {
         self.notes.lock().clone()
     }
 
-    /// Changes what operators are shown.
+    /// Changes what operators see.
     pub(in crate::upstream) fn annotate(&self, change: impl FnOnce(&mut ServerNotes)) {
         change(&mut self.notes.lock());
     }
@@ -288,8 +289,9 @@ impl ServerState {
         self.answered.store(exchange.client.0, Ordering::Relaxed);
     }
 
-    /// An exchange broke. Returns the client of this exchange, and the one that got the last whole answer. `None` where
-    /// the server gave more whole answers meanwhile than it broke exchanges: then the break says nothing about it.
+    /// An exchange broke. Returns the client of this exchange, and the client that got the last whole answer. `None`
+    /// where the server gave more whole answers meanwhile than it broke exchanges: then the break does not count
+    /// against it.
     pub(super) fn broke(&self, exchange: ExchangeBegin) -> Option<(ClientId, ClientId)> {
         let broken = self.broken.fetch_add(1, Ordering::Relaxed) + 1 - exchange.broken;
         let whole = self.whole.load(Ordering::Relaxed) - exchange.whole;
@@ -353,10 +355,10 @@ impl ServerState {
         }
     }
 
-    /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The
-    /// next connection is tried after `time_limit`, the next request after a longer pause. A request tries the
-    /// server only if the pause has been over for as long as `overdue`; `None` means never. No request tries a
-    /// server that fails its health checks, or that asked for a pause.
+    /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The next
+    /// connection is tried after `time_limit`, the next request after a longer pause. A request tries the server only
+    /// if the pause has been over for as long as `overdue`. If `overdue` is `None`, no request tries it. No request
+    /// tries a server that fails its health checks, or that asked for a pause.
     pub(super) fn due(&self, time_limit: Duration, overdue: Option<Duration>) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
         let until = record.aside_until.filter(|until| *until <= now)?;

@@ -211,7 +211,7 @@ async fn a_pause_ends_by_itself() {
     assert!(server.is_up());
 }
 
-/// A server whose pause was over stayed down until a request came, and an alert fired for an idle API.
+/// A regression: a server whose pause was over stayed down until a request came, so an alert fired for an idle API.
 #[tokio::test(start_paused = true)]
 async fn a_pause_ends_without_a_request() {
     let state = state();
