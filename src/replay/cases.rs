@@ -28,13 +28,13 @@ const HOST_OF_NONE: &str = "localhost";
 #[derive(Clone, Debug)]
 pub(crate) struct CaseResult<'p> {
     pub(crate) case: &'p TestCase,
-    /// What became of its requests.
+    /// What happened to its requests.
     pub(crate) came: CaseCounts<'p>,
     /// The expectations that are not met. Empty where the test passes.
     pub(crate) differences: Vec<Mismatch>,
 }
 
-/// What became of a test's requests.
+/// What happened to a test's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CaseCounts<'p> {
     /// Requests that pass at once.
@@ -69,7 +69,7 @@ pub(crate) struct Mismatch {
     pub(crate) field: &'static str,
     /// Its value.
     pub(crate) expected: String,
-    /// What came.
+    /// What came instead.
     pub(crate) came: String,
 }
 

@@ -43,7 +43,7 @@ pub(crate) enum Fact {
     LimiterFigures,
 }
 
-/// What is assumed of a fact that the log does not have.
+/// What is assumed about a fact that the log does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assumed {
     /// Each client has its own value: its address.
@@ -56,12 +56,12 @@ pub(crate) enum Assumed {
     Text(String),
 }
 
-/// A fact with what is assumed of it, as in `header:x-api-key=ip`.
+/// A fact with its assumed value, as in `header:x-api-key=ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
     /// The fact: a header, a cookie, the host, the certificate, or a claim.
     pub(crate) fact: Fact,
-    /// Its value.
+    /// The assumed value.
     pub(crate) assumed: Assumed,
 }
 
@@ -134,7 +134,7 @@ impl Fact {
         )
     }
 
-    /// Whether the log has the fact of this request.
+    /// Whether the log has this fact about the request.
     pub(super) fn is_known(&self, record: &LogRecord<'_>) -> bool {
         match self {
             Self::Client => record.client.is_some(),

@@ -34,20 +34,20 @@ pub struct Judge<'p> {
     routes: Vec<(usize, Fact)>,
     /// All facts that are read.
     facts: Vec<Fact>,
-    /// What is assumed of facts that the log does not have.
+    /// What is assumed about facts that the log does not have.
     assumptions: Vec<Assumption>,
-    /// The claims of the token of all requests. `None`: they are what is assumed of them.
+    /// The claims in the token of every request. `None` where the assumptions give the claims.
     pub(super) token: Option<Map<String, Value>>,
-    /// The headers that limits and routes read, and those that frame a request, by what their names have in common
-    /// with the names in a log.
+    /// The headers that limits and routes read, and the headers that frame a request. The map's key is the form that a
+    /// name has in common with its spellings in logs.
     headers: HashMap<String, Vec<HeaderName>>,
-    /// Those of which something is assumed.
+    /// The headers that have an assumed value.
     assumed_headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
     decided: u64,
 }
 
-/// What becomes of a request.
+/// The result for a request.
 pub struct JudgedRequest<'p> {
     /// The client, where the log has it.
     pub(crate) client: Option<IpAddr>,
@@ -55,8 +55,7 @@ pub struct JudgedRequest<'p> {
     pub route: Option<usize>,
     /// The status of the proxy's own answer to a request that no route takes.
     pub(crate) no_route: Option<StatusCode>,
-    /// The limits that are left out, each with the first fact that is missing, and the routes that may have been
-    /// missed.
+    /// The limits that are left out, each with the first missing fact, and the routes that the request may have taken.
     pub missing: SmallVec<[MissingFact; 2]>,
     /// The answer of the limits. For a request that gets an error before the limits decide: the part of it that is
     /// wrong.
@@ -69,7 +68,8 @@ pub enum MissingFact {
     /// A limit reads the fact, and is left out. The first number is the limit's index in the plan, the second one the
     /// index of the fact in the limit's list.
     Limit(usize, usize),
-    /// A route is chosen by the fact, and may be the request's route. The number is the index of both in `routes`.
+    /// A condition of a route reads the fact, and the route may be the request's route. The number is the index of both
+    /// in `routes`.
     Route(usize),
 }
 
@@ -142,8 +142,7 @@ impl<'p> Judge<'p> {
         self.facts.contains(fact)
     }
 
-    /// The kind and the name of a limit that is left out, or of a route that may be missed. The third value is the fact
-    /// that the log does not have.
+    /// Names a missing fact: the kind and the name of the limit or route that reads it, and the fact itself.
     pub(crate) fn described(&self, missing: MissingFact) -> (&'static str, &'p str, &Fact) {
         match missing {
             MissingFact::Limit(limit, fact) => {
@@ -274,8 +273,8 @@ impl<'p> Judge<'p> {
         }
     }
 
-    /// The headers of a request. If the log has all headers, these are all. Otherwise they are those that limits
-    /// and routes read, as the log has them or as they are assumed.
+    /// The headers of a request. If the log has all headers, these are all. Otherwise these are the headers that limits
+    /// and routes read, with their values in the log or their assumed values.
     fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let is_complete = record.headers.are_complete;

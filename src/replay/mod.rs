@@ -1,9 +1,9 @@
 //! Runs the requests of access logs through the limits of a file: `tidegate replay`.
 //!
-//! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two
-//! files that are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts.
-//! `fact` knows what a log may leave out. `report` makes the answer of the counts, and writes it. `cases`
-//! tries the `[[tests]]` of a file in the same way, and `suggest` finds limits for a log.
+//! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two files that
+//! are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts. `fact` knows what a
+//! log may leave out. `report` makes a report from the counts, and writes it. `cases` tries the `[[tests]]` of a file
+//! in the same way, and `suggest` finds limits for a log.
 
 pub(crate) mod cases;
 pub(crate) mod fact;
@@ -38,7 +38,7 @@ pub(crate) struct Side<'p> {
 }
 
 impl<'p> Replay<'p> {
-    /// A replay with new buckets, through the limits of each of these plans apart.
+    /// A replay with new buckets. The requests go through the limits of each plan separately.
     pub(crate) fn new(
         plans: impl IntoIterator<Item = &'p Plan>,
         assumptions: &[Assumption],

@@ -1,4 +1,4 @@
-//! A client's address in the spellings of logs.
+//! A client's address, as logs spell it.
 
 use std::net::{IpAddr, SocketAddr};
 

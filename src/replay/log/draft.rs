@@ -80,7 +80,7 @@ impl<'l> RecordDraft<'l> {
         self.record.headers.are_all();
     }
 
-    /// Sets the value of a field. Of several values of one field, the first counts.
+    /// Sets the value of a field. If a field has several values, the first one counts.
     pub(super) fn set_field(&mut self, field: &LogField, value: LoggedValue<'l>) {
         let record = &mut self.record;
         match *field {
@@ -137,7 +137,7 @@ impl<'l> RecordDraft<'l> {
         }
     }
 
-    /// Sets the client. Of several addresses, the one of the highest rank counts.
+    /// Sets the client. If there are several addresses, the address of the highest rank counts.
     fn set_client(&mut self, origin: ClientOrigin, address: Option<IpAddr>) {
         let record = &mut self.record;
         if address.is_some() && (record.client.is_none() || record.client_is < origin) {

@@ -7,9 +7,9 @@ use super::record::ClientOrigin;
 pub(super) enum LogField {
     /// A header of the request, by its name.
     Header(Box<str>),
-    /// The time. Of several, the one of the highest rank counts.
+    /// The time. If there are several, the time of the highest rank counts.
     Time(TimeRank),
-    /// The client's address. Of several, the one of the highest rank counts.
+    /// The client's address. If there are several, the address of the highest rank counts.
     Client(ClientOrigin),
     /// `x-forwarded-for`. It is a header. If the line has no other address, it names the client, too.
     ForwardedFor,
@@ -20,7 +20,7 @@ pub(super) enum LogField {
     Method,
     /// The path with the query, as sent.
     Target,
-    /// The path. If the line has the query, the query is another value.
+    /// The path without the query. A line that also has the query has it as another value.
     Path,
     /// The query, with or without its `?`.
     Query,
@@ -31,7 +31,7 @@ pub(super) enum LogField {
     Status,
     /// Bytes of the response.
     Bytes,
-    /// How long the request took. For a value without a unit: how many of its units are a second.
+    /// How long the request took. The number is for a value without a unit: how many of its units make a second.
     Duration(u32),
     /// Seconds of a part of the request's time. The parts of a line are added up.
     PartialSeconds,

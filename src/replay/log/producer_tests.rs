@@ -6,7 +6,7 @@ use super::format::Format;
 use super::testing::read;
 use crate::request::network::canonical_address;
 
-/// Each line in the format that its beginning tells.
+/// Each line, in the format that the line's beginning shows.
 fn check(lines: &[(&str, &str)]) {
     for (line, record) in lines {
         assert_eq!(read(&Format::Auto, line), *record, "{line}");
@@ -91,7 +91,7 @@ fn caddy() {
             "2022-03-09T21:30:01.524103Z 203.0.113.7 GET /a%20b query=x=1 host=localhost 200 10900B 929.675µs \
              Accept=*/* Accept=text/html Cookie=? User-Agent=curl/7.82.0 host=localhost no others",
         ),
-        // Older, with times as text.
+        // An older version, with times as text.
         (
             r#"{"ts":"2022/03/09 21:30:01.524","request":{"remote_addr":"[2001:db8::7]:41342","method":"POST","host":"a:8080","uri":"/","headers":{}},"duration":"1.5ms","size":0,"status":0}"#,
             "2022-03-09T21:30:01.524Z 2001:db8::7 POST / query=none host=a:8080 ? 0B 1.5ms host=a:8080 no others",
@@ -196,7 +196,7 @@ fn aws_load_balancer() {
             "2018-07-02T22:22:48.364Z 203.0.113.7 GET /a query=b=c host=www.example.com:443 200 57B 171ms \
              user_agent=curl/7.46.0",
         ),
-        // No target answered, and the line ends early, as old ones do.
+        // No target answered, and the line ends early, as old versions write it.
         (
             r#"h2 2018-07-02T22:23:00.186641Z app/my-lb/50dc 203.0.113.7:2817 - -1 -1 -1 503 - 34 366 "POST http://example.com:80/ HTTP/2.0" "-" - - "#,
             "2018-07-02T22:23:00.186641Z 203.0.113.7 POST / query=none host=example.com:80 503 366B ?s \
@@ -267,7 +267,7 @@ proptest! {
             canonical_address(address),
         );
         prop_assert_eq!(read(&Format::Auto, &line), &*expected);
-        // In a template without the two words that nobody needs.
+        // A template that leaves out the two words that no record needs.
         let template = r#"$remote_addr [$time_local] "$request" $status $bytes_sent "$http_referer" "$http_user_agent""#;
         let line = line.replacen(" - -", "", 1);
         prop_assert_eq!(read(&template.parse().unwrap(), &line), expected);

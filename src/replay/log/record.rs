@@ -73,12 +73,12 @@ impl<'l> LoggedHeaders<'l> {
         self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
     }
 
-    /// Whether the log says of each header what it was.
+    /// Whether the log says the value of each header.
     pub(crate) fn are_all_known(&self) -> bool {
         self.are_complete && self.named.iter().all(|(_, value)| *value != Logged::Unknown)
     }
 
-    /// Adds a header. Of two with the same name, the first counts.
+    /// Adds a header. If two headers have the same name, the first one counts.
     pub fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
         self.named.push((name, value));
     }
@@ -102,7 +102,8 @@ fn folded(character: char) -> char {
     if character == '_' { '-' } else { character.to_ascii_lowercase() }
 }
 
-/// Whose address a log has for the client. Of several addresses in a line, the one of the last variant counts.
+/// Whose address a log has for the client. If a line has several addresses, the address whose variant comes last here
+/// counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientOrigin {
     /// The left-most address of `x-forwarded-for`, which strangers can write.
@@ -114,7 +115,7 @@ pub enum ClientOrigin {
     Client,
 }
 
-/// One request of an access log, as far as the log has it.
+/// What an access log says about one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRecord<'l> {
     /// When the request was made. Most servers log the time at which it ended.

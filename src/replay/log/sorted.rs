@@ -2,8 +2,9 @@
 //!
 //! Servers write a line when a request ends, but most of them write the time at which it began. So the time of a line
 //! may be a minute before the time of the line above it. Lines are sorted within [`WINDOW`], and several logs are
-//! merged by time. A line that is further back counts at a later time than its own. The times that come out never step
-//! back: otherwise a bucket would refill twice in the same time. [`MOST_HELD`] bounds the memory, also for gigabytes.
+//! merged by time. A line that is further back counts at a later time than its own. The times that this module returns
+//! never step back: otherwise a bucket would refill twice in the same time. [`MOST_HELD`] bounds the memory, also for
+//! gigabytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -125,7 +126,7 @@ impl SortedLogs {
             let may_be_earlier = |time: Timestamp| {
                 earliest.is_none_or(|earliest| time.micros_since(earliest) <= WINDOW)
             };
-            // Of the open logs, the one with the least time is read, until its next lines cannot be before `earliest`.
+            // Reads the open log with the lowest time, until its next lines cannot be before `earliest`.
             let least = self.open.iter().enumerate().min_by_key(|(_, log)| log.latest);
             if let Some((index, log)) = least
                 && may_be_earlier(log.latest)
@@ -214,7 +215,7 @@ mod tests {
         (folder, inputs)
     }
 
-    /// The second and the path of each request, as they come out, and the order of the lines before.
+    /// The second and the path of each request, in sorted order, and how the lines were ordered before.
     fn sorted(texts: &[String]) -> (Vec<(u64, String)>, LogOrder) {
         let (_folder, inputs) = logs(texts);
         let format = "$msec $remote_addr \"$request\" $status".parse().unwrap();

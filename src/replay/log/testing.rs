@@ -11,8 +11,8 @@ fn logged(sign: &str, value: &Logged<'_>) -> String {
     }
 }
 
-/// A record in one line: time, client, method, path, query, host, status, bytes, duration, headers. `?` is what the
-/// log does not tell.
+/// A record in one line: time, client, method, path, query, host, status, bytes, duration, headers. `?` stands for what
+/// the log does not have.
 pub(super) fn shown(record: &LogRecord<'_>) -> String {
     let micros = i64::try_from(record.time.as_micros()).unwrap();
     let mut parts = vec![

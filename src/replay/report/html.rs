@@ -1,4 +1,4 @@
-//! A replay's report as one page that needs nothing else: no script, no font, no file.
+//! A replay's report as one HTML page without scripts, fonts or other files.
 
 use std::fmt::{self, Write as _};
 
@@ -145,7 +145,7 @@ fn bar(page: &mut String, column: usize, slice: &Slice, most: u64, at: &str) -> 
     Ok(())
 }
 
-/// A text in which HTML finds no tag, no entity and no end of an attribute.
+/// The text, escaped for HTML: in elements and in attributes.
 fn escaped(text: &str) -> String {
     let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

@@ -1,8 +1,8 @@
 //! The report of a replay: who would have been rejected or held, when, and by which limit.
 //!
-//! [`Report::of`] makes the report from the counts. As JSON it is for programs. For people, `parts` has its sentences,
-//! plots and tables, which `text` writes for a terminal and `html` as a page. `words` has the numbers and times as
-//! people read them.
+//! [`Report::of`] makes the report from the counts. Programs get the report as JSON. For people, `parts` has the
+//! sentences, plots and tables of the report. `text` writes them for a terminal, and `html` as a page. `words` writes
+//! numbers and times for people.
 
 pub(crate) mod html;
 mod parts;
@@ -120,9 +120,9 @@ pub(crate) struct RouteReport<'r> {
 /// How many clients or keys there are, and how many of them are hit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Hit {
-    /// The number of those that were counted one by one.
+    /// The number of clients or keys that were counted one by one.
     pub(crate) seen: usize,
-    /// The requests of all others. The others were not counted one by one.
+    /// The requests of all others, which were not counted one by one.
     pub(crate) untracked_requests: u64,
     /// How many of them have a request that is rejected or held.
     pub(crate) hit: usize,
@@ -130,9 +130,9 @@ pub(crate) struct Hit {
     pub(crate) rejected: usize,
     /// How many of them have a request that is held.
     pub(crate) delayed: usize,
-    /// All requests of those that have a rejected request.
+    /// All requests of the clients or keys that have a rejected request.
     pub(crate) requests_of_rejected: u64,
-    /// The median of the shares of their requests that are rejected. Only those with a rejected request count.
+    /// The median of the share of requests that are rejected, over all clients or keys with a rejected request.
     pub(crate) median_rejected_share: f64,
     /// At most 20 of them: first those with the most rejected requests, then those with the most held ones.
     pub(crate) hardest: Vec<HitEntry>,
@@ -169,7 +169,7 @@ pub(crate) struct LeftOut<'r> {
 pub(crate) struct Comparison {
     /// The number of clients that only the new file rejects or holds.
     pub(crate) newly_hit_clients: usize,
-    /// The hardest hit of them; at most 20.
+    /// Those of them that are hit hardest, at most 20.
     pub(crate) newly_hit_hardest: Vec<HitEntry>,
     /// The number of clients that only the old file rejects or holds.
     pub(crate) no_longer_hit_clients: usize,

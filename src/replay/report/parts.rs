@@ -25,7 +25,7 @@ pub(super) enum ReportPart<'r> {
     Sentence(String),
     /// Where a line is that cannot be read, and why. A page shows it unchanged, too.
     Example(String),
-    /// What happened over the time of the log. With `true` it is of all requests, and with `false` of one limit's.
+    /// What happened over the time of the log: with `true` to all requests, with `false` to the requests of one limit.
     Plot(&'r Timeline, bool),
     Table(ReportTable),
 }
@@ -151,8 +151,8 @@ impl FileReport<'_> {
         }
     }
 
-    /// The limits that no request met, without those that were left out and their candidates: nobody knows whether a
-    /// request met these.
+    /// The limits that no request met. Limits that were left out are not listed, nor their candidates: nobody knows
+    /// whether a request met them.
     fn unmet_limits(&self) -> Vec<&str> {
         let is_left_out = |limit: &LimitReport<'_>| {
             let name = limit.spec.name.limit();
@@ -232,7 +232,7 @@ impl LimitReport<'_> {
         if counts.rejected + counts.delayed > 0 {
             parts.push(Plot(&self.timeline, false));
         }
-        // The keys of a limit that counts by address may be the same as the clients, which are listed before.
+        // If a limit counts by address, its keys may be the same as the clients, which are listed before.
         if keys.hardest != clients.hardest {
             let shown = &keys.hardest[..keys.hardest.len().min(KEYS)];
             add_entries(parts, "key hit hardest", shown, keys.hit);

@@ -3,7 +3,7 @@
 use crate::limit::time::Timestamp;
 use crate::text::misleads;
 
-/// From little to much.
+/// The bars, from the lowest to the highest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A number with a comma between thousands.
@@ -58,7 +58,7 @@ pub(crate) fn time(at: Timestamp) -> String {
     at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A text of strangers without characters that would move a terminal's cursor or turn the direction of the text.
+/// A text of strangers, without characters that would move a terminal's cursor or change the direction of the text.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if misleads(c) { '·' } else { c }).collect()
 }

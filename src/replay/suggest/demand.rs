@@ -40,7 +40,7 @@ const RATES: [(u64, u64); 22] = [
 ];
 
 /// The most keys of one limit whose demand is kept. If there are more, only a part is kept. The hashes of the keys
-/// decide which.
+/// decide which keys.
 const MOST_KEYS: usize = 200_000;
 
 /// The limit that is suggested gives a key the fewest tokens within this time. They are the burst, and the tokens that
@@ -133,7 +133,7 @@ impl Demands {
         self.largest_first(|demand| demand.burst(rate))
     }
 
-    /// This number of each key, the largest first.
+    /// The number that `of` returns for each key, the largest first.
     pub(super) fn largest_first(&self, of: impl Fn(&Demand) -> u64) -> Vec<u64> {
         let mut numbers: Vec<_> = self.keys.values().map(of).collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
@@ -167,7 +167,7 @@ impl Demands {
 }
 
 impl Choice {
-    /// What the limit lets a key have within [`PERIOD`], in tokens.
+    /// The most tokens that the limit gives a key within [`PERIOD`].
     pub(super) fn within_period(&self) -> u64 {
         let (tokens, interval) = RATES[self.rate];
         self.burst.saturating_add((tokens * PERIOD).div_ceil(interval))
@@ -196,7 +196,7 @@ pub(super) fn percent_of_each(limits: &[&Demands], percent: f64) -> f64 {
         let touched = choices.flat_map(|(limit, choice)| limit.touched(choice)).filter(is_kept);
         touched.collect::<HashSet<_>>().len() <= allowed
     };
-    // If no half suffices, the limits touch no key.
+    // If no halving suffices, the limits touch no key.
     let halves = std::iter::successors(Some(percent), |percent| Some(percent / 2.0)).take(8);
     halves.into_iter().find(|percent| suffices(*percent)).unwrap_or_default()
 }

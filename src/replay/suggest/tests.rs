@@ -171,7 +171,7 @@ proptest! {
         }
     }
 
-    /// A limit with a burst that is smaller by one touches too many.
+    /// With a burst that is smaller by one, a limit touches too many keys.
     #[test]
     fn no_smaller_burst_would_do(log in log(), touch in prop_oneof![Just(0.0), Just(10.0)]) {
         let records = records(&log);
@@ -251,7 +251,7 @@ fn each_route_of_the_file_with_requests_gets_limits() {
     assert_eq!(none, "--key: no route of the file has this parameter in its path");
     let named = by(&["/login"], &["param:id"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();
     assert!(named.contains("expected `{id}` in its path, /login"), "{named}");
-    // A path that the file does not have is a route more.
+    // A path that the file does not have becomes one more route.
     let new = suggested(&records, &by(&["/other/7"], &["ip"], 0.0, Some(FILE)));
     assert_eq!(limits(&new), ["other-7-ip"], "{new}");
     assert!(new.contains("# 20 requests of 2 keys."), "{new}");
