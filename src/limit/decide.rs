@@ -26,7 +26,8 @@ pub struct Ask {
     pub max_wait: MaxWait,
     /// Whether the limit's refusal counts.
     pub mode: Mode,
-    /// Whether the request takes its cost. One that only looks is decided as if it did, and has no `max_wait`.
+    /// Whether the request takes its cost. A request that only looks gets the decision that it would get if it took,
+    /// and has no `max_wait`.
     pub takes: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Counts different keys in fixed memory.
 //!
-//! Each key has a hash of 64 bits, which is as good as a random number. Only the smallest hashes are kept. While
-//! there is room for all hashes, the count is exact. After that the count is an estimate. All kept hashes lie
-//! between 0 and the largest of them. If this range is a tenth of all possible hashes, for example, then the kept
-//! hashes are about a tenth of all that came.
+//! Each key has a hash of 64 bits, which is as good as a random number. Only the smallest hashes are kept. While there
+//! is room for all hashes, the count is exact. After that the count is an estimate. All kept hashes lie between 0 and
+//! the largest of them. If this range is a tenth of all possible hashes, for example, then the kept hashes are about a
+//! tenth of all hashes.
 //!
 //! The method is from Z. Bar-Yossef and others, "Counting Distinct Elements in a Data Stream", RANDOM 2002.
 //! The estimate `(k − 1) / share` and its error are from K. Beyer and others, "On Synopses for Distinct-Value
@@ -16,7 +16,7 @@ pub(super) const KEPT: usize = 2_048;
 /// A set of keys, as their hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DistinctKeys {
-    /// The smallest hashes that came, in ascending order.
+    /// The smallest hashes so far, in ascending order.
     smallest: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl DistinctKeys {
         self.smallest.truncate(KEPT);
     }
 
-    /// How many different keys came.
+    /// The number of different keys so far.
     pub(super) fn count(&self) -> u64 {
         let kept = self.smallest.len() as u64;
         match self.smallest.last() {

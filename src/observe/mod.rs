@@ -35,7 +35,7 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whole milliseconds, rounded up: a client that waits for them has waited long enough.
+/// Whole milliseconds, rounded up: a client that waits for this time has waited long enough.
 pub(crate) fn millis_up(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! `[reject]`: what a throttled client is answered.
+//! `[reject]`: the answer to a throttled client.
 
 use std::time::Duration;
 

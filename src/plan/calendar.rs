@@ -73,7 +73,8 @@ impl Zone {
         starts
     }
 
-    /// The day's first moment. Of two midnights, the first. Without a midnight, the moment after the gap.
+    /// The day's first moment. If the day has two midnights, this is the first one. If it has none, it is the moment
+    /// after the gap.
     fn begin(&self, day: Date) -> Option<Timestamp> {
         let midnight = day.to_zoned(self.rules.clone()).ok()?;
         Timestamp::from_micros(u64::try_from(midnight.timestamp().as_microsecond()).ok()?)

@@ -1,4 +1,4 @@
-//! What a request takes before its response says what it used.
+//! The estimate: the tokens that a request takes before its response says how many it used.
 
 use std::fmt;
 use std::str::FromStr;

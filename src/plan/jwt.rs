@@ -16,13 +16,13 @@ use crate::tls::client;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSpec {
     pub(crate) name: Name,
-    /// Where the keys are. `None` where signatures are not looked at.
+    /// Where the keys are. `None` where signatures are not checked.
     pub(crate) keys: Option<KeySetLocation>,
     /// What `iss` must be; `None` is anything.
     pub(crate) issuer: Option<String>,
     /// `aud` must hold one of these; empty is anything.
     pub(crate) audience: Vec<String>,
-    /// The algorithms that a key may be used with, if it allows them; empty is all of the key's.
+    /// The algorithms that are allowed, if the key allows them too; empty is all algorithms of the key.
     pub(crate) algorithms: Vec<Algorithm>,
     /// The header or the cookie that has the token.
     pub(crate) place: KeySource,
@@ -30,7 +30,7 @@ pub struct JwtSpec {
     pub(crate) leeway: Duration,
     /// The time between two fetches of a JWKS. A verified token without `exp` is remembered for this time.
     pub(crate) refresh: Duration,
-    /// What becomes of a request whose token does not verify.
+    /// What happens to a request whose token does not verify.
     pub(crate) invalid: OnInvalid,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct JwksUrl {
     pub(crate) tls: Option<Arc<client::ClientTlsSpec>>,
 }
 
-/// What becomes of a request whose token does not verify.
+/// What happens to a request whose token does not verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnInvalid {
     /// The token counts as none.

@@ -112,8 +112,9 @@ impl LimitSpec {
         self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
     }
 
-    /// The figures for this key. The first of these counts: `running`, which an override has that was set while the
-    /// process runs; those of an override in the file; `in_plan`, those of the request's plan; the limit's own.
+    /// The figures for this key. The first of these counts: `running`, from an override that was set while the process
+    /// runs; the figures of an override in the file; `in_plan`, the figures of the request's plan; the limit's own
+    /// figures.
     pub(crate) fn choose<'f, 'p: 'f>(
         &'p self,
         key: &Key,
@@ -144,7 +145,7 @@ impl LimitSpec {
 /// `ban` of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BanSpec {
-    /// A sliding log of a key's rejections. The one that fills it leads to a ban.
+    /// A sliding log of a key's rejections. The rejection that fills the log leads to a ban.
     pub(crate) rejections: Algorithm,
     /// How long the ban lasts.
     pub(crate) lasts: Duration,
@@ -156,18 +157,18 @@ pub struct BanSpec {
 pub(crate) struct ChosenFigures<'f, 'p> {
     pub(crate) figures: &'f Figures,
     pub(crate) of: FiguresOf<'p>,
-    /// Who the key is, as an override of the file says.
+    /// The name that an override of the file gives the key.
     pub(crate) key_name: Option<&'p str>,
 }
 
-/// Whose the figures of a request are.
+/// Where the figures for a request come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FiguresOf<'p> {
-    /// The limit's own.
+    /// From the limit itself.
     Limit,
-    /// Those of this plan.
+    /// From this plan.
     Plan(&'p Name),
-    /// Those of an override.
+    /// From an override.
     Override,
 }
 
@@ -186,7 +187,7 @@ impl<'p> FiguresOf<'p> {
 pub struct OverrideSpec {
     /// The figures of its keys.
     pub(crate) figures: Figures,
-    /// Who its keys are, for people who read the log or the page. A key may be a hash.
+    /// A name for its keys, for people who read the log or the page: a key may be a hash.
     pub(crate) name: Option<Box<str>>,
 }
 
@@ -219,7 +220,7 @@ pub enum CostSpec {
 }
 
 impl CostSpec {
-    /// What a request takes that does not say its cost itself.
+    /// The cost of a request that does not name its cost.
     pub(crate) fn default_cost(&self) -> Cost {
         match self {
             Self::Fixed(cost) | Self::Header { default: cost, .. } => *cost,
@@ -227,8 +228,9 @@ impl CostSpec {
         }
     }
 
-    /// `cost`, as a bucket takes it that never gives more than `most` at once. What the length of a request's body
-    /// makes is only an estimate: a long request waits for a full bucket, and is not refused for ever.
+    /// `cost`, for a bucket that never gives more than `most` at once. A cost from the length of a request's body is
+    /// only an estimate, so it is lowered to `most`: a long request waits for a full bucket, and is not refused for
+    /// ever.
     pub(crate) fn within(&self, most: impl FnOnce() -> Cost, cost: Cost) -> Cost {
         match self {
             Self::Response { estimate: Estimate { at_least, per_byte: Some(_) }, .. } => {

@@ -41,11 +41,11 @@ impl ListenAddress {
 pub struct ServerTls {
     /// The addresses for TLS; never empty, and none of them is in [`super::ServerSpec::listen`].
     pub(crate) listen: Vec<SocketAddr>,
-    /// What is shown to clients there.
+    /// The certificates for clients there.
     pub(crate) shown: ListenerTls,
 }
 
-/// What a listener shows to clients, and whether it asks them for certificates.
+/// The certificates that a listener shows to clients, and whether it asks clients for certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerTls {
     /// The files of the certificates, and of the authorities that sign client certificates.

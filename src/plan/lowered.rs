@@ -27,8 +27,8 @@ impl LimitSpec {
 }
 
 impl Plan {
-    /// The limits whose figures, or those of a plan of theirs, this plan lowers, compared with those in force under the
-    /// `old` plan, and whose buckets stay. A limit that was `unlimited` is not among them, because it has no buckets.
+    /// The limits whose buckets stay, and whose figures are lower in this plan than in the `old` one. The figures of
+    /// customers' plans count too. A limit that was `unlimited` had no buckets, and is left out.
     pub(crate) fn lowered_from(&self, old: &Self, now: Now) -> Vec<LoweredLimit> {
         let old: HashMap<_, _> = old.limits.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         let lowered = |new: &Arc<LimitSpec>| {

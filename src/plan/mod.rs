@@ -1,8 +1,8 @@
 //! The finished configuration: every value is valid and every reference is resolved.
 //!
-//! This module is data. `config` makes a [`Plan`], a reload replaces it, and the code that serves requests
-//! reads it. `counting` and `calendar` also make figures of an operator's words, for `config` and for
-//! overrides that are set while the process runs.
+//! This module is data. `config` makes a [`Plan`], a reload replaces it, and the code that serves requests reads it.
+//! `counting` and `calendar` also make figures from what an operator writes, for `config` and for overrides that are
+//! set while the process runs.
 
 mod answer;
 mod calendar;
@@ -177,7 +177,7 @@ pub struct ServerSpec {
     pub(crate) proxy_protocol: bool,
     /// Whether routes and keys take paths without regard to case and to a slash at the end.
     pub(crate) loose_paths: bool,
-    /// Whether doubled slashes are merged in what goes upstream.
+    /// Whether doubled slashes are merged in the path that goes upstream.
     pub(crate) merge_slashes: bool,
     /// The networks by which clients are counted.
     pub(crate) prefixes: ClientPrefixes,
@@ -291,7 +291,7 @@ pub struct DecideSpec {
     pub listen: Option<ListenAddress>,
     /// The token that they must show.
     pub token: Option<String>,
-    /// What is shown to them. `None` where they come in clear text.
+    /// The certificates for them. `None` where they come in clear text.
     pub(crate) tls: Option<ListenerTls>,
 }
 

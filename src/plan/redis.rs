@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// What stood after `?` or `#` was dropped, and the rest of a password was taken for a host.
+    /// A regression: the text after `?` or `#` was dropped, and the rest of a password was taken for a host.
     #[test]
     fn other_texts() {
         for text in [

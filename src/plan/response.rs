@@ -25,7 +25,7 @@ pub enum UnknownUse {
     /// The estimate, which the request took before.
     #[default]
     Estimate,
-    /// The most tokens that one request can use. A client gains nothing by leaving before the number.
+    /// The most tokens that one request can use. A client gains nothing if it leaves before the number comes.
     Max,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct TestCase {
     pub(crate) within: Duration,
     /// The time since the test before.
     pub(crate) after: Duration,
-    /// What the API answers to those that pass.
+    /// What the API answers to the requests that pass.
     pub(crate) status: StatusCode,
     /// Whether all buckets are new before the test.
     pub(crate) fresh: bool,

@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) struct TraceSpec {
     /// The collector that the spans are sent to; `None` where nothing is traced.
     pub(crate) otlp: Option<CollectorAddress>,
-    /// The share of the requests that are traced, besides those that a trusted proxy has chosen.
+    /// The share of the requests that are traced. Requests that a trusted proxy has chosen are traced besides.
     pub(crate) sample: SampleShare,
 }
 

@@ -32,7 +32,7 @@ pub struct UpstreamSpec {
     pub(crate) queue_timeout: Duration,
     /// The most tries after the first.
     pub(crate) retries: u32,
-    /// What becomes of a request whose client leaves before its answer has ended.
+    /// What happens to a request whose client leaves before its answer has ended.
     pub(crate) on_abort: OnAbort,
     /// The active health checks; `None` is none.
     pub(crate) health: Option<HealthSpec>,
@@ -43,7 +43,7 @@ pub struct UpstreamSpec {
     pub tls: Option<Arc<client::ClientTlsSpec>>,
 }
 
-/// What becomes of a request whose client leaves before its answer has ended.
+/// What happens to a request whose client leaves before its answer has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnAbort {
     /// It ends, and the server's connection is closed.
@@ -65,7 +65,7 @@ pub(crate) struct UpstreamServer {
 /// How an upstream's server is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Balance {
-    /// The one of two random servers with fewer requests in flight.
+    /// Of two random servers, the server with fewer requests in flight.
     #[default]
     LeastRequests,
     /// Each server in turn.
@@ -86,7 +86,7 @@ pub(crate) struct HealthSpec {
     pub(crate) timeout: Duration,
     /// How many failed checks in a row set a server aside; at least 1.
     pub(crate) unhealthy_after: u32,
-    /// How many passed checks in a row bring it back; at least 1.
+    /// How many passed checks in a row bring a server back; at least 1.
     pub(crate) healthy_after: u32,
 }
 

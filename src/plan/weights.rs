@@ -1,9 +1,9 @@
-//! Where a response's JSON says what its request used: paths to numbers, each with a weight.
+//! Where a response's JSON says how many tokens its request used: paths to numbers, each with a weight.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a request used, as its response's JSON says it: a sum of numbers, each times its weight.
+/// The tokens that a request used, by its response's JSON: a sum of numbers, each times its weight.
 ///
 /// A path leads through nested objects, as in `usage.total_tokens`: one key or more, no key empty. It cannot name a
 /// key that has a dot, a bar or a bracket, begins with a slash or a blank, or is a dollar sign. Such a text is more

@@ -18,7 +18,7 @@ const MOST_UNNAMED: usize = 10;
 /// Larger files are refused. A million lines have about 30 MiB.
 const LARGEST: u64 = 1 << 30;
 
-/// A file that says who has which plan.
+/// A file of `plans.file`: who has which plan.
 #[derive(Debug)]
 pub(crate) struct TierFile {
     path: PathBuf,
@@ -71,9 +71,9 @@ impl TierFile {
         plans.map(sentence).take(MOST_UNNAMED).collect()
     }
 
-    /// Looks whether the file has changed. `None` where it has not. New content comes in force when two looks in a row
-    /// have read the same content: a file that is still being written is not used. To be called about once a second.
-    /// Blocks while the file is read, which takes about half a second for a million lines.
+    /// Looks whether the file has changed. `None` where it has not. New content comes into force when two looks in a
+    /// row have read the same content: a file that is still being written is not used. To be called about once a
+    /// second. Blocks while the file is read, which takes about half a second for a million lines.
     ///
     /// # Errors
     /// Where the new content cannot be used. The table from before stays in force. Each new content is an error once.

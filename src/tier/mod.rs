@@ -17,7 +17,7 @@ use crate::request::key::{KeyError, KeySpec, View};
 /// `[plans]`: how the plan of a request is found.
 #[derive(Debug)]
 pub(crate) struct TierRule {
-    /// The part of a request that says its plan. With a file, the part that says who asks.
+    /// The part of a request that names its plan. With a file, the part that names the customer.
     pub(crate) by: KeySpec,
     /// Who has which plan.
     pub(crate) file: Option<TierFile>,
@@ -30,13 +30,13 @@ pub(crate) struct TierRule {
 /// The plan of a request.
 #[derive(Debug)]
 pub(crate) struct RequestTier<'r> {
-    /// The part of the request that says it.
+    /// The part of the request that names the plan.
     pub(crate) by: &'r KeySpec,
     /// Its name. `None` where each limit counts the request by its own figures.
     pub(crate) name: Option<&'r Name>,
     /// Whether the plan is `plans.default`.
     pub(crate) is_default: bool,
-    /// The line of the file that says who asks.
+    /// The line of the file for the customer.
     pub(crate) line: Option<TierLine>,
 }
 
@@ -44,7 +44,7 @@ impl TierRule {
     /// The plan of a request.
     ///
     /// # Errors
-    /// Where the part that says it comes twice or can be read in two ways.
+    /// Where the part that names the plan comes twice or can be read in two ways.
     pub(crate) fn tier(&self, request: &View<'_>) -> Result<RequestTier<'_>, KeyError> {
         let key = self.by.key(request)?;
         Ok(self.of_key(key.as_ref()))
@@ -66,7 +66,7 @@ impl TierRule {
         RequestTier { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
     }
 
-    /// Whether a limit with this key counts by what says the plan, and by nothing else.
+    /// Whether a limit with this key counts by the part that names the plan, and by nothing else.
     pub(crate) fn is_key(&self, limit: &KeySpec) -> bool {
         limit.sources == self.by.sources
     }

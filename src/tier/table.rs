@@ -1,8 +1,8 @@
 //! The lines of `plans.file`: who has which plan.
 //!
 //! There may be a million lines, so the table keeps no value. It has a hash of each value, with a random secret: nobody
-//! can make two values meet. The hashes are sorted, and a look-up halves the list until it finds one. A line takes 16
-//! bytes. A line with a name takes its plan and its name besides.
+//! can make two values with the same hash. The hashes are sorted, and a look-up halves the list until it finds one. A
+//! line takes 16 bytes. A line with a name also takes the bytes of its plan and its name.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -132,7 +132,7 @@ impl TierTable {
         let source = by.sources.first().unwrap_or(&KeySource::Ip);
         let part = Part::parse(value, source, by.prefixes, loose_paths);
         let part = part.map_err(|why| match source.is_secret() {
-            // The reason shows the value.
+            // The reason would show the value.
             true => format!("its value can be none of `{source}`"),
             false => why,
         })?;

@@ -1,8 +1,8 @@
 //! A Redisson limiter (`RRateLimiter`): a limiter in Redis that Java services use too.
 //!
-//! In Redis `store/script/redisson/redisson.lua` counts, by the figures that Redis has. This file has what
-//! is known without Redis: the rate from `proxy.toml`, if there is one. From that rate comes a token bucket
-//! by which a process decides alone while Redis is out of reach.
+//! In Redis `store/script/redisson/redisson.lua` counts, by the figures that Redis has. This file has the rate from
+//! `proxy.toml`, if there is one. From that rate comes a token bucket by which a process decides alone while Redis is
+//! out of reach.
 
 use std::fmt;
 use std::time::Duration;

@@ -65,7 +65,7 @@ pub(super) fn a_promised_wait_is_exact(
     Ok(())
 }
 
-/// At `fresh_at`, and `later` microseconds after it, a state is the same as none. More than `sooner` microseconds
+/// At `fresh_at`, and `later` microseconds after it, a state is the same as no state. More than `sooner` microseconds
 /// before `fresh_at` the bucket is not full.
 pub(super) fn when_fresh_it_is_as_good_as_new(
     (algorithm, state): (Algorithm, State),

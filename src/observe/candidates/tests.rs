@@ -37,7 +37,7 @@ fn note(metrics: &Metrics, worker: usize, plan: &Plan, key: &str, by: RejectedBy
     metrics.worker(worker).candidates.count(candidate, key.as_bytes(), by);
 }
 
-/// Requests, and those that each of the two rejects.
+/// The requests, the requests that the candidate rejects, and the requests that the limit rejects.
 fn requests(metrics: &Metrics, plan: &Plan) -> [u64; 3] {
     let tally = metrics.candidate(&plan.limits[0]).unwrap();
     [&tally.all, &tally.rejected, &tally.limit_rejected].map(|count| count.requests)

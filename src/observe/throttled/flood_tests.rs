@@ -158,7 +158,8 @@ fn many_keys_of_an_episode_are_estimated() {
     assert_eq!(end_of(&lines, "other"), Some((1, 3)));
 }
 
-/// A limit in shadow that would hold some requests and reject others had two lines with the same fields.
+/// A regression: if a limit in shadow would hold some requests and reject others, it had two lines with the same
+/// fields.
 #[test]
 fn a_shadow_limit_has_one_line_for_a_key() {
     let throttled = summary();

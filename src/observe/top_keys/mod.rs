@@ -5,8 +5,8 @@
 //! If a request passes or is held, and its bucket has less than a quarter left, the worker notes the key. It notes
 //! at most one such key each millisecond. Every other request costs only a comparison.
 //!
-//! A limit takes at most 110 KiB in each worker: three lists of 64 keys with at most 512 bytes. With keys of 20
-//! bytes, a limit takes 15 KiB. A limit whose keys are neither rejected nor near takes nothing.
+//! A limit takes at most 110 KiB in each worker: three lists of 64 keys with at most 512 bytes. With keys of 20 bytes,
+//! a limit takes 15 KiB. A limit without such keys takes no memory.
 
 mod sketch;
 
@@ -30,7 +30,7 @@ use crate::observe::KEY_HASHER;
 /// before.
 const PERIOD: u64 = 300_000_000;
 
-/// A key counts as near its limit for this long after the decision that said so.
+/// After a decision that a key is near its limit, the key counts as near for this time.
 const NEAR_FOR: Duration = Duration::from_secs(60);
 
 /// A bucket with less than a quarter of its tokens left is near its limit.

@@ -214,7 +214,7 @@ mod tests {
         assert!(sketches.iter().all(|it| it.ids.len() <= KEYS && it.counts.len() == it.ids.len()));
     }
 
-    /// Keys of which some come far more often than others.
+    /// Keys. Some of them come far more often than others.
     fn keys() -> impl Strategy<Value = Vec<u64>> {
         let key = prop_oneof![0..10_u64, 0..200_u64, 0..100_000_u64];
         prop::collection::vec(key, 0..2_000)

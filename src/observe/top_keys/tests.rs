@@ -122,7 +122,7 @@ fn limits_beyond_the_last_one_are_left_out_until_others_are_quiet() {
     assert_eq!(workers[0].table.lock().limits.len(), 2);
 }
 
-/// Counts add up over minutes, and nobody saw who is rejected now.
+/// A regression: counts add up over minutes, so nobody saw which keys are rejected now.
 #[test]
 fn a_key_has_the_rate_of_the_last_seconds_and_comes_into_the_list_by_it() {
     let workers = workers(2);

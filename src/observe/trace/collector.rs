@@ -22,10 +22,10 @@ use crate::plan::CollectorAddress;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// The most bytes of an answer that are read. The answer to a good export has a few.
+/// The most bytes of an answer that are read. The answer to a successful export has few bytes.
 const MOST: usize = 64 * 1024;
 
-/// The most bytes of a collector's own words that are logged.
+/// The most bytes of a collector's error message that are logged.
 const LONGEST: usize = 200;
 
 /// The bytes in front of a message: whether it is compressed, and its length.

@@ -69,7 +69,7 @@ impl SpanExport {
 struct Exporter {
     queue: Arc<SpanQueue>,
     clock: Clock,
-    /// Tells this process from others.
+    /// Identifies this process among others.
     process: String,
     orders: watch::Receiver<ExportOrders>,
     connection: Option<CollectorConnection>,
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((connections.load(Ordering::SeqCst), queue.dropped.total()), (1, 0));
     }
 
-    /// Batches were full without end, and the log said nothing of the spans that were dropped meanwhile.
+    /// A regression: while all batches were full, the log did not report the spans that were dropped.
     #[tokio::test]
     async fn a_steady_overload_is_logged() {
         let queue = Arc::new(SpanQueue::default());

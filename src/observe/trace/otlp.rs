@@ -34,7 +34,7 @@ const PARENT_IS_REMOTE: u32 = 1 << 9;
 /// internal, unavailable, data loss.
 const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
-/// The message that brings these spans to a collector. `process` tells this process from others.
+/// The message that brings these spans to a collector. `process` identifies this process among others.
 pub(super) fn message(
     spans: &VecDeque<Box<RequestSpan>>,
     process: &str,

@@ -68,7 +68,7 @@ fn spans_that_found_the_queue_full_are_dropped_for_this_reason() {
     assert_eq!(queue.dropped.total(), MOST as u64 + 7);
 }
 
-/// A collector that takes connections and says nothing.
+/// A collector that accepts connections and never answers.
 async fn silent() -> (TcpListener, CollectorAddress) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -134,7 +134,7 @@ fn a_wrong_line_is_named_by_its_number_and_shows_no_value() {
     assert_eq!(error, "line 2: it is no UTF-8");
 }
 
-/// Also where values differ in one bit, and in a large table.
+/// The same holds for values that differ in one bit, and in a large table.
 #[test]
 fn each_value_of_many_has_its_own_plan() {
     let by = by("header:x-a");
