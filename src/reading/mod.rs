@@ -1,7 +1,7 @@
 //! What a request's head means under a plan: its host, path, client and route, and the header fields that count.
 //!
 //! [`read`] has the order of these steps and their errors. The proxy calls it for each request, `replay` for the
-//! requests of logs and of the tests in a file, and `tidegate explain` for the one that it explains. `fields` knows
+//! requests of logs and of the tests in a file, and `tidegate explain` for the request that it explains. `fields` knows
 //! the header fields that the proxy deals with, `strip` removes those that the API does not get.
 
 mod fields;
@@ -132,7 +132,7 @@ impl BadHead {
 }
 
 /// Reads a request's head: host, framing, method, path, client, route. Before the route is looked for, the fields that
-/// the API does not get are removed: a route or a limit that used one would use what the API does not see.
+/// the API does not get are removed. Otherwise a route or a limit could use a field that the API does not see.
 ///
 /// # Errors
 /// Where the request is refused before its limits are asked. The first of several faults is the error.

@@ -69,8 +69,8 @@ fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     }
 }
 
-/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore or the like in
-/// place of a dash, or the reverse. Many servers take them for the fields that the proxy writes.
+/// Removes fields that a trusted proxy passed on, but did not write. Their names differ from the fields of the proxy
+/// only in a dash, an underscore or the like. Many servers take them for the same fields.
 fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     if seen.has(Seen::CLAIM) {
         let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();

@@ -1,4 +1,4 @@
-//! One worker's connection to Redis, which is made in the background, and made again where it breaks.
+//! One worker's connection to a Redis server. It is made in the background, and made again if it breaks.
 //!
 //! `router` sends calls here, and `health` learns how each call ended. All requests of a worker that go to one
 //! server share one connection. Their calls follow each other without waiting for answers. The reconnection
@@ -45,8 +45,8 @@ const MASTER_CHECK: Duration = Duration::from_secs(1);
 /// master meanwhile is lost.
 const SECOND_SENTINEL: Duration = Duration::from_millis(100);
 
-/// The number of keys among which a probe looks for one of its server's hash slots. A server with more than a few hash
-/// slots has one.
+/// A probe tries this number of keys, until it finds a key in one of the server's hash slots. A server with more than a
+/// few hash slots has such a key.
 const MOST_KEYS: u32 = 10_000;
 
 /// Who waits for a call.
@@ -54,7 +54,7 @@ const MOST_KEYS: u32 = 10_000;
 pub(crate) enum CallKind {
     /// Requests, or an operator.
     Awaited,
-    /// Nobody. If the call fails, that says nothing about whether Redis can decide.
+    /// Nobody. A failure of the call does not show whether Redis can decide.
     Background,
 }
 
@@ -95,7 +95,7 @@ struct Live {
     failures: Arc<ConnectionFailures>,
 }
 
-/// What the calls of one connection have seen.
+/// The failures of one connection's calls.
 #[derive(Default)]
 struct ConnectionFailures {
     in_a_row: AtomicU32,
@@ -138,7 +138,7 @@ impl RedisConnection {
         let phase = if is_awaited { Some(health.begin().ok_or(CallError::Away)?) } else { None };
         let began = Instant::now();
         if began >= deadline {
-            // The time ran out before this call. That says nothing about this server.
+            // The time ran out before this call. The server is not to blame.
             return Err(CallError::TimedOut);
         }
         let result = timeout_at(deadline, async {
@@ -210,7 +210,7 @@ impl Live {
                     // All calls under way fail with the connection. Together they count as one failure.
                     return Err(CallError::NotConnected);
                 }
-                // A server that refuses writes was demoted: its name or its sentinels may lead elsewhere now.
+                // A server that refuses writes was demoted: its name or its sentinels may lead to another server now.
                 if self.failures.closed.load(Relaxed) || error.code() == Some("READONLY") {
                     self.failures.broken.notify_one();
                 }

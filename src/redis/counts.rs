@@ -1,4 +1,4 @@
-//! What is counted of the calls to one server, for metrics.
+//! Counts the calls to one server, for metrics.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ impl CallCounts {
         let Some(kind) = error.kind() else { return };
         let mut errors = self.errors.lock();
         *errors.by_kind.entry(kind).or_default() += 1;
-        // The caller logs these, and they say nothing about other calls.
+        // The caller logs errors of single keys. They do not concern other calls.
         if !matches!(error, CallError::UnusableKey(_)) {
             errors.last = Some(error.clone());
         }
     }
 
-    /// The last error since this was called before.
+    /// The last error since the last call of this function.
     pub(super) fn take_last(&self) -> Option<CallError> {
         self.errors.lock().last.take()
     }

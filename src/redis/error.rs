@@ -1,4 +1,4 @@
-//! Why a call to Redis failed, what that says about the server, and what the operator can do.
+//! Why a call to Redis failed, whether the server still works, and what the operator can do.
 
 use std::error::Error;
 use std::io;
@@ -45,7 +45,8 @@ pub enum CallError {
     /// The answer of Redis does not fit the question.
     #[error("an answer that is no decision")]
     Nonsense,
-    /// The value of the call's key cannot be used, such as one of another type. The caller says what is wrong with it.
+    /// The value of the call's key cannot be used, for example because it has another type. The caller says what is
+    /// wrong.
     #[error("{0}")]
     UnusableKey(&'static str),
 }

@@ -52,7 +52,7 @@ pub(crate) fn read_hash_slots(
             // The server that was asked does not know its own address yet. Another server without an address is
             // just joining, and nobody knows where it is.
             Some("" | "?") => Some(asked.clone()).filter(|asked| port_of(asked) == Some(port)),
-            // The other servers are reached in the same way as the one that was asked.
+            // The other servers are reached in the same way as the server that was asked.
             host => reached(host.unwrap_or_default(), port, asked),
         };
         let server = server.ok_or_else(|| CallError::NoAddress(asked.clone()))?;

@@ -68,7 +68,7 @@ pub struct ClusterServer {
 /// Which server has which hash slot.
 #[derive(Default)]
 pub(crate) struct HashSlotMap {
-    /// The servers that have hash slots, and those that redirections have named since the hash slots were read.
+    /// The servers that have hash slots, and the servers that redirections have named since the hash slots were read.
     nodes: Vec<Arc<RedisNode>>,
     /// How many servers there have been: the next server's number.
     count: usize,
@@ -169,7 +169,7 @@ impl RedisNodes {
         self.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a server has said that the map is not right, since this was asked last.
+    /// Whether a server has said that the map is wrong, since the last call of this function.
     pub(crate) fn was_stale(&self) -> bool {
         self.is_stale.swap(false, Ordering::Relaxed)
     }

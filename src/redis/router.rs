@@ -1,5 +1,5 @@
-//! Sends a worker's calls to the server that has the key's hash slot. If that server names another one, the call goes
-//! to the other one.
+//! Sends a worker's calls to the server that has the key's hash slot. If that server names another server, the call
+//! goes to the other server.
 //!
 //! All calls of a worker go through here. The redirections follow the Redis cluster specification, section "MOVED
 //! Redirection" and the sections after it.
@@ -103,7 +103,7 @@ impl Router {
         node.health.is_up().then(number)
     }
 
-    /// Tells of each connection that is made from now on.
+    /// Notified of each connection that is made from now on.
     pub(crate) fn connects(&self) -> watch::Receiver<u64> {
         self.made.subscribe()
     }

@@ -1,4 +1,4 @@
-//! What Redis's own errors say, and what the operator can do about them.
+//! The errors that Redis itself reports, and what the operator can do about them.
 
 use redis::RedisError;
 

@@ -20,7 +20,7 @@ use crate::worker::Published;
 impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors.
     pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
-        // A process that ends has told the service manager so, and must not say again that it is ready.
+        // A process that is ending has told the service manager, and must not report again that it is ready.
         let is_ending = self.process.draining.load(Ordering::Relaxed);
         if !is_ending {
             service::reloading();
@@ -122,7 +122,7 @@ impl Supervisor {
     }
 }
 
-/// The state of each upstream. An upstream that stays in the plan keeps what is known of its servers.
+/// The state of each upstream. An upstream that stays in the plan keeps the state of its servers.
 pub(super) fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
     let before = before.iter().flat_map(|before| &before.upstreams);
     let known: HashMap<&Name, &UpstreamState> =

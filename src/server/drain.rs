@@ -102,7 +102,7 @@ impl Supervisor {
                 _ = &mut end => return Ok(Waited::ToTheEnd),
                 occasion = self.occasions.next() => match occasion {
                     Occasion::End => return Ok(Waited::ForASignal),
-                    // The configuration stays as it is once the requests under way are waited for.
+                    // While the process waits for the requests under way, the configuration does not change.
                     Occasion::Look | Occasion::Reload
                         if *self.draining.borrow() => {}
                     occasion => self.attend(occasion)?,

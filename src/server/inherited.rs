@@ -15,7 +15,7 @@ use crate::plan::ListenAddress;
 /// The number of the first descriptor that is handed over.
 pub(super) const FIRST: RawFd = 3;
 
-/// The name of the socket on which a predecessor waits for the word that this process is ready.
+/// The name of the socket on which a predecessor waits until this process reports that it is ready.
 pub(super) const PREDECESSOR: &str = "tidegate-predecessor";
 
 /// The variable in which a predecessor says how many processes share Redis.
@@ -135,8 +135,8 @@ pub(super) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Takes over. The predecessor leaves the files of its Unix sockets to this process. Those that no setting
-    /// names any more are removed.
+    /// Takes over. The predecessor leaves the files of its Unix sockets to this process. Files that no setting names
+    /// any more are removed.
     pub(super) fn replace(mut self) {
         // If the predecessor has ended, its sockets are here already.
         let _ = self.waiting.write_all(b"1");

@@ -34,8 +34,8 @@ pub(super) struct ListeningSocket {
     pub(super) is_own: bool,
 }
 
-/// Sockets that share `address`: one for each of `workers`, or one Unix socket. Port 0 means any free port. Where
-/// `[::]` stands beside `0.0.0.0` of the same port in `list`, it takes IPv6 alone, because the other takes IPv4.
+/// Sockets that share `address`: one for each of `workers`, or one Unix socket. Port 0 means any free port. If `list`
+/// has both `[::]` and `0.0.0.0` with the same port, `[::]` takes IPv6 alone, because `0.0.0.0` takes IPv4.
 pub(super) fn open(
     address: &ListenAddress,
     list: &[SocketAddr],
@@ -124,9 +124,8 @@ fn is_stale(path: &Path, address: &SockAddr) -> io::Result<bool> {
     Ok(client.connect(address).is_err_and(refused))
 }
 
-/// Gives each worker its sockets. If there are fewer sockets than workers, some workers share one: whoever
-/// comes first accepts. If there are more, some workers have several, because a socket that nobody accepts
-/// from would keep its clients waiting.
+/// Gives each worker its sockets. If there are fewer sockets than workers, some workers share a socket. If there are
+/// more sockets, some workers have several: clients of a socket without a worker would wait for ever.
 pub(super) fn share(sockets: &[ListeningSocket], workers: usize) -> io::Result<Vec<Vec<Listener>>> {
     let mut shares: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, socket) in sockets.iter().cycle().take(sockets.len().max(workers)).enumerate() {
@@ -156,7 +155,7 @@ impl SocketFile {
     pub(super) fn remove(&self) {
         let own = fs::symlink_metadata(&self.path);
         if own.is_ok_and(|found| identity(&found) == self.identity) {
-            // A file that cannot be removed is found to be stale by the next process.
+            // If the file cannot be removed, the next process finds that it is stale.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -253,7 +253,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Does what is to be done from time to time, or takes a changed configuration.
+    /// Does the regular work, or takes a changed configuration.
     fn attend(&mut self, occasion: Occasion) -> Result<(), String> {
         match occasion {
             Occasion::Tick => {
@@ -314,7 +314,7 @@ impl Supervisor {
         self.process.leases.sweep(Some(Instant::now()));
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
-        // The file is read again, and the old errors are not just repeated: a file that it names may have been mended.
+        // The file is read again, because a file that it names may be correct now.
         if let Some(line) = &mut self.rejected
             && line.next(STILL_WRONG, Instant::now())
         {

@@ -48,7 +48,7 @@ pub(super) struct Occasions {
 }
 
 impl Occasions {
-    /// To be called before the process reports that it listens: from then on, a signal must have its effect.
+    /// To be called before the process reports that it listens. From then on signals must work.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             tick: every(TICK),

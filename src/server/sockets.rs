@@ -24,7 +24,7 @@ pub(super) struct OpenedSockets {
 /// What the process keeps of its sockets until its end.
 #[derive(Debug, Default)]
 pub(super) struct KeptSockets {
-    /// The sockets once more, for a successor.
+    /// Copies of the sockets, for a successor.
     sockets: Vec<ListeningSocket>,
     /// The files of the Unix sockets, except those of a service manager.
     files: Vec<SocketFile>,
@@ -35,7 +35,7 @@ impl KeptSockets {
         &self.sockets
     }
 
-    /// Removes the files of Unix sockets, and closes the sockets. The workers' own ones stay open.
+    /// Removes the files of Unix sockets, and closes the sockets. The sockets of the workers stay open.
     pub(super) fn remove(&mut self) {
         // The files go first: only while a socket is open does its file surely belong to it.
         self.files.drain(..).for_each(|file| file.remove());
@@ -74,7 +74,7 @@ fn planned(plan: &Plan, [server, decide]: &ListenerCertificates) -> Vec<PlannedA
     all.map(|(address, setting, port)| PlannedAddress { address, setting, port }).collect()
 }
 
-/// Opens the sockets of a plan for this number of workers, or takes those that were handed over.
+/// Opens the sockets of a plan for this number of workers, or takes the sockets that were handed over.
 ///
 /// # Errors
 /// If one of the addresses cannot be listened on, or a socket was handed over that the plan does not name.
@@ -92,8 +92,8 @@ pub(super) fn open(
         addresses: Vec::new(),
         admin: None,
         kept: KeptSockets::default(),
-        // This comes before any other socket is opened: an inherited socket that is left over may be why an address
-        // is in use.
+        // This comes before any other socket is opened: a left inherited socket may be the reason why an address is in
+        // use.
         predecessor: inherited.finish()?,
     };
     let list: Vec<_> = planned.iter().filter_map(|it| it.address.tcp().copied()).collect();
@@ -113,8 +113,8 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// The sockets for one address, those of each worker apart, and the address they got. `list` has all addresses of
-/// the plan on the network.
+/// The sockets for one address, a list for each worker, and the address that they got. `list` has all addresses of the
+/// plan on the network.
 fn open_one(
     listen: &PlannedAddress,
     list: &[SocketAddr],

@@ -22,7 +22,7 @@ use crate::worker::Published;
 /// The time between two lines about keys that stay unavailable.
 const STILL_UNAVAILABLE: Duration = Duration::from_secs(300);
 
-/// The most time until a JWKS is fetched again that could not be fetched.
+/// After a failed fetch, a JWKS is fetched again after this time at most.
 const RETRY: Duration = Duration::from_secs(15);
 
 /// In this time tokens with unknown keys cause two fetches at most.
@@ -66,7 +66,7 @@ async fn fetch_again(url: &JwksUrl, mut reports: KeyReports) {
         let is_read = reports.take(fetch_keys(url).await);
         let SharedKeys { spec, is_missed, .. } = &*reports.keys;
         let pause = if is_read { spec.refresh } else { spec.refresh.min(RETRY) };
-        // The tokens before this fetch have had what they asked for.
+        // This fetch also serves the tokens that came before it.
         let _ = is_missed.notified().now_or_never();
         let is_missed = async {
             if let [Some(last_but_one), _] = missed {
@@ -84,20 +84,20 @@ async fn fetch_again(url: &JwksUrl, mut reports: KeyReports) {
 /// Reads a file again when it has changed.
 async fn watch(file: &Path, mut reports: KeyReports) {
     let mut looks = every(LOOK);
-    // The file may have changed since it was first read: what it has now is new, too.
+    // The file may have changed since it was first read, so its present content counts as new.
     let mut watch = FileWatch::new(vec![file.to_owned()], LARGEST, LOOKS_TO_READ);
     while reports.are_for_anybody() {
         looks.tick().await;
         let is_new = watch.look();
         let read = || KeySet::read(file).map_err(|error| format!("{}: {error}", file.display()));
         if is_new && !reports.take(read()) {
-            // As long as it stays wrong, that is to be said again.
+            // As long as the file is wrong, this must be reported again.
             watch.forget();
         }
     }
 }
 
-/// Puts keys in force that were read, and logs when they cannot be read any more, and when they can be again.
+/// Puts keys in force that were read. Logs when keys cannot be read any more, and when they can be read again.
 struct KeyReports {
     keys: Arc<SharedKeys>,
     /// The time since the last line. `None` while the keys can be read.
@@ -109,7 +109,7 @@ impl KeyReports {
         Arc::strong_count(&self.keys) > 1
     }
 
-    /// Returns whether there are keys. If not, the ones before stay in force.
+    /// Returns whether there are keys. If not, the former keys stay in force.
     fn take(&mut self, read: Result<KeySet, impl Display>) -> bool {
         let name = &self.keys.spec.name;
         match read {

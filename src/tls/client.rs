@@ -1,4 +1,4 @@
-//! TLS towards upstreams: which servers are trusted, and which certificate they are shown.
+//! TLS towards upstreams: which servers are trusted, and which certificate they get.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::error::TlsError;
 use super::identity::TlsIdentity;
 use super::provider;
 
-/// How the servers of an upstream are verified, and which certificate they are shown. Equal values lead to
-/// configurations that behave the same.
+/// How the servers of an upstream are verified, and which certificate they get. Equal values lead to configurations
+/// that behave the same.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientTlsSpec {
     /// The authorities that sign the servers' certificates.

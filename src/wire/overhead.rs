@@ -5,8 +5,8 @@ use std::cell::Cell;
 /// What a connection may send before its first request, in bytes.
 const AT_FIRST: i64 = 1024 * 1024;
 
-/// What each request adds in bytes: the window of an HTTP/2 stream. If nobody reads an upload, this much of it
-/// comes all the same.
+/// What each request adds in bytes: the window of an HTTP/2 stream. A client may send this number of bytes of an upload
+/// even if nobody reads it.
 const PER_REQUEST: i64 = 128 * 1024;
 
 /// How many requests at once an HTTP/2 connection carries.
@@ -25,9 +25,9 @@ const PER_SECOND: i64 = 4 * 1024;
 /// A connection is read in small pieces after this number of bytes that were neither a request nor data.
 const SUSPECT: i64 = 64 * 1024;
 
-/// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames
-/// with which HTTP/2 controls a connection. They cost a client little and others much. Every byte is taken off
-/// when it comes. Requests, pieces of bodies and time add bytes again.
+/// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames with
+/// which HTTP/2 controls a connection. They cost the client little, and this process and other clients much. Every byte
+/// is taken off when it comes. Requests, pieces of bodies and time add bytes again.
 ///
 /// The requests and the stream of a connection share this value.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Whether a server can decide, as one state for all workers of a process. `connection` reports here, and the store
 //! asks here before it makes a call.
 //!
-//! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one
-//! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each
-//! change has one log line. Each further reason for which Redis stays away also has one.
+//! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one worker at a
+//! time sends a probe, also without traffic, until Redis answers a probe with a decision. Each change has one log line.
+//! Each new reason why Redis stays away also has a line.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,7 +51,7 @@ pub(crate) struct RedisHealth {
     phase: watch::Sender<HealthPhase>,
     /// Redis has decided something since the start.
     was_up: AtomicBool,
-    /// What requests get without the server, as log lines show it.
+    /// What limits do without the server, as log lines say it.
     meanwhile: Arc<Mutex<String>>,
     failures: AtomicU32,
     away: Mutex<Away>,
@@ -66,8 +66,8 @@ struct Away {
     line: LogInterval,
     probing: bool,
     next_probe: Option<Instant>,
-    /// The requests on which the server did not decide. The first number counts those that went on, the second those
-    /// that were refused.
+    /// The requests on which the server did not decide. The first number counts the requests that went on, the second
+    /// the requests that were refused.
     without: (u64, u64),
     /// How many of the requests in `without` log lines have reported.
     counted: (u64, u64),
@@ -139,7 +139,7 @@ impl RedisHealth {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
-    /// Notes what requests get without the server, for the log lines of an outage.
+    /// Notes what limits do without the server, for the log lines of an outage.
     pub(crate) fn set_meanwhile(&self, meanwhile: String) {
         *self.meanwhile.lock() = meanwhile;
     }
@@ -250,8 +250,8 @@ impl RedisHealth {
         }
     }
 
-    /// Notes that a connection behind sentinels was made to this server. A change of the server is logged
-    /// once for all workers, because no other line may tell of a planned failover.
+    /// With sentinels: notes that a connection was made to this server. A change of the server is logged once for all
+    /// workers, because no other line may tell of a planned failover.
     pub(crate) fn connected_to(&self, master: &Endpoint) {
         let before = self.master.lock().replace(master.clone());
         if let Some(before) = before.filter(|before| before != master) {
@@ -278,7 +278,7 @@ impl RedisHealth {
         }
     }
 
-    /// Takes over what was counted of a server that has left.
+    /// Takes over the counts of a server that has left.
     pub(crate) fn inherit(&self, other: &Self) {
         let sum = |one: (u64, u64), other: (u64, u64)| (one.0 + other.0, one.1 + other.1);
         let (without, counted) = {

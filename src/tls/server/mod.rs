@@ -99,7 +99,7 @@ impl Files {
         })
     }
 
-    /// Watches the files for what is not in `material`, which was read from them before.
+    /// Watches the files. Content that is not in `material` is new: `material` was read from the files before.
     fn watch(&self, material: &Material) -> FileWatch {
         let pairs = self.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
         let all = pairs.chain(self.client_ca.iter().map(|(file, _)| file));
@@ -123,7 +123,7 @@ pub struct Certificates {
 #[derive(Debug)]
 struct WatchedFiles {
     files: Files,
-    /// What was last read of the files and is in force.
+    /// The content of the files that was read last and is in force.
     material: Material,
     resumption: Resumption,
     watch: FileWatch,

@@ -1,4 +1,4 @@
-//! Chooses the certificate that a client is shown.
+//! Chooses the certificate for a client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
