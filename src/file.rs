@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-/// Identifies one state of a file, for less than to read the file: device, inode, length, and the times of the last
-/// changes. It differs after the file was written, and after another file took its place. Symlinks are followed, so it
-/// also differs after a symlink was swapped, as Kubernetes does.
+/// Identifies one state of a file, without reading the file: device, inode, length, and the times of the last changes.
+/// It differs after the file was written, and after another file took its place. Symlinks are followed, so it also
+/// differs after a symlink was swapped, as Kubernetes does.
 type FileStamp = (u64, u64, u64, [i64; 4]);
 
 /// The stamp of this file; `None` where there is no such file.
@@ -21,14 +21,14 @@ fn stamp(file: &Path) -> Option<FileStamp> {
     Some((file.dev(), file.ino(), file.len(), times))
 }
 
-/// Notices that files have new content, by looking at them again and again. At first all content is new.
+/// Notices that files have new content, because it looks at them again and again. At first all content is new.
 ///
 /// Looking finds every kind of change, on every kind of file system: written in place, replaced by rename, a swapped
 /// symlink above the file. Waiting for events does not.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
     files: Vec<PathBuf>,
-    /// The most bytes of a file. All larger files are alike: they cannot be used.
+    /// The most bytes of a file. A larger file cannot be used, and its content is not compared.
     largest: u64,
     /// After this number of looks, the files are read even if their stamps are unchanged.
     looks_to_read: u32,
@@ -41,7 +41,7 @@ pub(crate) struct FileWatch {
     news: Option<FilesContent>,
 }
 
-/// Of each file a hash of its content, or why it cannot be read.
+/// For each file a hash of its content, or why it cannot be read.
 pub(crate) type FilesContent = Vec<Result<u128, io::ErrorKind>>;
 
 impl FileWatch {
@@ -50,8 +50,8 @@ impl FileWatch {
         Self { files, largest, looks_to_read, stamps, unread: 0, known: None, news: None }
     }
 
-    /// Only what differs from the present content is new from now on. Whoever reads the files should call this before:
-    /// a change between the two is then noticed.
+    /// From now on, only content that differs from the present content is new. Call this before the files are read:
+    /// then a change between the two is noticed.
     pub(crate) fn catch_up(&mut self) {
         (self.known, self.news) = (self.content(), None);
     }
@@ -147,8 +147,7 @@ pub(crate) const LARGEST: u64 = 16 << 20;
 /// Opens an ordinary file.
 ///
 /// # Errors
-/// If `path` is not an ordinary file: a running process must not wait for the other end of a pipe. If the file cannot
-/// be opened.
+/// If `path` is not an ordinary file, or cannot be opened. A running process must not wait for the other end of a pipe.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
@@ -164,7 +163,7 @@ pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
     read_ordinary_up_to(path, LARGEST)
 }
 
-/// The same for a file of up to so many bytes.
+/// The same for a file of at most `largest` bytes.
 ///
 /// # Errors
 /// As [`read_ordinary`].

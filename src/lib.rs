@@ -3,62 +3,60 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
-//! - [`tier`]: the plans of customers: what each has bought.
+//! - [`tier`]: the plans of customers: what each customer has bought.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
-//! - [`jwt`]: tokens of clients, verified when a limit reads a claim of them.
+//! - [`jwt`]: tokens of clients, verified when a limit reads one of their claims.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
-//! - [`upstream`]: the API behind: connections, balancing, retries.
+//! - [`upstream`]: the API's servers: connections, balancing, retries.
 //! - [`decide`]: calls of other proxies that ask for a decision, and the answers to them.
-//! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
+//! - [`proxy`]: the way of one request, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading.
-//! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
+//! - [`tls`]: certificates from files, and which of them clients and APIs get.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding; [`text`]:
 //!   characters that mislead a reader, and blanks.
 //! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
 //! - [`replay`]: tries the limits of a file on the requests of logs and on the tests in the file.
-//! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
+//! - [`worker`], [`server`], [`reload`], [`admin`]: the process around all this; [`cli`]: the commands.
 //!
 //! # A request's walk
-//! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1`
-//! or `http2` hands each to `Proxy::handle`: the plan in force and the time. [`reading`] finds the host, the path's
-//! normal form, the client's address and the route. Then `Throttle::admit` reads one key for each limit, chooses the
-//! figures for this key (`throttle::gather`), and asks the store once. A request that passes only after a
-//! wait is held. `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`,
-//! and its end settles, counts and logs the request. For a request that does not go on, `proxy::refusal` says
-//! why, and `proxy::answer` makes a response of that. A client that leaves drops its request, and with it
-//! what the request holds: a dropped grant goes back to its bucket (`store::grant`). Where Redis decides, the
-//! head of `store/script/shell.lua` explains the numbers that go between Rust and Lua.
+//! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1` or
+//! `http2` hands each to `Proxy::handle`: the plan in force and the time. [`reading`] finds the host, the path's normal
+//! form, the client's address and the route. Then `Throttle::admit` reads one key for each limit, chooses the figures
+//! for this key (`throttle::gather`), and asks the store once. A request that passes only after a wait is held.
+//! `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`, and its end settles,
+//! counts and logs the request. If a request does not pass a step, `proxy::refusal` says why, and `proxy::answer` makes
+//! the response. A client that leaves drops its request, and with it what the request holds: a dropped grant goes back
+//! to its bucket (`store::grant`). Where Redis decides, the head of `store/script/shell.lua` explains the numbers that
+//! go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
-//! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
-//! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
-//! claim, and `verdict` in `store/claim.rs` makes one answer of all the claims: the longest wait counts.
-//! `throttle` either holds the request for that time, or adds `reject.jitter` and returns
-//! `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole
-//! seconds for `retry-after` (`whole_seconds` in `limit/decision.rs`). `proxy/headers/quotas.rs` writes the `ratelimit`
-//! fields. `proxy::rejection` composes the response, for gRPC too.
+//! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a `limit::decision::Decision`
+//! with the wait in microseconds. The store puts the decision into the limit's claim, and `verdict` in `store/claim.rs`
+//! combines all claims to one answer: the longest wait counts. `throttle` either holds the request for that time, or
+//! adds `reject.jitter` and returns `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer`
+//! rounds the wait up to whole seconds for `retry-after` (`whole_seconds` in `limit/decision.rs`).
+//! `proxy/headers/quotas.rs` writes the `ratelimit` fields. `proxy::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
-//! [`plan`] has a field for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
-//! section in `config::section` declares it: name, kind, default, meaning, and that field. The reading of the
-//! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows
-//! follow from the line (`config::reader::setting`). A setting that means something only beside others is read by
-//! the section's code. If only some algorithms have the setting, the table in
-//! `config/section/limit/algorithm.rs` says so. The code that uses the setting reads it from the plan in force.
-//! Tests demand that the repository's `proxy.toml` has the setting too, with its default.
+//! [`plan`] has a field for its value, of a type that cannot hold a wrong value. One line in `SETTINGS` of its section
+//! in `config::section` declares it: name, kind, default, meaning, and that field. The reading of the file, the JSON
+//! Schema, docs/reference.md, the report of a reload and the output of `/api/config` follow from the line
+//! (`config::reader::setting`). A setting that means something only beside others is read by the section's code. If
+//! only some algorithms have the setting, the table in `config/section/limit/algorithm.rs` says so. The code that uses
+//! the setting reads it from the plan in force. Tests demand that the repository's `proxy.toml` has the setting too,
+//! with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second, and uses new content when two looks have read the same.
-//! `config::load_again` makes a [`plan`] of the content, or a list of problems. `server` logs the problems, and
-//! the old plan stays. `server` publishes a new plan to all workers. Each [`worker`] makes its own upstreams
-//! for the new plan, keeps the connections of upstreams that did not change, and hands the plan to its `Proxy`.
-//! A request that has begun ends with the plan with which it began. The next request has the new plan. Only
-//! the time-outs for clients hold at once (`upstream::times`). A bucket is known by its limit's name, algorithm
-//! and key. It stays while these stay.
+//! `config::load_again` makes a [`plan`] from the content, or a list of problems. `server` logs the problems, and the
+//! old plan stays. `server` publishes a new plan to all workers. Each [`worker`] makes its own upstreams for the new
+//! plan, keeps the connections of upstreams that did not change, and hands the plan to its `Proxy`. A request that has
+//! begun ends with the plan with which it began. The next request has the new plan. Only the time-outs for clients hold
+//! at once (`upstream::times`). A bucket is known by its limit's name, algorithm and key. It stays while these stay.
 
 pub mod admin;
 pub mod cli;

@@ -1,4 +1,5 @@
-//! Percent-encoding. The crate of this name reads and writes it; here is what it leaves open.
+//! Percent-encoding. The crate `percent-encoding` reads and writes it. This file has the functions that the crate
+//! lacks.
 
 use std::borrow::Cow;
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use super::answer::{AdminResponse, problem};
 use crate::request::credentials::{bearer, is_secret};
 
-/// A browser says here whether the page that sends a request is from the same site (Fetch Metadata Request
+/// In this field a browser says whether the page that sends a request is from the same site (Fetch Metadata Request
 /// Headers, section 2.3).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -32,7 +32,7 @@ const FIELDS: [(HeaderName, HeaderValue); 4] = [
 /// The scheme by which a request must show the token.
 pub(super) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// Refuses a request that may not ask here. `token` is `admin.token`.
+/// Refuses a request that has no right to an answer. `token` is `admin.token`.
 pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<AdminResponse> {
     match token {
         None if !is_local(request.headers(), request.uri()) => Some(problem(
@@ -56,7 +56,7 @@ pub(super) fn refuse<B>(request: &Request<B>, token: Option<&str>) -> Option<Adm
     }
 }
 
-/// Whether anybody may ask for this, also without the token.
+/// Whether this path needs no token.
 pub(super) fn is_open(uri: &Uri) -> bool {
     matches!(uri.path(), "/healthz" | "/readyz")
 }

@@ -120,6 +120,6 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, 
         _ = connection.as_mut() => return,
         _ = event.wait_for(Option::is_none) => connection.as_mut().graceful_shutdown(),
     }
-    // How a connection ends is nobody's concern here.
+    // It does not matter how a connection ends.
     let _ = connection.await;
 }

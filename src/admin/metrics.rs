@@ -265,7 +265,7 @@ upstream = "api"
 limits = ["per-client", "off", "slots"]
 "#;
 
-    /// The page of a process with two workers, while what `count` returns is alive.
+    /// The page of a process with two workers. What `count` returns lives until the page is made.
     fn page_of<T>(count: impl FnOnce(&Process) -> T) -> String {
         let (process, published) = testing::process(plan(FILE));
         process.adopted.store(1_800_000_000_500_000, Ordering::Relaxed);

@@ -22,7 +22,7 @@ pub(super) fn process(plan: Plan) -> (Process, Published) {
 /// The endpoint of such a process.
 pub(super) fn admin(text: &str) -> Arc<Admin> {
     let (process, published) = process(plan(text));
-    // What is published stays, also where nobody can publish more.
+    // What was published stays, even though the sender is dropped.
     let (_, plan) = watch::channel(Arc::new(published));
     Arc::new(Admin::new(Arc::new(process), plan, Arc::default()))
 }

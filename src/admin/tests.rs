@@ -99,7 +99,7 @@ async fn idle(admin: &Arc<Admin>) -> DuplexStream {
     client
 }
 
-/// Otherwise idle connections would keep those that wait for a permit waiting.
+/// Otherwise connections that wait for a permit would wait for ever.
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_gives_its_permit_back() {
     let admin = testing::admin(FILE);

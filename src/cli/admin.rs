@@ -57,7 +57,7 @@ impl AdminOptions {
 /// The host and port of a URL.
 fn authority(url: &str) -> Result<String, Failure> {
     if url.contains('@') {
-        // The text before it may be a password.
+        // The text before the `@` may be a password.
         return Err(Failure::usage("expected a URL without a user and a password"));
     }
     let wrong = || Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090"));
@@ -72,8 +72,8 @@ fn authority(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// The address by which this machine reaches the admin endpoint. If the endpoint listens on every address, it is the
-/// loopback address.
+/// The address by which this machine reaches the admin endpoint: the loopback address if the endpoint listens on every
+/// address.
 fn reachable(admin: &AdminSpec) -> Option<String> {
     let mut address = admin.listen?;
     if address.ip().is_unspecified() {

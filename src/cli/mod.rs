@@ -106,7 +106,7 @@ type CommandResult = Result<(), Failure>;
 struct Failure {
     /// The exit code.
     code: u8,
-    /// `None` where the command has said it on standard output already.
+    /// `None` where the command has already written the reason to standard output.
     message: Option<String>,
 }
 
@@ -237,7 +237,7 @@ fn write_new(file: &Path, text: &str) -> CommandResult {
     let why = |error: io::Error| format!("cannot write {}: {error}", file.display());
     let mut written = File::create_new(file).map_err(|error| Failure::usage(why(error)))?;
     written.write_all(text.as_bytes()).map_err(|error| {
-        // A part of the file would make the next try fail. If it cannot be removed, it stays.
+        // A part of a file would make the next try fail, so it is removed if possible.
         let _ = std::fs::remove_file(file);
         Failure::run(why(error))
     })

@@ -19,7 +19,7 @@ use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, BucketKey};
 
 impl Admin {
-    /// What a bucket has left, by which figures, and when it is full again.
+    /// The tokens that a bucket has left, its figures, and when it is full again.
     pub(super) async fn bucket(
         &self,
         plan: &Plan,

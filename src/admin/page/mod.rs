@@ -1,6 +1,6 @@
-//! The page at `/`: what the JSON interface says, for people. It is one document with its style and its
-//! script in it, and loads nothing from elsewhere. `source.js` reads `/api/stream` and `/api/history`, and
-//! `page.js` draws them. The numbers come from `admin::status`.
+//! The page at `/`: the data of the JSON interface, for people. It is one document that contains its style and its
+//! script, and loads nothing else. `source.js` reads `/api/stream` and `/api/history`, and `page.js` draws them. The
+//! numbers come from `admin::status`.
 
 use std::sync::LazyLock;
 
@@ -43,7 +43,7 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
     Document { html: html.into(), policy }
 });
 
-/// The page. With the status 401 it asks for the token: the document itself tells nothing.
+/// The page. With the status 401 it asks for the token. The document itself contains no data of the proxy.
 pub(super) fn page(status: StatusCode) -> AdminResponse {
     let mut answer = answer(status, HTML, DOCUMENT.html.clone());
     answer.headers_mut().insert(CONTENT_SECURITY_POLICY, DOCUMENT.policy.clone());

@@ -42,7 +42,7 @@ impl ProcessReading {
     }
 }
 
-/// What is known when a status is made.
+/// The data from which a status is made.
 struct Scene<'s> {
     admin: &'s Admin,
     /// The totals.

@@ -20,7 +20,7 @@ fn limits(count: usize) -> String {
     text
 }
 
-/// `1/h` was 0 here.
+/// A regression: the rate of `1/h` was shown as 0.
 #[tokio::test]
 async fn a_slow_rate_is_told_in_full() {
     let admin = testing::admin(&limits(1).replace("5/2s", "1/h"));
@@ -74,7 +74,7 @@ async fn rates_are_of_the_last_second_and_totals_of_now() {
     assert_eq!(status["store"]["p50_ms"], json!(null), "nothing was asked");
 }
 
-/// The alarm stayed for up to fourteen seconds after the API was back.
+/// A regression: the alarm stayed for up to fourteen seconds after the API was back.
 #[tokio::test(start_paused = true)]
 async fn answers_that_fail_are_an_alarm_for_the_next_seconds_and_no_longer() {
     let admin = testing::admin(&limits(1));
@@ -142,7 +142,7 @@ async fn keys_are_listed_as_the_log_shows_them() {
     );
 }
 
-/// A key that was flooded stayed among the nearest for most of a minute.
+/// A regression: a key with a flood of requests stayed among the nearest keys for most of a minute.
 #[tokio::test(start_paused = true)]
 async fn next_are_keys_that_are_near_now_and_not_rejected() {
     let admin = testing::admin(&limits(1).replace("5/2s", "1/s\"\nburst = 100 # \""));

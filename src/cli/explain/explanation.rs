@@ -1,10 +1,10 @@
-//! What `tidegate explain` says: sentences for people, and facts for programs.
+//! The output of `tidegate explain`: sentences for people, and facts for programs.
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// What is said about a request: as paragraphs of lines, each with a title, and as facts.
+/// The explanation of a request: as paragraphs with titles, and as facts.
 pub(super) struct Explanation {
     paragraphs: Vec<(&'static str, Vec<String>)>,
     /// A fact that does not apply is null.
@@ -83,7 +83,7 @@ impl Explanation {
         self.line("answer", format_args!("{status}: {why}"));
     }
 
-    /// The facts, and the sentences beside them.
+    /// The explanation as JSON: the facts, and the sentences too.
     pub(super) fn into_json(self) -> Value {
         let Self { paragraphs, mut facts, limits, .. } = self;
         let (of_limits, others): (Vec<_>, Vec<_>) =

@@ -127,7 +127,7 @@ pub(super) fn describe_spellings(
     };
     let loose = Table::new((0..plan.routes.len()).map(matcher).collect());
     let upstream = path.upstream();
-    // This path may be the other spelling itself.
+    // The request may have the other spelling already.
     let own =
         find(&loose, &path.clone().loosened()).map(|meant| (upstream.to_owned(), meant, found));
     let slashed = match upstream.strip_suffix('/') {

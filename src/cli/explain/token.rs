@@ -16,9 +16,9 @@ use crate::plan::{KeyDisplay, KeySetLocation, Plan, RouteSpec};
 use crate::request::key::{PartFault, TokenReading, hash};
 use crate::upstream::fetch::fetch_keys;
 
-/// Says what the request's token is worth, and which claims count. Values are shown as the log shows them, or plain.
-/// The token is verified by keys that are read now. Where no limit of the route reads claims, nobody looks at it.
-/// `headers` are those that count.
+/// Says whether the request's token verifies, and which claims count. Values are shown as the log shows them, or plain.
+/// The token is verified by keys that are read now. If no limit of the route reads claims, the token is not looked at.
+/// `headers` are the headers that limits read.
 pub(super) fn describe_token(
     plan: &Plan,
     route: &RouteSpec,

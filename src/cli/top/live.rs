@@ -59,7 +59,7 @@ async fn show(
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut tick, mut away) = (every(PERIOD), None::<String>);
     loop {
-        // A terminal that does not say its size says 0.
+        // A terminal with an unknown size has the size 0.
         let (width, height) = match size()? {
             (0, _) | (_, 0) => (80, 24),
             known => known,

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthChar as _;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScreenLine(Vec<(Style, String)>);
 
-/// What a piece of a line is.
+/// The style of a piece of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// Usual text.
@@ -18,9 +18,9 @@ pub(super) enum Style {
     Faint,
     /// The name of a part.
     Title,
-    /// What is as it should be.
+    /// A good state.
     Good,
-    /// What somebody should look at.
+    /// A state that somebody should look at.
     Bad,
 }
 
@@ -29,8 +29,8 @@ impl ScreenLine {
         Self::default().and(style, text)
     }
 
-    /// The same line with one more piece. A key may have any characters, so those that move the cursor or turn the
-    /// direction of the text are replaced.
+    /// The same line with one more piece. A key may have any characters, so characters that move the cursor or change
+    /// the direction of the text are replaced.
     pub(super) fn and(mut self, style: Style, text: impl Display) -> Self {
         let text = text.to_string();
         let safe = text.chars().map(|c| if c.width().is_none_or(|it| it == 0) { '·' } else { c });

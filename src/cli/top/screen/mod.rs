@@ -237,7 +237,8 @@ impl Screen<'_> {
         ScreenPart::of("route", &heads(&columns), rows.collect())
     }
 
-    /// These columns, then that of shadowed requests, and where a limit marks that of marked ones.
+    /// These columns, then a column for requests in shadow. If a limit marks requests, a column for marked requests
+    /// follows.
     fn columns(&self, first: [Column; 3]) -> Vec<Column> {
         let is_marking = list(self.status, "limits").iter().any(|limit| limit["mode"] == "mark");
         let marked = is_marking.then_some(("marked/s", "marked_per_second"));
@@ -335,7 +336,7 @@ fn bad_if(is_bad: bool) -> Style {
     if is_bad { Style::Bad } else { Style::Text }
 }
 
-/// The values of these columns, which are rates per second. Rejections are in the colour of what is bad.
+/// The values of these columns, which are rates per second. Rejections have the style of a bad state.
 fn rates(of: &Value, columns: &[Column]) -> ScreenLine {
     columns.iter().fold(ScreenLine::default(), |line, (_, name)| {
         let number = of[*name].as_f64();

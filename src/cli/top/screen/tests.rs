@@ -162,7 +162,7 @@ fn what_somebody_must_see_is_said() {
     assert!(lines.iter().any(|line| line.contains("redis://10.0.0.1:6379 away 1m")), "{lines:?}");
 }
 
-/// The rows that did not fit were those of every table but one.
+/// A regression: if there was too little room, only one table had its rows.
 #[test]
 fn no_table_has_all_the_room() {
     let mut status = status();
