@@ -35,7 +35,8 @@ pub struct LimitSpec {
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<OverrideSpec>,
-    /// Other figures by the plan of a request: for each plan the same limit with the plan's figures, and without overrides and a candidate.
+    /// Other figures by the plan of a request: for each plan the same limit with the plan's figures, and without
+    /// overrides and a candidate.
     pub tiers: Vec<Arc<Self>>,
     /// The plan whose figures these are. `None` for the limit itself.
     pub tier: Option<Name>,

@@ -1,4 +1,4 @@
-//! What a worker's requests share as long as one plan is in force.
+//! The state that a worker's requests share while one plan is in force.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Active {
     pub(super) rejections: Rejections,
     /// Cached `ratelimit` fields of the answers to all other clients.
     pub(super) fields: QuotaFields,
-    /// Where the process counts what goes wrong.
+    /// Where the process counts errors.
     pub(crate) error_log: Arc<ErrorLog>,
     /// The process's spans that wait to be sent.
     pub(super) spans: Arc<SpanQueue>,
@@ -59,8 +59,8 @@ impl Active {
         })
     }
 
-    /// Logs from time to time that a peer names another client in a header and is not believed. Only addresses of the
-    /// operator's own networks are logged, because anybody else may send such a header.
+    /// Logs from time to time that a peer names another client in a header, but is no trusted proxy. Only addresses of
+    /// the operator's own networks are logged, because anybody else may send such a header.
     pub(super) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
         let peer = reading.client.address;
         if reading.has_ignored_claim

@@ -18,7 +18,7 @@ use crate::request::key::KeyError;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 
-/// What a client is told whose token does not verify (RFC 6750, 3).
+/// The challenge for a client whose token does not verify (RFC 6750, 3).
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 

@@ -31,8 +31,8 @@ use crate::upstream::progress::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
 
-/// The most bytes that an HTTP/2 stream gets at once. A stream has ended when it has its last piece. If its client
-/// then takes nothing more, at most this much beyond the client's window stays until the connection ends.
+/// The most bytes that an HTTP/2 stream gets at once. A stream has ended when it has its last piece. If its client then
+/// takes nothing more, at most these bytes beyond the client's window stay in memory until the connection ends.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
 /// A response to a client.
@@ -90,8 +90,8 @@ struct UpstreamAnswer {
     on_abort: OnAbort,
 }
 
-/// A client that asks for the next piece so late has left the answer unread. If it has broken meanwhile, this says
-/// nothing about the server, which need not wait for ever.
+/// A client that asks for the next piece later than this has left the answer unread. If the answer has broken
+/// meanwhile, the server is not to blame: it need not wait for ever.
 const UNREAD: Duration = Duration::from_secs(1);
 
 impl UpstreamAnswer {
@@ -112,7 +112,7 @@ impl UpstreamAnswer {
 }
 
 impl ResponseBody {
-    /// A body that is there already.
+    /// A body that is complete already.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
         Self::of(BodySource::Whole(bytes))
@@ -151,7 +151,7 @@ impl ResponseBody {
         Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
-    /// Reads the body to its end, for nobody. `permit` is what the request holds until then.
+    /// Reads the body to its end and throws it away. `permit` is what the request holds until then.
     pub(super) async fn read_out(mut self: Box<Self>, mut permit: Permit) {
         while let Some(frame) = poll_fn(|cx| self.poll_source(cx)).await {
             let Ok(frame) = frame else { return };
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::upstream::executor::LocalExecutor;
 
-    /// A piece of 256 KiB was one event: a client had to take all of it within `body_timeout`.
+    /// A regression: a piece of 256 KiB counted as one event, so a client had to take all of it within `body_timeout`.
     #[tokio::test(flavor = "local", start_paused = true)]
     async fn each_byte_that_an_http_2_client_takes_is_noted() {
         let (ours, theirs) = duplex(1024 * 1024);

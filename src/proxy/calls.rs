@@ -77,7 +77,7 @@ impl Proxy {
         }
     }
 
-    /// Decides about all descriptors of a call of Envoy. If the store does not decide, nobody does: then Envoy does
+    /// Decides about all descriptors of a call of Envoy. If the store does not decide, the call fails: then Envoy does
     /// what its configuration says.
     async fn decide_together(
         &self,
@@ -123,7 +123,7 @@ impl Proxy {
         exchange.protocol = plain(&exchange.head.headers, exchange.seen);
         let (via, protocol) = (call.via(), exchange.protocol);
         exchange.call = Some(Box::new(call));
-        // The record ends what begins here.
+        // The record ends the request that begins here.
         client.begin(began);
         let head = &mut exchange.head;
         let mut record = RequestRecord::begin(Rc::clone(active), client, began, head, protocol);

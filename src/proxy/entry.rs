@@ -1,4 +1,4 @@
-//! Where a request enters: what `downstream` calls for it. A panic within is caught here.
+//! Where a request enters: `downstream` calls these functions. A panic in a request is caught here.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! A request on its way, in parts.
+//! The parts of a request that is under way.
 
 use http::{Method, Request, Version, request};
 use hyper::body::Incoming;
@@ -13,9 +13,9 @@ use crate::upstream::progress::BodyEnd;
 /// The parts of a request. A part is taken out when it is used up.
 pub(super) struct Exchange {
     pub(super) began: Instant,
-    /// The head. Where another proxy asks, that of the request that it asks about.
+    /// The head. If another proxy asks for a decision, this is the head of the request that it asks about.
     pub(super) head: request::Parts,
-    /// What another proxy asks, where one does.
+    /// The call, if another proxy asks for a decision.
     pub(super) call: Option<Box<DecideCall>>,
     /// Which fields the request has.
     pub(super) seen: Seen,
@@ -40,7 +40,8 @@ impl Exchange {
         Self { began, head, call: None, seen, protocol, body, body_end, switched: None }
     }
 
-    /// Another proxy asks: from now on the head is that of the request that it asks about. `token` is `decide.token`.
+    /// Another proxy asks for a decision. From now on, the head is the head of the request that it asks about. `token`
+    /// is `decide.token`.
     pub(super) fn ask(&mut self, token: Option<&str>) {
         let is_grpc = self.protocol == Protocol::Grpc(GrpcKind::Native)
             && (&self.head.method, self.head.version) == (&Method::POST, Version::HTTP_2);

@@ -43,7 +43,7 @@ pub(super) struct Way<'r> {
     pub(super) upstream: &'r Rc<Upstream>,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
-    /// What the request's server is chosen by, where `balance` is `"hash"`.
+    /// The hash by which the request's server is chosen, if `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
     /// Where the request is logged or traced: gets the server that is asked.
     pub(super) details: Option<&'r mut RequestDetails>,
@@ -274,7 +274,7 @@ fn switch(answered: UpstreamResponse) -> (Answer, Switched) {
     (answer, Switched { permit, lease })
 }
 
-/// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a
+/// The hash by which the request's server is chosen. `None` if the upstream has no `hash_key`, or the request lacks a
 /// part of the key, or has a part twice.
 pub(super) fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affinity> {
     let Balance::Hash(key) = &upstream.spec().balance else { return None };

@@ -66,7 +66,7 @@ pub(crate) struct Proxy {
     times: Rc<Cell<ClientTimes>>,
     throttle: Throttle,
     clock: Clock,
-    /// What requests hold that others forward.
+    /// What requests hold that other proxies forward.
     leases: Arc<Leases>,
 }
 
@@ -300,7 +300,7 @@ impl Proxy {
         let named = call.and_then(|call| call.limits.as_deref());
         let limits = named.unwrap_or(&route.limits);
         let now = self.clock.at(began);
-        // A client that leaves before the limits have decided leaves a request that is held.
+        // If the client leaves before the limits have decided, the request counts as held.
         findings.decision = DecisionKind::Delayed;
         let traced = findings.span().map(|span| &mut span.limits);
         let admitted = self.throttle.admit(plan, limits, &view, now, question, traced).await;
@@ -309,7 +309,7 @@ impl Proxy {
         Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
         if let Some(form) = form {
             let mut answer = response::own(form.allowed(), None, Bytes::new());
-            // Whoever asks may pass this on to the API, as the proxy does.
+            // The proxy that asks may pass this field on to the API, as tidegate does.
             answer.headers_mut().extend(over.map(|over| (TIDEGATE_OVER.clone(), over)));
             write_quotas(answer.headers_mut(), active, &question.quotas);
             return Ok(answer.map(ResponseBody::whole));
@@ -327,7 +327,7 @@ impl Proxy {
             NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
         })?;
         let mut answer = match &route.action {
-            // Requests come here until a restart, where the file has left out `server.listen`.
+            // Until a restart, requests come here even if the file has no `server.listen` any more.
             Action::Decide => return Err(Refusal::NotFound),
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);

@@ -1,4 +1,4 @@
-//! The end of a request: what is counted, logged and settled then.
+//! The end of a request: it is counted, logged and settled.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ pub(super) struct RequestRecord {
     /// The request ID, if the file names a header for it.
     pub(super) request_id: Option<Box<HeaderValue>>,
     pub(super) protocol: Protocol,
-    /// How another proxy asks about the request, where one does.
+    /// The form of the call, if another proxy asks for a decision about the request.
     pub(super) via: Option<&'static str>,
     /// Whether this is only a call about requests that have their own records.
     pub(super) is_silent: bool,
@@ -187,16 +187,16 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
     }
 }
 
-/// What is found out about a request while it is served.
+/// What becomes known about a request while it is served.
 #[derive(Debug, Default)]
 pub(super) struct RequestFindings {
     /// The index of the request's route in the plan; `None` if no route was found.
     pub(super) route: Option<usize>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
-    /// What the limits together decided.
+    /// The decision of all limits together.
     pub(super) decision: DecisionKind,
-    /// Kept only where the request is logged or traced.
+    /// `Some` only if the request is logged or traced.
     pub(super) details: Option<Box<RequestDetails>>,
     /// How long it took from the sending upstream to the head of the answer.
     pub(super) answered_after: Option<Duration>,
@@ -217,7 +217,7 @@ impl RequestFindings {
         }
     }
 
-    /// Notes what is known of a request whose head cannot be read, and returns the refusal.
+    /// Notes what is known about a request whose head cannot be read, and returns the refusal.
     pub(super) fn unread(&mut self, unreadable: Unreadable) -> Refusal<'static> {
         let Unreadable { host, why } = unreadable;
         if let Some(details) = &mut self.details {
@@ -336,7 +336,7 @@ fn end_span(request: &mut RequestRecord, now: Instant) -> Option<Box<RequestSpan
         times: (request.began, now),
         method: details.method.clone(),
         route,
-        // Copies of bounded size: thousands of spans may wait for a collector that is away.
+        // These copies have a bounded size: thousands of spans may wait for a collector that is away.
         path: cut(&details.path).to_owned(),
         scheme: request.client.peer.scheme(),
         host: details.host.as_deref().map(|it| cut(it).to_owned()),

@@ -20,7 +20,7 @@ use crate::upstream::{ServerFailure, UpstreamError};
 /// more. The rest is for fields that this proxy and a route's `request_headers` add.
 const MOST_FIELDS: usize = 24_576 - 1_024;
 
-/// Why a head is refused that hyper lets pass over HTTP/2.
+/// Why a head is refused that hyper has accepted over HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadFault {
     /// It is larger than `max_header_size`.
@@ -47,7 +47,7 @@ impl HeadFault {
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
 pub(crate) enum Refusal<'p> {
-    /// The call asks for no decision.
+    /// The call of another proxy does not ask for a decision.
     Call(BadCall),
     /// The head is not to be passed on.
     Head(HeadFault),

@@ -1,4 +1,4 @@
-//! Which requests are traced, and how the upstream learns of the trace (W3C Trace Context, level 1).
+//! Which requests are traced, and how the upstream gets the trace (W3C Trace Context, level 1).
 
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ pub(super) fn begin(
 }
 
 impl SpanNotes {
-    /// Tells the upstream of the span. To be called after the fields that `connection` names are removed: a client
-    /// must not be able to cut a trace.
+    /// Writes the span's id for the upstream. To be called after the fields that `connection` names are removed: a
+    /// client must not be able to cut a trace.
     pub(super) fn write_traceparent(&self, headers: &mut HeaderMap) {
         let SpanIds { trace, span, .. } = self.ids;
         headers.insert(&TRACEPARENT, TraceParent { trace, span, is_sampled: true }.value());

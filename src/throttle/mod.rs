@@ -102,7 +102,7 @@ pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 /// What a request asks its limits.
 #[derive(Default)]
 pub(crate) struct LimitQuestion<'t, 'p> {
-    /// What the answer says of the limits.
+    /// The quotas for the answer to the client.
     pub(crate) quotas: Quotas<'p>,
     /// `Some` where the request is decided together with others.
     pub(crate) seat: Option<Seat<'t, 'p>>,
@@ -164,9 +164,9 @@ impl Refused<'_> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the plan.
-    /// Asks the store at most once. Whether the request passes or not, `question` gets what the answer to the client says
-    /// of the limits. If the request has a span, `traced` gets what the span says of the limits. A request with a
-    /// seat takes only if the others pass too.
+    /// Asks the store at most once. Whether the request passes or not, `question` gets the quotas for the answer to the
+    /// client, and `traced` gets the decisions for the request's span, if it has one. A request with a seat takes only
+    /// if the others pass too.
     ///
     /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
     /// it took is spent, except for what the returned permit holds. The permit must be held until the response has

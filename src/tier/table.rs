@@ -28,8 +28,8 @@ pub(crate) struct TierTable {
     networks: KeyOverrides<(u32, u32)>,
     /// Whether a value may be a hash.
     has_hashes: bool,
-    /// For each line, its plan, a space, its name if it has one, and a line feed. Lines without a name share the text of
-    /// their plan.
+    /// For each line, its plan, a space, its name if it has one, and a line feed. Lines without a name share the text
+    /// of their plan.
     texts: String,
     /// The plans, each with the number of its first line, and the place of the text for lines without a name.
     plans: BTreeMap<Name, (u32, Option<u32>)>,

@@ -20,8 +20,8 @@ use super::admin::AdminClient;
 use super::{CommandResult, print, terminal};
 use crate::observe::log::Terminal;
 
-/// Watch a running proxy: its limits with their decisions a second, the keys that are rejected most, the
-/// servers behind it, and the store.
+/// Watch a running proxy: its limits with their decisions a second, the keys that are rejected most, the upstreams'
+/// servers, and the store.
 ///
 /// In a terminal it shows the present figures each second, until `q` or Ctrl-C. Otherwise it prints them
 /// once.

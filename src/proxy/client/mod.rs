@@ -16,7 +16,8 @@ use crate::throttle::Permit;
 use crate::upstream::{ConnectionLease, PrivateConnections};
 use crate::wire::overhead::Overhead;
 
-/// The server's side of a connection that changes to another protocol, and what is held while it lives.
+/// The server's side of a connection that changes to another protocol, and the permit that is held while the connection
+/// lives.
 #[derive(Debug)]
 pub(crate) struct Switched {
     /// What the request holds as long as the tunnel lives.
@@ -41,7 +42,7 @@ pub(crate) struct ClientConnection {
     pub(super) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: RefCell<Option<Box<Switched>>>,
-    /// The connection began like a TLS handshake.
+    /// The first bytes of the connection were those of a TLS handshake.
     pub(crate) said_hello: Cell<bool>,
     /// A request's head was refused because of the number of its fields, and not because of its size.
     pub(crate) had_too_many_fields: Cell<bool>,

@@ -80,7 +80,7 @@ impl Socket {
     /// Whether the client has closed its side. This also shows while bytes before the end are unread.
     pub(crate) fn has_left(&self) -> bool {
         let stream = self.stream();
-        // Mostly the socket is not readable. To ask that is cheaper than to ask what is readable.
+        // Mostly the socket is not readable. This check is cheaper than the check of what is readable.
         let has_news = either!(&*stream, s => s.try_io(Interest::READABLE, || Ok(()))).is_ok();
         let left = has_news && {
             let mut cx = Context::from_waker(Waker::noop());
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader of 30,000 bytes a second was cut off: the socket was not writable within 30 s.
+    /// A regression: a reader of 30,000 bytes a second was cut off, because the socket was not writable within 30 s.
     #[tokio::test]
     async fn a_full_socket_is_written_where_its_peer_has_read_a_little() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

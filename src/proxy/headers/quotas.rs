@@ -19,7 +19,7 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// What APIs write besides. These fields mean nothing beside a limit and a remainder of ours.
+/// Fields that some APIs write too. They mean nothing beside our limit and remainder.
 const X_RATELIMIT_MORE: [HeaderName; 2] = [
     HeaderName::from_static("x-ratelimit-reset-after"),
     HeaderName::from_static("x-ratelimit-used"),
@@ -28,10 +28,10 @@ const X_RATELIMIT_MORE: [HeaderName; 2] = [
 /// A field's value while it is written. The text of two limits mostly fits without the heap.
 type QuotaText = SmallVec<[u8; 96]>;
 
-/// Writes `ratelimit-policy` and `ratelimit` (draft-ietf-httpapi-ratelimit-headers-11) for all limits whose
-/// answer settings ask for them. Of the limits that ask for the older `x-ratelimit-*`, these fields show
-/// the tightest. `default` has the settings for limits without their own. `retry_after` is the wait of a
-/// rejected client, in whole seconds.
+/// Writes `ratelimit-policy` and `ratelimit` (draft-ietf-httpapi-ratelimit-headers-11) for all limits whose answer
+/// settings ask for them. The older `x-ratelimit-*` show only one limit: the tightest of the limits that ask for these
+/// fields. `default` has the settings for limits without their own. `retry_after` is the wait of a rejected client, in
+/// whole seconds.
 ///
 /// The API may have written such fields about its own limits. The client must keep to these too, so they
 /// are never made more generous: the lists get our members beside the API's.
@@ -70,8 +70,8 @@ pub(in crate::proxy) fn write_quotas(
     }
 }
 
-/// Whether the API's own `x-ratelimit-*` leave more than `ours`, or are not there. Where the API does not say
-/// clearly what is left, it may be less.
+/// Whether the API's own `x-ratelimit-*` leave more than `ours`, or are not there. If the API does not say clearly what
+/// is left, less than `ours` may be left.
 fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
     let [limit, remaining, reset] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
     let mut left = listed(headers, &remaining).peekable();

@@ -43,9 +43,8 @@ const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-p
 /// The number of cached answers. It is enough for a few limits, with each `retry-after` of up to a minute.
 const KEPT: usize = 256;
 
-/// The number of other answers that are composed for an entry before the last of them replaces the cached
-/// answer. To cache an answer costs half as much as to compose it. That is wasted where hardly two clients
-/// get the same answer.
+/// The number of other answers that are composed for an entry before the last of them replaces the cached answer. To
+/// cache an answer costs half as much as to compose it. This cost is wasted if hardly two clients get the same answer.
 const OTHERS: u8 = 8;
 
 /// The content of an answer to a throttled client.
@@ -58,7 +57,7 @@ pub(super) struct RejectionContent<'r> {
     default: &'r Arc<AnswerSpec>,
     /// After how many seconds the client may try again; `None` is never.
     retry_after: Option<u64>,
-    /// The same in milliseconds. It is 0 in an answer that does not tell it, so that the answer can be cached.
+    /// The same in milliseconds. It is 0 in an answer that does not name it, so that the answer can be cached.
     milliseconds: u64,
     quotas: &'r [Quota<'r>],
 }
@@ -158,7 +157,7 @@ impl CachedQuota {
         }
     }
 
-    /// A limit that refuses tells `retry-after` in place of its own time.
+    /// A limit that refuses shows `retry-after` in place of its own time.
     fn is_of(&self, quota: &Quota<'_>) -> bool {
         self.figures.are_of(quota)
             && self.remaining == quota.remaining
@@ -269,7 +268,7 @@ fn has_milliseconds(body: &AnswerBody) -> bool {
     matches!(body, AnswerBody::Custom(template) if template.0.contains(&TemplatePiece::RetryAfterMs))
 }
 
-/// The operator's own text with what this rejection has for its names.
+/// The operator's own text, with the values of this rejection in place of its names.
 fn filled(template: &BodyTemplate, content: &RejectionContent<'_>) -> String {
     let time = |time: u64| content.retry_after.map(|_| time.to_string()).unwrap_or_default();
     let text = |piece: &TemplatePiece| match piece {

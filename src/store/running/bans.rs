@@ -1,9 +1,9 @@
 //! Bans: overrides of `0/s` that this process sets itself, for keys that limits with `ban` reject often.
 //!
 //! `throttle` reports each rejection by such a limit. A sliding log for each key counts them, in a table that only
-//! these rejections touch. A ban holds in this process at once. If limits live in Redis, `script::overrides` tells
-//! Redis of the ban within a second, and the other processes read it there. While Redis is away, the ban holds here
-//! alone, and Redis is told when it is back.
+//! these rejections touch. A ban holds in this process at once. If limits live in Redis, `script::overrides` sends the
+//! ban to Redis within a second, and the other processes read it there. While Redis is away, the ban holds here alone.
+//! It is sent to Redis when Redis is back.
 //!
 //! A ban never replaces another override of its key: neither an operator's, nor a ban by another process.
 

@@ -166,8 +166,8 @@ impl Certificates {
         self.watched.lock().material.expired(now)
     }
 
-    /// Looks whether the files have changed. Returns the names of new certificates, which are in force now, or why the new
-    /// files cannot be used. To be called about once a second. Blocks while a few small files are read.
+    /// Looks whether the files have changed. Returns the names of new certificates, which are in force now, or why the
+    /// new files cannot be used. To be called about once a second. Blocks while a few small files are read.
     pub(crate) fn look(&self) -> Option<Result<String, TlsError>> {
         let mut watched = self.watched.lock();
         if !watched.watch.look() {

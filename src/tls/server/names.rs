@@ -53,7 +53,7 @@ impl ByName {
         let exact = self.exact.get(&name);
         let wildcard = || self.wildcards.get(behind?);
         let candidates = || exact.into_iter().chain(wildcard()).flatten();
-        // If no certificate fits, the handshake fails, and the client is told why.
+        // If no certificate fits, the handshake fails, and the TLS alert tells the client why.
         let chosen = candidates().find(|key| fits(key)).or_else(|| candidates().next());
         chosen.unwrap_or(&self.first).clone()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Phase {
     pub(crate) unsettled: Cell<bool>,
     /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
     pub(crate) parks: Cell<bool>,
-    /// The last thing for which the client took too long.
+    /// The last part of an exchange for which the client took too long.
     pub(crate) overdue: Cell<Option<Overdue>>,
 }
 
@@ -69,7 +69,7 @@ enum Doing {
     Discarding,
 }
 
-/// For what a client took too long.
+/// The part of an exchange for which a client took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Overdue {
     /// A request's head, or a handshake before it.
