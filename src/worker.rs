@@ -72,7 +72,7 @@ pub struct Process {
     pub(crate) connections: Arc<ConnectionLimit>,
     /// How keys are shown. A reload does not change this.
     pub(crate) keys: KeyDisplay,
-    /// When a configuration last came in force, in microseconds, for the metrics.
+    /// When a configuration last came into force, in microseconds, for the metrics.
     pub(crate) adopted: AtomicU64,
     /// Whether the configuration that was read last was valid, for the metrics.
     pub(crate) is_config_valid: AtomicBool,

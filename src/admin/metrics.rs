@@ -97,7 +97,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("histogram", "tidegate_store_duration_seconds", "Time of a question to the store.", |scrape, page| {
+    ("histogram", "tidegate_store_duration_seconds", "Time that the store took to answer.", |scrape, page| {
         for server in &scrape.servers {
             page.histogram(&[("server", &server.name)], &server.seconds);
         }
@@ -111,11 +111,11 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         page.sample(&[("protocol", "http2")], &http2);
     }),
     ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.reading.received)),
-    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.reading.sent)),
+    ("counter", "tidegate_sent_bytes_total", "Bytes that were sent to clients.", |scrape, page| page.number(&scrape.reading.sent)),
     ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         scrape.of_limits(page, |limit| rate(limit.figures.at(scrape.now)));
     }),
-    ("gauge", "tidegate_limit_burst", "The most that passes at once, by the configuration file.", |scrape, page| {
+    ("gauge", "tidegate_limit_burst", "The most that a limit in the configuration file lets pass at once.", |scrape, page| {
         scrape.of_limits(page, |limit| burst(limit.figures.at(scrape.now)));
     }),
     ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
@@ -165,8 +165,8 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were rejected without a question to Redis, because the rejection was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
     ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),
-    ("counter", "tidegate_shared_decisions_total", "Decisions by a bucket that new keys share, the memory being full.", |scrape, page| page.number(&scrape.store.shared_uses)),
-    ("counter", "tidegate_forgotten_total", "Buckets that were forgotten before they were full, the memory being full.", |scrape, page| page.number(&scrape.store.forgotten)),
+    ("counter", "tidegate_shared_decisions_total", "Decisions by a bucket that new keys share, because the memory was full.", |scrape, page| page.number(&scrape.store.shared_uses)),
+    ("counter", "tidegate_forgotten_total", "Buckets that were forgotten before they were full, because the memory was full.", |scrape, page| page.number(&scrape.store.forgotten)),
     ("counter", "tidegate_without_redis_total", "Requests that Redis did not decide on.", |scrape, page| {
         page.sample(&[("answer", "decided")], &scrape.store.decided_without);
         page.sample(&[("answer", "refused")], &scrape.store.refused_without);
@@ -174,8 +174,8 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_unsettled_total", "Settlements of costs that did not reach Redis.", |scrape, page| page.number(&scrape.store.unsettled)),
     ("counter", "tidegate_spans_dropped_total", "Spans of traced requests that no collector got.", |scrape, page| page.number(&scrape.process.spans.dropped.total())),
     ("counter", "tidegate_log_dropped_total", "Log lines that were dropped.", |scrape, page| page.number(&scrape.log_dropped)),
-    ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.is_config_valid.load(Ordering::Relaxed)))),
-    ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came in force, in seconds since 1970.", |scrape, page| {
+    ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was valid when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.is_config_valid.load(Ordering::Relaxed)))),
+    ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came into force, in seconds since 1970.", |scrape, page| {
         page.number(&(scrape.process.adopted.load(Ordering::Relaxed) as f64 / 1e6));
     }),
     ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),

@@ -136,13 +136,13 @@ The log below says who is throttled: at once, and then in one line every 5 s.
 
 Try, in another terminal:
 
-  see an answer, its ratelimit fields, and a 429 after a few quick ones
+  see an answer, its ratelimit fields, and a 429 after a few quick requests
     curl -i http://{proxy}/hello
   look at the page, which shows who is throttled
     http://{page}/
   change the rate while it runs: \"2/s\" to \"100/s\", say
     sed -i.bak 's|\"2/s\"|\"100/s\"|' {file}
-  ask what a request would meet
+  ask which route and limits a request would get
     {program} explain 'GET /hello' --config {file}
   protect an API of your own
     {program} run --upstream http://127.0.0.1:3000 --listen {own}

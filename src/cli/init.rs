@@ -10,7 +10,7 @@ use crate::config;
 pub(super) struct Init {
     #[command(flatten)]
     file: ConfigFile,
-    /// The API to stand in front of
+    /// The API that gets the requests
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3000")]
     upstream: String,
 }

@@ -46,7 +46,7 @@ const WRONG: u8 = 2;
     args_conflicts_with_subcommands = true,
     after_help = "Begin with:\n  \
     tidegate demo                                  see it throttle, with nothing to set up\n  \
-    tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
+    tidegate run --upstream http://127.0.0.1:3000  put it in front of an API\n  \
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
     The log goes to standard output. `access = true` in [log] adds a line for each request;\n\

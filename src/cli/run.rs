@@ -13,15 +13,14 @@ pub(super) struct Run {
     /// The configuration file, by default proxy.toml; a file that is named must be there
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The API to stand in front of, in place of the file's only upstream; without a file,
+    /// The API that gets the requests, in place of the file's only upstream; without a file,
     /// everything is forwarded to it, and nothing is limited
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
     /// Where to listen, in place of the file's addresses; also unix:/PATH
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Every limit in shadow, whatever its `mode` says: all is counted and logged, and nothing is
-    /// rejected
+    /// Every limit in shadow, whatever its `mode` is: requests are counted and logged, and none is rejected
     #[arg(long)]
     shadow: bool,
 }

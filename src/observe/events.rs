@@ -287,8 +287,7 @@ pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) {
 
 /// A key was not banned: as many overrides run as bans may leave.
 pub(crate) fn bans_full(limit: &str, most: usize) {
-    let help = "look who is banned with `tidegate limits list`; where they are many, a longer `for` or a lower limit \
-                helps little: block them before tidegate";
+    let help = "see who is banned with `tidegate limits list`; if these are many, a longer `for` or a lower limit helps little: block them in front of tidegate";
     warn!(target: TARGET, limit, most, help, "bans full");
 }
 

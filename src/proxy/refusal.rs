@@ -149,7 +149,7 @@ impl Refusal<'_> {
                 (503, Status::Unavailable, "the API has as many requests as it can take".into())
             }
             Self::Upstream(UpstreamError::Paused(_)) => {
-                (503, Status::Unavailable, "the API has asked to be left alone for a while".into())
+                (503, Status::Unavailable, "the API has asked for a pause".into())
             }
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

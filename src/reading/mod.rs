@@ -95,7 +95,7 @@ pub(crate) enum BadHead {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The transfer coding is other than chunked alone. The proxy would pass the body on wrongly.
-    #[error("the only transfer coding taken here is chunked")]
+    #[error("the only transfer coding supported here is chunked")]
     TransferCoding,
     /// A `content-length` is not a number.
     #[error("content-length must be a whole number")]

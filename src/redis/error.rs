@@ -110,19 +110,18 @@ impl CallError {
     pub(crate) fn help(&self) -> Option<&'static str> {
         match self {
             Self::TimedOut => Some(
-                "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
+                "see what keeps Redis or the network to it busy; a request waits for Redis at most store.timeout",
             ),
             Self::Redis(error) if error.code() == Some("MOVED") => Some(IN_CLUSTER),
             // The library writes before it reads. So it misses the reason that Redis gives before it closes the
             // connection.
             Self::Redis(error) if is_cut_off(error) => Some(
-                "if Redis runs, it closed the connection: in protected mode it takes none from other hosts, and \
-                 above maxclients none at all",
+                "if Redis runs, it closed the connection: in protected mode it accepts none from other hosts, and beyond maxclients none at all",
             ),
             Self::Redis(error) => refusal(error)?.1,
             Self::ClusterDown(_) => Some(CLUSTER),
             Self::NoAddress(_) => {
-                Some("wait until that one has joined, or set its cluster-announce-ip")
+                Some("wait until that server has joined, or set its cluster-announce-ip")
             }
             Self::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
             Self::UnknownMaster(_) => {

@@ -49,8 +49,7 @@ impl LimitWarnings {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
-                "help" = "bring its Java services to Redisson 3.17 or later, then forget what the old one wrote \
-                          with `tidegate redisson set`; or give the limit another name; until then \
+                "help" = "update its Java services to Redisson 3.17 or later, then delete what the old version wrote with `tidegate redisson set`; or give the limit another name; until then \
                           on_store_error decides for this key",
                 "limiter used by a redisson before 3.17"
             );
@@ -63,8 +62,7 @@ impl LimitWarnings {
                 limit = %limit.name,
                 limiter = shown(limit),
                 ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
-                "help" = "set the clocks of the Java services: permits that they take are held so \
-                          much longer",
+                "help" = "set the clocks of the Java services: permits that they take are held longer by that time",
                 "limiter used by a clock that is ahead"
             );
         }
@@ -75,8 +73,7 @@ impl LimitWarnings {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
-                "help" = "its keys end `keepAliveTime` after their last use, or when `expire` says: let \
-                          that be no sooner than after the interval and the limit's `wait` together",
+                "help" = "its keys expire `keepAliveTime` after their last use, or as `expire` says: let this time be at least the interval plus the limit's `wait`",
                 "limiter ends too soon to wait for"
             );
         }
@@ -108,7 +105,7 @@ impl LimitWarnings {
             tracing::warn!(
                 limit = %limit.name,
                 redis_key = name(),
-                "help" = "delete that key, or keep what else writes there away from it; until then \
+                "help" = "delete that key, or stop the other program that writes it; until then \
                           on_store_error decides for this key",
                 "key of another type in redis"
             );

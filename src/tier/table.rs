@@ -69,7 +69,7 @@ impl TierFileError {
         match self {
             Self::Read(_) => "see that the file is there, and that tidegate may read it",
             Self::Line(..) => {
-                "mend it: a line has a value, its plan and perhaps a name, as in `key-of-acme team Acme`"
+                "correct it: a line has a value, its plan and perhaps a name, as in `key-of-acme team Acme`"
             }
         }
     }
@@ -133,11 +133,13 @@ impl TierTable {
         let part = Part::parse(value, source, by.prefixes, loose_paths);
         let part = part.map_err(|why| match source.is_secret() {
             // The reason would show the value.
-            true => format!("its value can be none of `{source}`"),
+            true => format!("its value cannot be one of `{source}`"),
             false => why,
         })?;
         if part == Part::Any {
-            return Err("\"*\" is no value: `plans.default` is everybody else's plan".to_owned());
+            return Err(
+                "\"*\" is no value: `plans.default` is the plan of everybody else".to_owned()
+            );
         }
         match part.key() {
             Some(key) => {

@@ -150,8 +150,7 @@ fn key_of(plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, Ap
             || !spec.tiers.is_empty() && says_plan =>
         {
             Err(ApiProblem::nonsense(
-                "this bucket, its override in proxy.toml or its plan is found by the plain values of its \
-                 key alone: give them with `?plain`",
+                "the bucket, its override in proxy.toml or its plan can be found only by the plain values of the key: give these with `?plain`",
             ))
         }
         _ => Ok(key.shown.clone().into()),

@@ -96,7 +96,7 @@ fn check_absent(source: &KeySource, missing: Missing) -> Result<(), ApiProblem> 
         Missing::Reject => "(`missing = \"reject\"`: such a request gets 400)",
     };
     Err(ApiProblem::nonsense(format!(
-        "no request is counted by this key: the limit counts none without `{source}` {done}"
+        "the limit counts no request without `{source}`, so it has no such key {done}"
     )))
 }
 

@@ -49,9 +49,9 @@ impl From<CallError> for ApiProblem {
                 "Redis is out of reach, so nothing was done: ask again when it is back".to_owned()
             }
             _ if is_lost => format!(
-                "nobody knows whether this was done, because Redis did not answer it ({error}): ask again"
+                "it is not known whether this was done, because Redis did not answer ({error}): ask again"
             ),
-            _ => format!("nothing was done, because Redis did not do it: {error}"),
+            _ => format!("nothing was done, because Redis refused: {error}"),
         };
         Self(status, detail)
     }

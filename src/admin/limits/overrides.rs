@@ -58,7 +58,7 @@ impl Admin {
         let store = self.store().await;
         if !store.set_override(entry, given.lasts, self.wall()).await? {
             let detail = format!(
-                "there are {MOST_RUNNING} overrides already: write those that stay into proxy.toml"
+                "there are {MOST_RUNNING} overrides already: write those that are to stay into proxy.toml"
             );
             return Err(ApiProblem(StatusCode::CONFLICT, detail));
         }
@@ -153,7 +153,7 @@ impl WantedOverride {
         };
         Err(ApiProblem::nonsense(format!(
             "{request} takes {cost} tokens, and the bucket would hold {capacity}: it would never pass. Give it \
-             {cost} or more, or the rate \"0/s\" where nothing is to pass"
+             {cost} or more, or the rate \"0/s\" if nothing is to pass"
         )))
     }
 }
@@ -162,7 +162,7 @@ impl WantedOverride {
 fn time(text: &str) -> Result<Duration, ApiProblem> {
     let why = match config::duration(text) {
         Ok(Duration::ZERO) => {
-            "would end at once: give a time as in \"30m\", or leave `for` out, and the override lasts until it is reset"
+            "would end at once: give a time as in \"30m\". Without `for` the override lasts until it is reset"
                 .to_owned()
         }
         Ok(lasts) => return Ok(lasts),

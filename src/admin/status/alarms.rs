@@ -72,7 +72,7 @@ impl Scene<'_> {
             ),
             None => (
                 format!("API down: each server of {name} fails its health check"),
-                "Requests are sent all the same, because no server is better.",
+                "Requests are still sent to them, because no other server is left.",
             ),
         };
         let todo =
@@ -93,7 +93,7 @@ impl Scene<'_> {
         let names: Vec<_> = routes.map(|(name, _)| &**name).collect();
         let what = format!("Answers fail: {}", some(&names));
         let means = "Some answers of these routes are 5xx. No limit is the reason.";
-        let todo = "Look at the API's log, and here for `upstream failed`.";
+        let todo = "Look at the API's log, and at the lines `upstream failed` of tidegate's log.";
         let alarm =
             json!({ "level": "error", "what": what, "since": null, "means": means, "do": todo });
         (!names.is_empty()).then_some(alarm)
@@ -151,7 +151,7 @@ impl Scene<'_> {
             alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));
         }
         if self.admin.process.draining.load(Ordering::Relaxed) {
-            let means = "It finishes what is under way, and takes nothing new.";
+            let means = "It finishes the requests under way, and accepts no new connections.";
             let todo = "Nothing, if it was stopped on purpose.";
             let what = "This process is ending";
             alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));

@@ -126,15 +126,18 @@ pub(super) fn describe_plan(
     let file = rule.file.as_ref().map(|file| file.path().display());
     let why = match (value.as_deref(), file, &tier.line) {
         (None, ..) => format!("the request has no {sources}"),
-        (Some(_), None, _) if is_said => format!("{sources} says so"),
-        (Some(_), None, _) => format!("no limit names what {sources} says"),
+        (Some(_), None, _) if is_said => format!("from {sources}"),
+        (Some(_), None, _) => format!("no limit names the plan in {sources}"),
         (Some(value), Some(file), None) => format!("{file} has no line for {sources} {value}"),
         (Some(value), Some(file), Some(line)) => match line.name() {
             _ if !is_said => {
-                format!("no limit names {}, as {file} says of {sources} {value}", line.plan())
+                format!(
+                    "no limit names the plan {}, which {file} gives to {sources} {value}",
+                    line.plan()
+                )
             }
-            Some(name) => format!("{file} says so of {sources} {value} ({name})"),
-            None => format!("{file} says so of {sources} {value}"),
+            Some(name) => format!("from {file}, for {sources} {value} ({name})"),
+            None => format!("from {file}, for {sources} {value}"),
         },
     };
     text.line("plan", format_args!("{lead}: {why}"));
@@ -193,7 +196,7 @@ fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
     let most = spec.max_waiting;
     match (spec.mode, spec.wait) {
         (_, MaxWait::NONE) => {}
-        (Mode::Shadow | Mode::Mark | Mode::Candidate, _) => text.more("nobody is held for it"),
+        (Mode::Shadow | Mode::Mark | Mode::Candidate, _) => text.more("it holds no request"),
         (Mode::Enforce, MaxWait::ENDLESS) => {
             text.more(format_args!("holds requests until their turn comes, {most} at once"));
         }

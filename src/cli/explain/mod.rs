@@ -149,7 +149,7 @@ fn describe(
     text.line("client", describe_client(plan, client, request));
     text.fact("client", client.address.to_string());
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
-        text.more(format_args!("{name} counts for nothing: the API does not get it"));
+        text.more(format_args!("{name} is left out: the API does not get it"));
     }
     let view = reading.view(method, &sent);
     let candidates = plan.table.candidates(path, host.as_str());
@@ -214,12 +214,12 @@ fn describe_client(plan: &Plan, client: &Client, request: &ExplainedRequest) -> 
     match (client.peer_trusted, headers.contains_key(&header)) {
         (false, false) => address.to_string(),
         (false, true) => {
-            format!("{address}: {header} is not believed, {peer} is none of trusted_proxies")
+            format!("{address}: {header} is not believed, because {peer} is not in trusted_proxies")
         }
         (true, false) => format!("{address}: a trusted proxy, and there is no {header}"),
         (true, true) if address == *peer => {
-            format!("{address}: a trusted proxy, and {header} names nobody else")
+            format!("{address}: a trusted proxy, and {header} names no other client")
         }
-        (true, true) => format!("{address}: {header} says so, and {peer} is a trusted proxy"),
+        (true, true) => format!("{address}: from {header}, because {peer} is a trusted proxy"),
     }
 }

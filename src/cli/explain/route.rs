@@ -103,7 +103,7 @@ pub(super) fn why(
             is_before = false;
         } else if is_before {
             let conditions = conditions(plan.table.conditions(*other)).join(" and ");
-            text.more(format_args!("{name} is tried before, and wants {conditions}"));
+            text.more(format_args!("{name} is tried first, and requires {conditions}"));
         } else {
             text.more(format_args!("{name} has such a path too, and is less specific"));
         }
@@ -149,10 +149,10 @@ pub(super) fn describe_spellings(
             text.line(
                 "spelling",
                 format_args!(
-                    "{spelling} is for the route {}, without {} of {}",
+                    "{spelling} takes the route {}, which lacks limits of {}: {}",
                     taken.name,
-                    lacks.join(", "),
-                    meant.name
+                    meant.name,
+                    lacks.join(", ")
                 ),
             );
             text.more("if the API reads both paths alike, set `loose_paths = true` in [server]");

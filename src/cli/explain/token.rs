@@ -69,7 +69,9 @@ pub(super) fn describe_token(
             let value = claims.value(name).map(|value| shown(&value));
             text.more(match &value {
                 Some(value) => format!("{name}: {value}{how}"),
-                None => format!("{name}: it has no such claim, or one that is no value"),
+                None => {
+                    format!("{name}: the token has no such claim, or it is a list or an object")
+                }
             });
             values.insert(name.clone(), value.map_or(Value::Null, Value::from));
         }

@@ -205,13 +205,13 @@ impl NamedKey {
             if limit["hashed"] == true && of.is_secret() && is_hash(plain.as_bytes()) {
                 return Some(format!(
                     "\nnote: `{value}` was taken as a plain value of `{part}`; if it is a hash from the log, \
-                     this was about no key: give the value itself"
+                     no bucket has this key: give the value itself"
                 ));
             }
             value.parse::<IpAddr>().ok().filter(|_| *of != KeySource::Ip)?;
             let index = part.alternatives().iter().position(|it| *it == KeySource::Ip)?;
             let of_ip = format!("{}={value}", index + 1);
-            Some(format!("\nnote: `{value}` was taken as a value of `{of}`; of `ip` it is `{of_ip}`"))
+            Some(format!("\nnote: `{value}` was taken as a value of `{of}`; as an address write `{of_ip}`"))
         });
         notes.next().unwrap_or_default()
     }

@@ -125,7 +125,7 @@ impl Whole<'_> {
             let names = enumerate(names, "and");
             let title =
                 format!("Envoy, `/auth-request` and `/forward-auth` leave limits out: {names}");
-            let expected = "slots, costs of responses and `count_when` need the end of a request, and nobody tells it";
+            let expected = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
             self.cx.warning(span, title, expected);
         }
     }

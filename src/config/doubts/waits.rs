@@ -37,9 +37,8 @@ impl Whole<'_> {
             "\"{}\" and \"{}\" hold requests, and each counts them at its own moment",
             first.name, second.name
         );
-        let expected =
-            "what one of them held may reach the API all at once, faster than the other's rate";
-        let help = "set `wait = \"0s\"` in one of them; the API then gets no more than the rate of the one that holds";
+        let expected = "requests that one limit has held may reach the API all at once, faster than the rate of the other limit";
+        let help = "set `wait = \"0s\"` in one of the two limits; the API then gets requests at most at the rate of the other limit";
         self.cx
             .warning(&first.span, title, expected)
             .related(&second.span, "the other one")

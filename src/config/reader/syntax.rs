@@ -24,7 +24,7 @@ pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
         return repeated(text, span.start).unwrap_or_else(unplaced);
     }
     if let Some(word) = bare_word(text, &span) {
-        let expected = format!("a text stands in quotes: \"{word}\"");
+        let expected = format!("a text needs quotes: \"{word}\"");
         return Problem::error(span.start..span.start + word.len(), TITLE, expected);
     }
     Problem::error(span, TITLE, error.message())

@@ -17,9 +17,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(listen, listen), Kind::ADDRESS, Words("none"),
         "an address, also `\"unix:/PATH\"`, where others ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),
-        "what they show in `x-tidegate-token`, in `authorization: Bearer` (gRPC, `/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
+        "the token that they must send in `x-tidegate-token`, in `authorization: Bearer` (gRPC, `/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
     field("tls", Kind::Table(&DECIDE_TLS), Words("none"),
-        "`listen` speaks TLS (HTTP/1.1 and HTTP/2), and with what. Only a restart begins or ends that"),
+        "the certificates with which `listen` speaks TLS (HTTP/1.1 and HTTP/2). Only a restart turns TLS on or off"),
 ];
 
 const LISTEN: &str = "expected `listen = \"127.0.0.1:9091\"` in [decide]";
@@ -47,8 +47,7 @@ pub(crate) fn build(
                 tls.doubt("the `tls` of [decide] changes nothing: there is no `listen`", LISTEN);
             }
             (Some(listen), None) if reached.is_some() && spec.token.is_some() => {
-                let expected =
-                    "whoever reads it there can ask in every client's name: expected `tls`";
+                let expected = "whoever reads the token there can ask in the name of every client: expected `tls`";
                 listen
                     .doubt("the token of [decide] crosses the network in clear text", expected)
                     .help(TLS);
@@ -70,7 +69,7 @@ pub(crate) fn build(
         }
         ListenAddress::Unix(_) if server.listen.contains(address) => {
             item.fault(
-                format!("{address} is listened on by `server.listen` already"),
+                format!("`server.listen` listens on {address} already"),
                 "expected another path",
             );
         }

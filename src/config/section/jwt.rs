@@ -30,7 +30,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a JWKS: an `https://` URL, which is fetched, or a file, which may also be PEM; or `{ secret = \"${SECRET}\" }` for HS256 to HS512. Read again when it changes"),
     setting(at!(issuer, text), Kind::Text, Words("any"), "what `iss` must be"),
     setting(at!(audience, audience), Kind::Either(&[Kind::Text, Kind::TEXT_LIST]), Words("any"),
-        "what `aud` must hold; of a list one of the texts"),
+        "what `aud` must hold: this text, or one text of the list"),
     field("algorithms", Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
         "the algorithms that are allowed, if the key allows them too"),
     field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token, after `Bearer` or another scheme"),
@@ -39,7 +39,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(refresh), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
         "between two fetches of a JWKS; a verified token without `exp` is remembered for this time"),
     field("verify", Kind::Flag, Value("true"),
-        "`false`: claims are believed without a look at the signature, where something in front has verified it"),
+        "`false`: claims are believed without a check of the signature; only where something in front has verified the token"),
     setting(at!(invalid), Kind::Word(spellings::<OnInvalid>), Value("\"ignore\""),
         "a token that does not verify counts as none; or `\"reject\"`: a request with such a token is answered with 401 where a limit reads it"),
 ];
@@ -72,7 +72,7 @@ fn one(mut section: Section<'_>, name: Name, system: &SystemRoots) -> JwtSpec {
         let verifies = item.flag().unwrap_or(true);
         if !verifies {
             item.doubt(
-                "signatures are not looked at: whoever reaches tidegate can write any claim",
+                "signatures are not checked: whoever reaches tidegate can write any claim",
                 "leave it only where something in front has verified the token",
             );
         }
@@ -167,7 +167,7 @@ fn url(item: &Item<'_>, system: &SystemRoots) -> Option<JwksUrl> {
         }
         (_, Endpoint::Tcp { host, .. }) if !is_here(host) => {
             item.doubt(
-                "the keys are fetched in clear text: whoever is on the way can put others in their place",
+                "the keys are fetched in clear text: whoever is on the way can replace them",
                 "expected `https://`",
             );
             None

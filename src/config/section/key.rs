@@ -13,7 +13,7 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
         text.parse().map_err(|error| match error {
             KeySourceError::Unknown(_) => meant(text).map_or(Wrong::Expected, Wrong::Because),
             KeySourceError::Nameless(kind) => {
-                Wrong::Other(format!("expected a name behind it: `{}`", KeySource::spelling(&kind)))
+                Wrong::Other(format!("expected a name after it: `{}`", KeySource::spelling(&kind)))
             }
             KeySourceError::Header(_) => Wrong::other("expected the name of a header"),
             KeySourceError::Cookie(_) => Wrong::other("expected the name of a cookie"),

@@ -100,7 +100,7 @@ pub(super) fn refuse_taken(
     let Some(first) = taken.iter().find(|it| overlap(it.address, address)) else { return false };
     let TakenAddress { address: other, span: first_span, setting } = first;
     let title = match *other == address {
-        true => format!("{address} is listened on by {setting} already"),
+        true => format!("{setting} listens on {address} already"),
         false => format!("{address} and {other} of {setting} overlap"),
     };
     let problem = item.cx.error(span, title, "expected another port");

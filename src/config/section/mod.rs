@@ -42,11 +42,11 @@ pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT));
 static OF_ROOT: Settings<()> = &[
     field("server", Kind::Table(&SERVER), Table, "where to listen, timeouts, sizes, trust"),
     field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
-    field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, counted per what"),
+    field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, and counted by what"),
     field("plans", Kind::Table(&PLANS), Words("none"), "which plan a request has"),
     field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
         "which requests, where they go, which limits apply"),
-    field("jwt", Kind::Named(&jwt::JWT), Words("none"), "whose tokens are believed: limits count by claims of them"),
+    field("jwt", Kind::Named(&jwt::JWT), Words("none"), "whose tokens are believed: limits count by their claims"),
     field("store", Kind::Table(&STORE), Table, "where buckets live"),
     field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
     field("log", Kind::Table(&LOG), Table, "what is logged, and how"),

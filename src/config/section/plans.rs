@@ -17,9 +17,9 @@ pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 #[rustfmt::skip]
 static SETTINGS: Settings<()> = &[
     field("by", Kind::KEY_SOURCE, Required,
-        "the part of a request that says its plan, written as a part of a limit's `key`: `\"header:x-plan\"`"),
+        "the part of a request that names its plan, written as a part of a limit's `key`: `\"header:x-plan\"`"),
     field("file", Kind::Text, Words("none"),
-        "a file with a value of `by`, its plan, and perhaps a name in each line; then `by` says who asks. Read again when it changes"),
+        "a file with a value of `by`, its plan, and perhaps a name in each line; then `by` names the customer. Read again when it changes"),
     field("default", Kind::NAME, Words("none"),
         "the plan of a request without a plan, or with one that no limit names"),
 ];

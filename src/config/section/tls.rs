@@ -34,7 +34,7 @@ static OF_LISTENER: Settings<()> = &[
     field("client_ca", Kind::Text, Words("none"),
         "who signs clients' certificates; without it clients are not asked for one"),
     field("client_auth", Kind::Word(spellings::<ClientAuth>), Value("\"require\""),
-        "whether a client must show one that `client_ca` has signed, or may"),
+        "whether a client must show a certificate that `client_ca` has signed, or may show one"),
 ];
 
 words!(ClientAuth { "require" => Require, "request" => Request });
@@ -54,7 +54,7 @@ pub(crate) static UPSTREAM_TLS: Shape = Shape::new("tls of an upstream", || fiel
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[
     field("ca", Kind::Text, Words("the machine's authorities"),
-        "PEM: who signs the servers' certificates, and nobody else"),
+        "PEM: the authorities of the servers' certificates; no others are trusted"),
     field("server_name", Kind::Text, Words("the URL's host"), "the name in the servers' certificates"),
     field("cert", Kind::Text, Words("none"), "PEM: a certificate for servers that ask for one"),
     field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
@@ -82,7 +82,7 @@ pub(super) fn listener(mut inner: Section<'_>) -> Option<ListenerTls> {
     if ca.is_none() {
         inner.refuse_field(
             "client_auth",
-            "`client_auth` says nothing without `client_ca`",
+            "`client_auth` has no effect without `client_ca`",
             "add `client_ca = \"ca.pem\"`, or remove it",
         );
     }

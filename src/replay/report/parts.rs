@@ -146,7 +146,7 @@ impl FileReport<'_> {
             let how = if *what == "limit" { "left out" } else { "perhaps missed" };
             let advice = if fact.can_be_assumed() { " See --assume." } else { "" };
             parts.push(Note(format!(
-                "{how}: {what} {name}, for {requests}. The log does not tell {fact}.{advice}"
+                "{how}: {what} {name}, for {requests}. The log does not have {fact}.{advice}"
             )));
         }
     }

@@ -131,7 +131,7 @@ impl<'p> Suggest<'p> {
     fn notes(&self, route: usize) -> String {
         let missing = self.missing("route", &self.judge.plan.routes[route].name);
         let notes = missing.map(|(requests, fact)| {
-            format!("# {requests} may be for this route: the log does not tell {fact}.\n")
+            format!("# {requests} may be for this route: the log does not have {fact}.\n")
         });
         notes.collect()
     }
@@ -149,7 +149,7 @@ impl<'p> Suggest<'p> {
         let demands = &self.limits[index];
         let mut is_complete = true;
         for (requests, fact) in self.missing("limit", self.judge.plan.limits[index].name.as_str()) {
-            writeln!(text, "# Left out: {requests}. The log does not tell {fact}.")?;
+            writeln!(text, "# Left out: {requests}. The log does not have {fact}.")?;
             is_complete = false;
         }
         let keys = demands.keys.len();

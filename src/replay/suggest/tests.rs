@@ -235,7 +235,7 @@ fn each_route_of_the_file_with_requests_gets_limits() {
         "[[routes]]\npath = \"/login\"\nupstream = \"api\"\nlimits = [\"login-ip\"]\n",
         "# No request of the log came here, so the route has no limit.\n[[routes]]\npath = \"/login\"\n\
          methods = [\"POST\"]\nupstream = \"api\"\n\n",
-        "# 20 requests may be for this route: the log does not tell the header x-plan.\n",
+        "# 20 requests may be for this route: the log does not have the header x-plan.\n",
         "[[routes]]\nname = \"free\"\npath = \"/other/{id}\"\nheaders = { x-plan = \"free\" }\n",
     ] {
         assert!(all.contains(lines), "{lines}\n{all}");

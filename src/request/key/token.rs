@@ -41,10 +41,10 @@ pub enum TokenFault {
     #[error("its signature is wrong")]
     Signature,
     /// Its `iss` is that of no table.
-    #[error("its `iss` is another one")]
+    #[error("its `iss` is another issuer")]
     Issuer,
     /// Its `aud` does not hold what it must.
-    #[error("its `aud` is another one")]
+    #[error("its `aud` is another audience")]
     Audience,
     /// It has expired.
     #[error("it has expired")]

@@ -22,7 +22,7 @@ impl Full {
     /// There was no room, so a limit's shared bucket decided.
     pub(super) fn shared(&self, limit: &Name, keys: usize) {
         if self.shared.fetch_add(1, Ordering::Relaxed) == 0 {
-            let help = "raise store.max_keys; tidegate_shared_decisions_total counts whom it meets";
+            let help = "raise store.max_keys; tidegate_shared_decisions_total counts the requests that it concerns";
             tracing::warn!(%limit, keys, help, "memory store full, new keys share a bucket");
         }
     }
@@ -30,8 +30,7 @@ impl Full {
     /// A bucket was forgotten before it was full.
     pub(super) fn forgotten(&self, keys: usize) {
         if self.forgotten.fetch_add(1, Ordering::Relaxed) == 0 {
-            let help = "raise store.max_keys: whoever is forgotten begins anew; \
-                        tidegate_forgotten_total counts them";
+            let help = "raise store.max_keys: a key whose bucket is forgotten begins with a full one; tidegate_forgotten_total counts these buckets";
             tracing::warn!(keys, help, "memory store full, buckets in use are forgotten");
         }
     }

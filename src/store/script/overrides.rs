@@ -32,8 +32,7 @@ const READ: Duration = Duration::from_secs(60);
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 
 const ADVICE: CallAdvice = CallAdvice {
-    other_type: "delete the key PREFIX::overrides, and keep what else writes there away from it; until then the \
-                 overrides that were read last stay in force",
+    other_type: "delete the key PREFIX::overrides, and stop the other program that writes it; until then the overrides that were read last stay in force",
     otherwise: "the overrides that were read last stay in force; they are read again when redis answers",
 };
 

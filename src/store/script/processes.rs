@@ -27,8 +27,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST: u64 = 1_000_000;
 
 const ADVICE: CallAdvice = CallAdvice {
-    other_type: "delete the key PREFIX::processes, and keep what else writes there away from it; until then the last \
-                 count stays in force",
+    other_type: "delete the key PREFIX::processes, and stop the other program that writes it; until then the last count stays in force",
     otherwise: "the last count stays in force; the processes are counted again when redis answers",
 };
 

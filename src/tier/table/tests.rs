@@ -108,7 +108,7 @@ fn a_wrong_line_is_named_by_its_number_and_shows_no_value() {
             "line 3: this value has a plan already, in line 2",
         ),
         ("ip", "2001:db8::1 pro\n", "line 1: IPv6 clients are counted by `ipv6_prefix = 64`"),
-        ("header:x-a | ip", "3=secret pro\n2=secret pro\n", "line 2: its value can be none of"),
+        ("header:x-a | ip", "3=secret pro\n2=secret pro\n", "line 2: its value cannot be one of"),
         ("header:x-a", "secret\n", "line 1: expected a value and a plan"),
         ("header:x-a", "a pro\n\nsecret p/o\n", "line 3: expected a plan after the value"),
         (

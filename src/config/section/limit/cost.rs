@@ -20,21 +20,21 @@ pub(crate) static COST: Shape =
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
     field("header", Kind::HEADER, Words("required, or a field of the response"),
-        "the request's header that says what it takes"),
+        "the request's header that names its cost"),
     field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
-        "beside `header`: what a request without it takes"),
+        "beside `header`: the cost of a request without this header"),
     field("response_header", Kind::HEADER, Words("none"),
-        "the response's header that says what was used"),
+        "the response's header that names the tokens that were used"),
     field("response_json", Kind::Either(&[Kind::Text, Kind::TableOf(1, &Kind::Whole(1, MAX_TOKENS))]), Words("none"),
-        "a path, or paths with weights, to numbers in a response of JSON, in its last member that has it where it is a list, or in the last data of server-sent events that has it: `\"usage.total_tokens\"`, or `{ \"usage.input_tokens | message.usage.input_tokens\" = 1, \"usage.output_tokens\" = 5 }`; of alternatives the first that the response has counts, and a missing one counts as nothing where there is another"),
+        "a path, or paths with weights, to numbers in a JSON response: `\"usage.total_tokens\"`, or `{ \"usage.input_tokens | message.usage.input_tokens\" = 1, \"usage.output_tokens\" = 5 }`. If the response is a list or server-sent events, the last element that has the number counts. Of alternatives the first that the response has counts. A missing number counts as nothing if another one is there"),
     field("response_bytes", Kind::Flag, Words("`false`"),
-        "`true`: the bytes of the response's body are what was used"),
+        "`true`: each byte of the response's body is a token that was used"),
     field("estimate", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&ESTIMATE)]), Words("required beside a field of the response"),
-        "what is taken before the response: a number, or by the length of the request's body"),
+        "the tokens that are taken before the response: a number, or by the length of the request's body"),
     field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
-        "beside a field of the response: what is taken in the end where the response does not say, or does not come to its end, as where the client leaves before; a response that is cut takes what it has said so far where this is more than the estimate, or with `\"max\"` always `max`"),
+        "beside a field of the response: what a request takes in the end if its response does not name the tokens, or is cut, as when the client leaves. `\"estimate\"`: the estimate, or what a cut response has named so far if this is more; `\"max\"`: always `max`"),
     field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
-        "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
+        "the most that `header` may name (a request with more is refused with 400), or the most that one response takes"),
 ];
 
 /// An `estimate`, written as a table.
@@ -45,7 +45,7 @@ static OF_ESTIMATE: Settings<()> = &[
     field("content_length", Kind::Form(r"[0-9]+(\.[0-9]{1,6})?"), Required,
         "tokens for each byte of the request's body, rounded up, as in `\"0.3\"`; no more than the bucket holds"),
     field("at_least", Kind::Whole(1, MAX_TOKENS), Required,
-        "the least that is taken, and what is taken where no length is announced"),
+        "the least that a request takes, and what it takes if no length is announced"),
 ];
 
 /// The fields that say where the cost stands. A table has one of them.
@@ -97,7 +97,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         false => ("request", &["estimate", "unknown"]),
     };
     for field in others {
-        let title = format!("`{field}` says nothing where the {who} says the cost");
+        let title = format!("`{field}` has no effect where the {who} names the cost");
         section.refuse_field(field, &title, ONE_OF_BOTH);
     }
     let max_item = section.take("max");

@@ -27,7 +27,7 @@ static OF_OVERRIDE: Settings<()> = &[
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),
     field("name", Kind::Text, Words("none"),
-        "who these keys are: stands beside the key in the log, on the page and in `top`"),
+        "a name for these keys: stands beside the key in the log, on the page and in `top`"),
 ];
 
 /// One override with its position.
@@ -70,7 +70,7 @@ pub(super) fn build(
 }
 
 fn name(item: &Item<'_>) -> Option<Box<str>> {
-    let expected = "expected who these keys are in 1 to 64 characters, as in \"acme\"";
+    let expected = "expected a name for these keys, of 1 to 64 characters, as in \"acme\"";
     item.parse(expected, |text| match text.trim().chars().count() {
         1..=64 => Ok(text.trim().into()),
         _ => Err(Wrong::Expected),

@@ -105,9 +105,9 @@ pub(super) fn problem<'c>(item: &Item<'c>, text: &str, error: RateError) -> Note
         RateError::TooLarge => {
             item.reject("expected a count below 2^53 and an interval of at most 3650 days")
         }
-        RateError::Inexact { nearest: Some(near) } => {
-            item.reject(format!("it cannot be counted exactly; the nearest that can is \"{near}\""))
-        }
+        RateError::Inexact { nearest: Some(near) } => item.reject(format!(
+            "it cannot be counted exactly; the nearest rate that can is \"{near}\""
+        )),
         RateError::Inexact { nearest: None } => {
             item.reject("it cannot be counted exactly; expected a rounder count")
         }

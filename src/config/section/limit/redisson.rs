@@ -33,14 +33,14 @@ pub(super) fn build(
     let rate_item = section.take("rate");
     if let (Some(item), None) = (type_item, &rate_item) {
         item.fault(
-            "without `rate` the type in Redis counts, and `type` says nothing",
+            "without `rate` the type in Redis counts, and `type` has no effect",
             "remove it, or write `rate` beside it",
         );
     }
     let keep_item = section.take("keep_alive");
     if let (Some(item), None) = (&keep_item, &rate_item) {
         item.fault(
-            "without `rate` the figures in Redis count, and `keep_alive` says nothing",
+            "without `rate` the figures in Redis count, and `keep_alive` has no effect",
             "remove it, or write `rate` beside it",
         );
     }

@@ -36,8 +36,8 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Ma
         if !leaks && family.is_some() {
             section.refuse_field(
                 "max_waiting",
-                "`max_waiting` says nothing without `wait`",
-                "remove it, or add `wait`: without it nobody is held",
+                "`max_waiting` has no effect without `wait`",
+                "remove it, or add `wait`: without it no request is held",
             );
         }
         return if leaks { MaxWait::ENDLESS } else { MaxWait::NONE };

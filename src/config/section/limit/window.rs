@@ -28,7 +28,7 @@ pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Sp
                 && item.text().is_some_and(|zone| zone != UTC)
             {
                 item.fault(
-                    "`timezone` says nothing about windows that open at a key's first request",
+                    "`timezone` has no effect on windows that open at a key's first request",
                     "remove it, or add `align = \"clock\"`",
                 );
             }

@@ -154,7 +154,7 @@ fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
     let name = item.parse("expected 1 to 64 letters, digits, `_`, `.` or `-`", |text| {
         if text == NO_ROUTE {
             return Err(Wrong::other(
-                "expected another name: requests without a route are filed under this",
+                "expected another name: requests without a route are counted under this one",
             ));
         }
         Name::new(text).ok_or(Wrong::Expected)

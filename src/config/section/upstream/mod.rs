@@ -47,7 +47,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(respect_retry_after), Kind::Flag, Value("false"),
         "a server that answers 429 or 503 with `retry-after` gets no requests for that time, at most a minute; where all have, clients get 503"),
     field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
-        "how servers by `https` are verified, and what they are shown"),
+        "how servers by `https` are verified, and the certificate for them"),
 ];
 
 words!(OnAbort { "close" => Close, "finish" => Finish });
@@ -133,7 +133,7 @@ fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balanc
 fn warn_unused(section: &Section<'_>, field: &str, without: &str) {
     if let Some(item) = section.item(field) {
         let title = format!("`{field}` changes nothing without `{without}`");
-        item.doubt(title, "add that, or remove this");
+        item.doubt(title, format!("add `{without}`, or remove `{field}`"));
     }
 }
 

@@ -52,7 +52,7 @@ fn explain_says_which_and_why() {
             "gets /v2/42",
             "why path /users/{id} fits, with id = 42",
             "methods GET, PUT too",
-            "beta is tried before, and wants methods GET and headers x-beta",
+            "beta is tried first, and requires methods GET and headers x-beta",
             "rest has such a path too, and is less specific",
             "limit client: 100/s, burst 100",
             "counted by ip: 127.0.0.1",
@@ -71,7 +71,7 @@ fn explain_says_which_and_why() {
     has(
         &text,
         &[
-            "client 10.1.2.3: x-forwarded-for says so, and 127.0.0.1 is a trusted proxy",
+            "client 10.1.2.3: from x-forwarded-for, because 127.0.0.1 is a trusted proxy",
             "client does not apply: the request is exempt",
             "without header:x-user it shares that bucket with all such requests",
         ],
@@ -81,7 +81,7 @@ fn explain_says_which_and_why() {
     has(&explain(&["/users/7", "-H", "x-user: vip"]), &["user: unlimited, an override"]);
     has(
         &explain(&["/users/7", "-H", "x-user: vip", "-H", "connection: x-user"]),
-        &["x-user counts for nothing", "without header:x-user"],
+        &["x-user is left out", "without header:x-user"],
     );
     has(&explain(&["/users/7", "-H", "x-user: eve"]), &["user: nothing passes, an override"]);
     has(&explain(&["/users/7", "-H", "x-cost: 3"]), &["costs 3"]);
@@ -270,11 +270,20 @@ fn explain_names_a_spelling_that_has_fewer_limits() {
     let strict = folder(Some(FILE));
     let loose = folder(Some(&FILE.replace("= false", "= true")));
     for (path, told_of) in [
-        ("/Api/Login", Some("/Api/Login/ is for the route /{*rest}, without login of /Api/Login")),
-        ("/api/login", Some("/api/login is for the route /{*rest}, without login of /Api/Login")),
-        ("/Api/Login/", Some("/Api/Login/ is for the route /{*rest}, without login")),
-        ("/files", Some("/files is for the route /{*rest}, without login of /files/{*rest}")),
-        ("/files/a", Some("/FILES/A is for the route /{*rest}, without login")),
+        (
+            "/Api/Login",
+            Some("/Api/Login/ takes the route /{*rest}, which lacks limits of /Api/Login: login"),
+        ),
+        (
+            "/api/login",
+            Some("/api/login takes the route /{*rest}, which lacks limits of /Api/Login: login"),
+        ),
+        ("/Api/Login/", Some("/Api/Login/ takes the route /{*rest}, which lacks limits of")),
+        (
+            "/files",
+            Some("/files takes the route /{*rest}, which lacks limits of /files/{*rest}: login"),
+        ),
+        ("/files/a", Some("/FILES/A takes the route /{*rest}, which lacks limits of")),
         ("/same", None),
         ("/other", None),
     ] {
@@ -284,7 +293,7 @@ fn explain_names_a_spelling_that_has_fewer_limits() {
         assert_eq!(out.contains("loose_paths = true"), told_of.is_some(), "{out}");
         assert!(told_of.is_none_or(|told_of| out.contains(told_of)), "{out}");
         let (_, out, _) = told(loose.path(), &["explain", "GET", path]);
-        assert!(!out.contains("without login"), "{out}");
+        assert!(!out.contains("which lacks"), "{out}");
         assert_eq!(out.contains("login: 5/m"), told_of.is_some(), "{out}");
     }
 }
@@ -315,7 +324,7 @@ fn explain_says_the_plan_and_what_it_gives() {
         (text, serde_json::from_str::<Value>(&facts).unwrap())
     };
     let (text, facts) = explain("/", "c", "pro");
-    assert!(text.contains("plan      pro: header:x-plan says so\n"), "{text}");
+    assert!(text.contains("plan      pro: from header:x-plan\n"), "{text}");
     assert!(text.contains("limit     a: 5/h, burst 9, the plan pro\n"), "{text}");
     assert!(text.contains("limit     b: 6/h, burst 6\n"), "{text}");
     let plan = &facts["plan"];
@@ -324,7 +333,10 @@ fn explain_says_the_plan_and_what_it_gives() {
     let plans = |facts: &Value| [0, 1].map(|limit| facts["limits"][limit]["plan"].clone());
     assert_eq!(plans(&facts), [Value::from("pro"), Value::Null]);
     let (text, facts) = explain("/", "c", "gold");
-    assert!(text.contains("free, the default: no limit names what header:x-plan says\n"), "{text}");
+    assert!(
+        text.contains("free, the default: no limit names the plan in header:x-plan\n"),
+        "{text}"
+    );
     assert!(!text.contains("gold"), "a value of a header: {text}");
     assert_eq!(plans(&facts), [Value::from("free"), Value::Null]);
     let (text, facts) = explain("/", "vip", "pro");

@@ -151,7 +151,7 @@ fn an_estimate_by_length_needs_the_length_in_the_log() {
     write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
     let (_, said, _) = told(folder.path(), &["replay", "access.log"]);
     let left_out =
-        "left out: limit client, for 5 requests. The log does not tell the header content-length.";
+        "left out: limit client, for 5 requests. The log does not have the header content-length.";
     assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
     let rejected = |arguments: &[&str]| {
         let report = json(folder.path(), &[&["replay"], arguments].concat());
@@ -183,7 +183,7 @@ fn what_a_log_does_not_tell_is_named_and_may_be_assumed() {
     let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
     assert_eq!(code, 0);
     let left_out =
-        "left out: limit client, for 5 requests. The log does not tell the header x-api-key.";
+        "left out: limit client, for 5 requests. The log does not have the header x-api-key.";
     assert!(said.contains(&format!("{left_out} See --assume.")), "{said}");
     // A regression: its candidate was said to have met no request.
     let tried = by_key.replace("\"2/h\"", "\"2/h\"\ncandidate = { rate = \"1/h\" }");
@@ -214,7 +214,7 @@ fn assume_is_named_only_where_it_helps() {
     write(folder.path(), "access.log", &lines("192.0.2.1", 0, 5));
     let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
     assert_eq!(code, 0);
-    assert!(said.contains("The log does not tell how long the request took.\n"), "{said}");
+    assert!(said.contains("The log does not have how long the request took.\n"), "{said}");
     assert!(!said.contains("--assume"), "{said}");
 }
 
@@ -233,7 +233,7 @@ fn a_limit_whose_plan_the_log_does_not_tell_is_left_out() {
         fs::write(folder.path().join("proxy.toml"), text).unwrap();
         let (_, said, _) = told(folder.path(), &["replay", "access.log"]);
         let left_out = format!(
-            "left out: limit client, for 5 requests. The log does not tell the header {fact}. See --assume."
+            "left out: limit client, for 5 requests. The log does not have the header {fact}. See --assume."
         );
         assert!(said.contains(&left_out), "{said}");
         let rejected = |assumed: &str| {

@@ -113,7 +113,7 @@ fn what_is_wrong_is_said_with_the_exit_code() {
         (&["set", "user", "b"], 2, "--rate"),
         (&["set", "user", "b", "--rate", "-1/s"], 2, "`-1/s` is no rate"),
         (&["set", "user", "b", "--rate", "1/s", "--for", "-1h"], 2, "`-1h` is no time"),
-        (&["set", "must", "-", "--rate", "1/s"], 2, "no request is counted by this key"),
+        (&["set", "must", "-", "--rate", "1/s"], 2, "the limit counts no request without"),
         (&["reset", "user", "b", "--override"], 1, "no override was set"),
     ] {
         let (found, out, errors) = told(&proxy, arguments);
@@ -160,8 +160,8 @@ fn a_value_is_one_of_the_first_alternative_unless_a_number_names_another() {
     let said = format!("50/h, burst 50, for {HASH} until it is reset\n");
     assert_eq!([set("secret-a"), set("1=secret-a")], [said.clone(), said]);
     assert!(passes(&proxy, "secret-a"));
-    let note =
-        "note: `127.0.0.1` was taken as a value of `header:x-user`; of `ip` it is `2=127.0.0.1`";
+    let note = "note: `127.0.0.1` was taken as a value of `header:x-user`; \
+                as an address write `2=127.0.0.1`";
     assert!(set("127.0.0.1").contains(note) && !by_address());
     set("2=127.0.0.1");
     assert!(by_address());

@@ -242,7 +242,7 @@ fn where_all_servers_have_asked_for_a_pause_clients_are_told_how_long() {
     let after: u64 = reply.header("retry-after").unwrap().parse().unwrap();
     assert_eq!(reply.status, 503);
     assert!((1..=60).contains(&after), "{after}");
-    assert!(reply.json()["detail"].as_str().unwrap().contains("left alone"));
+    assert!(reply.json()["detail"].as_str().unwrap().contains("asked for a pause"));
     assert!(servers.iter().all(|server| server.requests().len() == 1));
 }
 

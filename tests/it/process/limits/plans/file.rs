@@ -179,11 +179,13 @@ fn explain_and_limits_get_say_the_plan_of_the_file() {
     };
     let file = file.to_str().unwrap();
     for (header, said) in [
-        ("x-user: bob", format!("team: {file} says so of header:x-user ")),
+        ("x-user: bob", format!("team: from {file}, for header:x-user ")),
         ("x-user: eve", format!("pro, the default: {file} has no line for header:x-user ")),
         (
             "x-user: old",
-            format!("pro, the default: no limit names gold, as {file} says of header:x-user "),
+            format!(
+                "pro, the default: no limit names the plan gold, which {file} gives to header:x-user "
+            ),
         ),
         ("", "pro, the default: the request has no header:x-user".to_owned()),
     ] {
