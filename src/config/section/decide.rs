@@ -15,7 +15,7 @@ pub(crate) static DECIDE: Shape = Shape::new("[decide]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(listen, listen), Kind::ADDRESS, Words("none"),
-        "an address, also `\"unix:/PATH\"`, where others ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
+        "an address, also `\"unix:/PATH\"`, where other proxies ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),
         "the token that they must send in `x-tidegate-token`, in `authorization: Bearer` (gRPC, `/check`, `/settle`), or as `?token=` of the path; required where the address is neither loopback nor a Unix socket").masked(Mask::Secret),
     field("tls", Kind::Table(&DECIDE_TLS), Words("none"),

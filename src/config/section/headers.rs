@@ -18,8 +18,8 @@ pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEA
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
-    field("set", Kind::TEXT_TABLE, Words("none"), "in place of what is there"),
-    field("add", Kind::TEXT_TABLE, Words("none"), "beside what is there"),
+    field("set", Kind::TEXT_TABLE, Words("none"), "fields that replace the fields of the same name"),
+    field("add", Kind::TEXT_TABLE, Words("none"), "fields that are added to the fields of the same name"),
     field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),
 ];
 

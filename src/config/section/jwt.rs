@@ -37,11 +37,11 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),
     setting(at!(leeway), Kind::Duration(Zero::Allowed), Value("\"30s\""), "how far the clock of the issuer may be from ours, for `exp` and `nbf`"),
     setting(at!(refresh), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
-        "between two fetches of a JWKS; a verified token without `exp` is remembered for this time"),
+        "the time between two fetches of a JWKS; a verified token without `exp` is remembered for this time"),
     field("verify", Kind::Flag, Value("true"),
         "`false`: claims are believed without a check of the signature; only where something in front has verified the token"),
     setting(at!(invalid), Kind::Word(spellings::<OnInvalid>), Value("\"ignore\""),
-        "a token that does not verify counts as none; or `\"reject\"`: a request with such a token is answered with 401 where a limit reads it"),
+        "a token that does not verify counts as none; or `\"reject\"`: a request with such a token is answered with 401 if a limit reads the token"),
 ];
 
 words!(OnInvalid { "ignore" => Ignore, "reject" => Reject });
@@ -51,7 +51,7 @@ pub(crate) static SECRET: Shape = Shape::new("keys", || fields(OF_SECRET));
 
 #[rustfmt::skip]
 static OF_SECRET: Settings<()> = &[
-    field("secret", Kind::Text, Required, "what tokens are signed with, at least 32 bytes").masked(Mask::Secret),
+    field("secret", Kind::Text, Required, "the secret with which tokens are signed, at least 32 bytes").masked(Mask::Secret),
 ];
 
 const KEYS: &str = "expected a URL, the name of a file, or `{ secret = \"…\" }`";

@@ -20,7 +20,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(access), Kind::Flag, Value("false"), "a line for each request"),
     setting(at!(throttle), Kind::Word(spellings::<ThrottleLog>), Value("\"summary\""),
         "the first rejection of a limit and key at once, then a line each interval"),
-    setting(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "between two summaries"),
+    setting(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "the time between two summaries"),
     setting(at!(keys), Kind::Word(spellings::<KeyDisplay>), Value("\"hashed\""),
         "whether values of headers, cookies, query and tokens stand in logs and in Redis").restart(),
 ];

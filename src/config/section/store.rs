@@ -17,7 +17,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)),
     field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and the certificate for it").restart(),
-    setting(at!(prefix, prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis").restart(),
+    setting(at!(prefix, prefix), Kind::Text, Value("\"tidegate\""), "the beginning of every key in Redis").restart(),
     setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),

@@ -30,8 +30,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("claims", Kind::Object, Words("none"), "the claims of their token, which counts as verified: `{ sub = \"a\" }`").masked(Mask::Secret),
     setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
     setting(at!(times), Kind::Whole(1, MOST), Value("1"), "how many requests"),
-    setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "evenly spread over this time; all at once without"),
-    setting(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "since the test before"),
+    setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "the requests are spread evenly over this time; with 0 all come at once"),
+    setting(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "the time since the test before"),
     setting(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
     setting(at!(fresh), Kind::Flag, Value("false"), "begin with empty buckets, not with those of the test before"),
     field("expect", Kind::Table(&EXPECT), Required, "what is expected"),
@@ -45,9 +45,9 @@ static OF_EXPECT: Settings<()> = &[
     field("allowed", Kind::Whole(0, MOST), Words("any"), "how many pass at once"),
     field("rejected", Kind::Whole(0, MOST), Words("any"), "how many are rejected"),
     field("delayed", Kind::Whole(0, MOST), Words("any"), "how many pass after a wait"),
-    field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request, or else holds the first held one"),
+    field("limit", Kind::NAME, Words("any"), "the limit that rejects the first rejected request; if none is rejected, the limit that holds the first held request"),
     field("route", Kind::Text, Words("any"), "the requests' route; `none` without one"),
-    field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "of the first rejected request, in whole seconds"),
+    field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "the `retry-after` of the first rejected request, in whole seconds"),
 ];
 
 /// A test that may expect these limits and routes. `None` where a part of it is wrong.

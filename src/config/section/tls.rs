@@ -30,9 +30,9 @@ static OF_SERVER: Settings<()> =
 #[rustfmt::skip]
 static OF_LISTENER: Settings<()> = &[
     field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
-        "chosen by the names in them; the first one where none fits. Read again when they change"),
+        "a client gets the certificate with the name that it asks for, or else the first one. Read again when the files change"),
     field("client_ca", Kind::Text, Words("none"),
-        "who signs clients' certificates; without it clients are not asked for one"),
+        "PEM: the authorities that sign clients' certificates; without it clients are not asked for a certificate"),
     field("client_auth", Kind::Word(spellings::<ClientAuth>), Value("\"require\""),
         "whether a client must show a certificate that `client_ca` has signed, or may show one"),
 ];
@@ -44,7 +44,7 @@ pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
-    field("cert", Kind::Text, Required, "PEM: the certificate, then those up to its authority"),
+    field("cert", Kind::Text, Required, "PEM: the certificate, then the certificates that lead to its authority"),
     field("key", Kind::Text, Required, "PEM: its private key, without a password"),
 ];
 

@@ -23,9 +23,9 @@ pub(crate) static BAN: Shape = Shape::new("ban", || fields(OF_BAN));
 #[rustfmt::skip]
 static OF_BAN: Settings<()> = &[
     field("after", Kind::Whole(1, MOST_AFTER), Required, "how many rejections of a key by this process lead to a ban"),
-    field("within", Kind::TIME_ABOVE_ZERO, Required, "the time in which they must happen"),
+    field("within", Kind::TIME_ABOVE_ZERO, Required, "the time in which these rejections must happen"),
     field("for", Kind::TIME_ABOVE_ZERO, Required, "how long the ban lasts; at least `\"1s\"`"),
-    field("status", Kind::Whole(400, 599), Words("that of `reject`"), "of the answer to a banned client"),
+    field("status", Kind::Whole(400, 599), Words("that of `reject`"), "the status of the answer to a banned client"),
 ];
 
 /// `ban`. `answer` is the limit's answer to other rejections. `None` where a part is wrong.

@@ -25,12 +25,12 @@ pub(crate) static ROUTE: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
-    field("name", Kind::NAME, Words("the path, with methods and host where that repeats, and then headers"),
+    field("name", Kind::NAME, Words("the path; where routes have the same path, also methods and host, and then headers"),
         "unique; stands in keys, logs and metrics"),
     field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
     field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
     field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
-    field("headers", Kind::TEXT_TABLE, Words("any"), "each of these with this value")
+    field("headers", Kind::TEXT_TABLE, Words("any"), "the request has each of these headers with its value")
         .masked(Mask::Secret),
     field("upstream", Kind::NAME, Words("required, or `respond`; not needed where only `[decide]` listens"), "where its requests go"),
     field("respond", Kind::Table(&RESPOND), Words("none"),
@@ -39,13 +39,13 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("rewrite", Kind::ABSOLUTE, Words("none"),
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
     setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
-        "to the response's head, for this route; 504"),
+        "the time to the response's head, for this route; 504 past it"),
     setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
     field("request_headers", Kind::Table(&HEADERS), Words("none"),
-        "changes to what goes upstream").masked(Mask::Secret),
+        "changes to the headers that go upstream").masked(Mask::Secret),
     field("response_headers", Kind::Table(&HEADERS), Words("none"),
-        "changes to what goes to the client, also to tidegate's own answers on this route"),
+        "changes to the headers that go to the client, also on tidegate's own answers on this route"),
 ];
 
 /// A route's `respond`.

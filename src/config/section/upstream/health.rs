@@ -16,14 +16,14 @@ pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 
 #[rustfmt::skip]
 static OF_HEALTH: Settings<Spec> = &[
-    field("path", Kind::ABSOLUTE, Required, "what each server is asked with GET; a status from 200 to 399 passes")
+    field("path", Kind::ABSOLUTE, Required, "the path that each server is asked for, with GET; a status from 200 to 399 passes")
         .masked(Mask::Shown(without_query)),
-    setting(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
+    setting(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "the time between two checks of a server"),
     setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     setting(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
         "how many failed checks in a row set a server aside"),
     setting(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
-        "how many passed checks in a row bring it back"),
+        "how many passed checks in a row bring the server back"),
 ];
 
 /// `health`. `None` where the path is wrong or missing.
