@@ -203,7 +203,7 @@ impl<'c> ConnectionWatch<'c> {
         let (phase, socket) = (&self.client.phase, &self.client.socket);
         let tried = std::mem::take(&mut self.tried);
         if tried && socket.has_moved() {
-            // Over TLS, the stream above the socket may not know of it.
+            // Over TLS, the stream above the socket may not have noticed it.
             phase.write_moved();
             phase.write_waits();
         }

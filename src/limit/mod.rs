@@ -21,7 +21,7 @@ pub enum Mode {
     Enforce,
     /// A refusal is counted and logged, and never stops a request.
     Shadow,
-    /// Like [`Mode::Shadow`], and the API is told which limits would refuse.
+    /// Like [`Mode::Shadow`], and the API gets the names of the limits that would refuse.
     Mark,
     /// Like [`Mode::Shadow`], for a candidate that stands in for the limit asked right before it. The
     /// candidate takes its tokens even where that limit is the only one that refuses.

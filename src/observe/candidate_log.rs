@@ -19,7 +19,7 @@ use crate::plan::{LimitSpec, Plan, ThrottleLog};
 pub(crate) struct CandidateLog {
     metrics: Arc<Metrics>,
     line: LogInterval,
-    /// What was last seen of each limit: when its counts began, and how many requests either the candidate or the limit
+    /// The last state of each limit: when its counts began, and how many requests either the candidate or the limit
     /// rejected, but not both.
     logged: HashMap<Name, (Timestamp, u64)>,
 }

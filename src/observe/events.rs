@@ -280,7 +280,7 @@ pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
     info!(target: TARGET, limit, key = shown(key), rate, "override ended");
 }
 
-/// A limit's `ban` has banned a key for this time, after so many rejections.
+/// A limit's `ban` has banned a key for this time, after `count` rejections.
 pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) {
     info!(target: TARGET, limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");
 }

@@ -38,7 +38,7 @@ pub(crate) struct Seat<'t, 'p> {
 }
 
 impl<'p> Together<'p> {
-    /// A meeting of so many requests. Each must get a seat.
+    /// A meeting of `requests` requests. Each must get a seat.
     pub(crate) fn of(requests: usize) -> Self {
         let (opens, is_void, asked) = (Vec::with_capacity(requests), false, Ok(false));
         let meeting = RefCell::new(Meeting { missing: requests, opens, is_void, asked });

@@ -142,8 +142,8 @@ impl ServerStream {
 }
 
 impl Drop for ServerStream {
-    /// Resets the socket if its exchange was given up. Otherwise each client that hangs up would leave a port of this
-    /// machine unusable for a minute (TIME_WAIT).
+    /// Resets the socket if its exchange was given up. Otherwise each client that leaves early would make a port of
+    /// this machine unusable for a minute (TIME_WAIT).
     fn drop(&mut self) {
         let socket = match &self.transport {
             Either::Left(Either::Left(socket)) => socket,

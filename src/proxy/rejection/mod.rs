@@ -138,7 +138,7 @@ struct CachedAnswer {
     answer: OwnResponse,
 }
 
-/// What a cached answer says of one limit.
+/// What a cached answer says about one limit.
 #[derive(Debug)]
 struct CachedQuota {
     figures: ShownFigures,

@@ -251,7 +251,7 @@ impl RedisHealth {
     }
 
     /// With sentinels: notes that a connection was made to this server. A change of the server is logged once for all
-    /// workers, because no other line may tell of a planned failover.
+    /// workers, because a planned failover may have no other line.
     pub(crate) fn connected_to(&self, master: &Endpoint) {
         let before = self.master.lock().replace(master.clone());
         if let Some(before) = before.filter(|before| before != master) {

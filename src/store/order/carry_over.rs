@@ -1,5 +1,5 @@
-//! Copies what Redis says of a bucket into a bucket of this process. While Redis is away, the process decides by its
-//! own buckets. Without the copy these buckets would begin full. `order` calls this file.
+//! Copies the state that Redis reports about a bucket into a bucket of this process. While Redis is away, the process
+//! decides by its own buckets. Without the copy these buckets would begin full. `order` calls this file.
 
 use std::sync::atomic::Ordering;
 

@@ -250,7 +250,7 @@ impl RunningOverrides {
         self.state.lock().known.values().filter(|known| known.is_here).cloned().collect()
     }
 
-    /// Redis was told of a ban. `done` says whether Redis has set it: it does not if the key has an override.
+    /// A ban was sent to Redis. `done` says whether Redis has set it: it does not if the key has an override.
     pub(super) fn note_sent(&self, ban: &KnownOverride, done: bool) {
         let mut state = self.state.lock();
         if let Some(known) = state.known.get_mut(&ban.entry.id()) {
@@ -261,7 +261,7 @@ impl RunningOverrides {
         }
     }
 
-    /// Redis cannot be told of the bans now. They hold here, so they are logged.
+    /// The bans cannot be sent to Redis now. They hold here, so they are logged.
     pub(super) fn log_unsent(&self) {
         let mut state = self.state.lock();
         let unlogged = state.known.values_mut().filter(|known| known.is_unlogged);

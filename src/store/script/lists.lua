@@ -1,10 +1,10 @@
 -- The buckets that are lists, as sorted sets. `shell.lua` includes this text, and runs it only for a call that asks
 -- about such a bucket.
 --
--- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says,
--- or that the key holds a value of another type. Where the request passes, `ask` also returns a list that
--- begins with the receipt. If all limits of the request let it pass, `write` is called with that list, else
--- `keep`. `settle` writes at once, and returns what an answer says of a settlement.
+-- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says, or that the
+-- key holds a value of another type. Where the request passes, `ask` also returns a list that begins with the receipt.
+-- If all limits of the request let it pass, `write` is called with that list, else `keep`. `settle` writes at once, and
+-- returns the number that the answer has for a settlement.
 
 -- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member is
 -- its clock, the time at which the entry was made (7 bytes), and a running number among the entries with this

@@ -1,7 +1,7 @@
 //! Finds numbers in server-sent events that pass by in pieces.
 //!
-//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data contains no number. After the
-//! data `[DONE]` nothing follows: with it many LLM APIs end an answer, and their clients then hang up at once.
+//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data contains no number. The data
+//! `[DONE]` ends the answer of many LLM APIs. Nothing follows, and their clients then close the connection at once.
 
 use super::json::Scanner;
 

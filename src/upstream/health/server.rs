@@ -1,4 +1,4 @@
-//! What the process knows of one server, and whether the server gets requests.
+//! What the process knows about one server, and whether the server gets requests.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ const FULL_SHARE: u32 = 100;
 /// No address has this identity.
 const NOBODY: ClientId = ClientId(1 << 63);
 
-/// What the process knows of one server.
+/// What the process knows about one server.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     url: Arc<str>,

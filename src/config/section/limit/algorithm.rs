@@ -94,9 +94,9 @@ impl Counting {
     }
 }
 
-/// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
-/// algorithm does not have. Where one of these fields is wrong, takes the figures without reading them. Where
-/// `algorithm` itself is wrong, the rate is checked all the same.
+/// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the algorithm does not
+/// have. Where one of these fields is wrong, takes the figures without reading them. Where `algorithm` itself is wrong,
+/// the rate is still checked.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     let is_named = section.has(|field| field == "algorithm");
     let family = section.exact("algorithm", one_word::<Family>);

@@ -46,7 +46,7 @@ impl Params {
     }
 }
 
-/// What a decision needs to know of a list. After the decision, also the entries that are to be added.
+/// The facts about a list that a decision needs. After the decision, also the entries that are to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The time on the clock when the newest entry was made.

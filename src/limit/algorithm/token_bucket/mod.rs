@@ -244,7 +244,7 @@ fn under(params: &Params, state: State) -> State {
 fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = elapsed / period;
-    // After so many periods the bucket is full, whatever the rest. The multiplication below could overflow.
+    // After these periods the bucket is full, whatever the rest is. The multiplication below could overflow.
     if periods >= (missing + 1).div_ceil(tokens) {
         return (0, 0);
     }

@@ -244,7 +244,7 @@ impl Phase {
             // Boxed: few requests wait.
             Err(_) => Box::pin(self.room.acquire()).await,
         };
-        // `next_poll` makes the room anew.
+        // `next_poll` makes room again.
         permit.into_iter().for_each(SemaphorePermit::forget);
     }
 

@@ -38,7 +38,7 @@ fn lowered(name: &str, before: Algorithm, after: Algorithm) -> LoweredLimit {
     LoweredLimit { spec: Arc::new(LimitSpec { wait, ..limit(name) }), before, after }
 }
 
-/// Lets a key take so many single tokens from the limit as it was before.
+/// Lets a key take this number of single tokens, by the limit's old figures.
 fn take(memory: &Memory, limit: &LoweredLimit, name: &str, tokens: u64, now: Now) {
     let (spec, key) = (&*limit.spec, key(name));
     let ask = Ask { max_wait: spec.wait, ..Ask::for_one(limit.before) };

@@ -88,7 +88,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether a request with so many asks may still join.
+    /// Whether a request with this number of asks may still join.
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
             || self.requests.iter().map(|request| request.asks).sum::<usize>() + asks <= MOST_ASKS

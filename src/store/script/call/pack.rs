@@ -14,7 +14,7 @@ pub(super) fn pack_index(index: usize, into: &mut Vec<u8>) {
             into.push(0xCD);
             into.extend_from_slice(&index.to_be_bytes());
         }
-        // No call has so many asks. With a nil instead the script fails.
+        // No call has more asks. With a nil instead the script fails.
         Err(_) => into.push(0xC0),
     }
 }
