@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_of_this_process() {
+    fn the_figures_are_of_this_process() {
         let mut page = Page::default();
         write(&mut page);
         let page = page.finish();

@@ -128,7 +128,7 @@ mod tests {
 
     /// An editor underlines what the file would be refused for.
     #[test]
-    fn what_has_a_form_has_a_pattern() {
+    fn a_setting_with_a_form_has_a_pattern() {
         const LIMIT: &str = "/properties/limits/additionalProperties/properties";
         const UPSTREAM: &str = "/properties/upstreams/additionalProperties/properties";
         const ROUTE: &str = "/properties/routes/items/properties";

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connection_begins_with() {
+    async fn each_opening_of_a_connection_is_read() {
         let long = ipv4(&[&[0xEA, 15, 160][..], &[0; 4000]].concat());
         let too_long = ipv4(&[&[0xEA, 39, 16][..], &[0; 10_000]].concat());
         let ipv6 = v2(1, 0x21, &[&[0x20, 1, 0xD, 0xB8][..], &[0; 11], &[1; 17], &[0; 4]].concat());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_refused() {
+    async fn an_opening_without_a_header_is_refused() {
         for bytes in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             b"\x16\x03\x01",

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hyper_does_not_take_is_encoded() {
+    fn characters_that_hyper_refuses_are_encoded() {
         const JSON: &str = "{\"a\":1}";
         const HEAD: &str = "\r\nx-a: \"<`>?\r\n\r\n/?\"";
         for (came, expected) in [

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_in_a_poll_arrives_together_at_its_end() {
+    async fn writes_of_one_poll_arrive_together_at_its_end() {
         let (here, mut there) = duplex(1024 * 1024);
         let mut batch = WriteBatch::new(here);
         for _ in 0..3 {

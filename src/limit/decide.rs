@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_what_is_left_after_the_verdict() {
+    fn remaining_counts_the_tokens_after_the_verdict() {
         let asks = [ask(1, 9, 1, Mode::Enforce), ask(1, 2, 3, Mode::Enforce)];
         let decided = decide(&asks, &[], at(0).into());
         let remaining: Vec<u64> = decided.decisions.iter().map(|d| d.remaining).collect();
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_ask_is_told_what_it_would_be_among_several(
+        fn one_ask_is_decided_as_among_several(
             (ask, state) in any_ask(),
             off in -3_000_000_i64..3_000_000,
         ) {

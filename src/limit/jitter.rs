@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_client_is_told_is_never_too_early_and_never_beyond_the_share(
+        fn a_spread_wait_is_never_too_early_and_never_beyond_the_share(
             percent in 0..=100_u8, micros in 0..1_u64 << 53, limit in "[a-z]{1,9}", client in ".{0,9}",
         ) {
             let (wait, limit, client) = (Duration::from_micros(micros), name(&limit), key(&client));

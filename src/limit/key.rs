@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn is_readable() {
+    fn a_key_is_readable() {
         assert_eq!(key(&[Some("203.0.113.7")]), "203.0.113.7");
         assert_eq!(key(&[Some("2001:db8::/64"), Some("/a b")]), "2001:db8::/64|/a b");
         assert_eq!(key(&[Some("a|b"), None, Some("")]), "a%7Cb|%-|");

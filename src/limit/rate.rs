@@ -347,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_taken_is_exact(count in 1..EXACT, interval in 1..MAX_INTERVAL) {
+        fn an_accepted_rate_is_exact(count in 1..EXACT, interval in 1..MAX_INTERVAL) {
             if let Ok(rate) = Rate::new(count, interval) {
                 prop_assert!(rate.tokens().checked_mul(rate.period()).unwrap() < EXACT);
                 prop_assert_eq!(

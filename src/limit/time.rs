@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_both_ways_within_what_can_be_said() {
+    fn a_signed_step_goes_both_ways_and_stops_at_the_ends() {
         assert_eq!(Timestamp(7).plus_signed(-3), Timestamp(4));
         assert_eq!(Timestamp(7).plus_signed(3), Timestamp(10));
         assert_eq!(Timestamp(7).plus_signed(i64::MIN), Timestamp::MIN);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_somebody_is_a_warning() {
+    fn an_event_that_needs_an_operator_is_a_warning() {
         let line = |level, message, field: &str, value: &str| json!({"level": level, "target": "tidegate", "message": message, field: value});
         let list = |message, field: &str, items: &[&str]| json!({"level": "WARN", "target": "tidegate", "message": message, field: items});
         let address = ListenAddress::Tcp(([127, 0, 0, 1], 8080).into());

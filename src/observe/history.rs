@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_what_came_between_two_readings() {
+    fn a_point_is_the_difference_of_two_readings() {
         let mut history = History::default();
         let first = reading(&[], &[("/", 1)]);
         let second = reading(&[("a", 5)], &[("/", 8)]);

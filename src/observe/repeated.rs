@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn those_after_the_first_are_logged_though_nothing_fails_any_more() {
+    fn later_failures_are_logged_even_if_no_further_one_comes() {
         let crowd: Vec<_> = (0..500).map(|_| (3, "all", "no answer: timed out")).collect();
         let line = |count| ("all".to_owned(), "no answer: timed out".to_owned(), count);
         assert_eq!(logged(&crowd), [line(1), line(499)]);
     }
 
     #[test]
-    fn what_is_over_is_news_when_it_comes_again() {
+    fn a_failure_that_returns_after_its_end_is_logged_anew() {
         assert_eq!(counts(&[(0, "a", "refused"), (20, "a", "refused")]), [1, 1]);
     }
 

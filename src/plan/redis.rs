@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls() {
+    fn valid_urls_are_read() {
         for (url, shown, login, database, secure) in [
             ("redis://a", "redis://a:6379", None, 0, false),
             ("redis://a/", "redis://a:6379", None, 0, false),
@@ -293,7 +293,7 @@ mod tests {
 
     /// A regression: the text after `?` or `#` was dropped, and the rest of a password was taken for a host.
     #[test]
-    fn other_texts() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "redis",

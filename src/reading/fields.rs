@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_messages_say_is_not_looked_at_again() {
+    fn common_fields_are_not_looked_at_again() {
         for (lines, seen) in [
             (&[("connection", "keep-alive")][..], Seen::CONNECTION),
             (&[("connection", "Close")], Seen::CONNECTION),

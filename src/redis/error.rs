@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_says_is_told_in_its_words_and_with_what_to_do() {
+    fn an_error_repeats_redis_words_and_says_what_to_do() {
         for (line, told, advised) in [
             ("NOAUTH Authentication required.", "NOAUTH Authentication required.", "password"),
             ("WRONGPASS invalid password", "WRONGPASS invalid password", "the user `default`"),

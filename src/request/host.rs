@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn an_invalid_host_is_refused() {
         let long = "a".repeat(254);
         for header in [
             "",

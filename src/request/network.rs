@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_search_finds_what_a_look_at_each_network_finds(
+        fn a_search_finds_the_same_as_a_look_at_each_network(
             networks in prop::collection::vec(any_network(), 0..8),
             addresses in prop::collection::vec(any_address(), 1..8),
         ) {

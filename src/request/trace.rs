@@ -128,7 +128,7 @@ mod tests {
     const SPAN: &str = "00f067aa0ba902b7";
 
     #[test]
-    fn what_is_valid_is_read() {
+    fn valid_headers_are_read() {
         for (version, flags, more, is_sampled) in [
             ("00", "01", "", true),
             ("00", "00", "", false),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_not_read() {
+    fn invalid_headers_are_not_read() {
         let zeros = "0".repeat(32);
         for text in [
             String::new(),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_fields_is_not_chosen() {
+    fn two_headers_count_as_none() {
         let value = || HeaderValue::from_str(&format!("00-{TRACE}-{SPAN}-01")).unwrap();
         let mut headers = HeaderMap::new();
         assert_eq!(TraceParent::of(&headers), None);
@@ -199,14 +199,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(trace: u128, span: u64, is_sampled: bool) {
+        fn a_written_header_is_read_back(trace: u128, span: u64, is_sampled: bool) {
             let (trace, span) = (TraceId::from_random(trace), SpanId::from_random(span));
             let written = TraceParent { trace, span, is_sampled };
             prop_assert_eq!(TraceParent::parse(written.value().as_bytes()), Some(written));
         }
 
         #[test]
-        fn what_is_read_is_written_again(
+        fn a_header_that_was_read_is_written_back(
             version in "[0-9a-f]{2}",
             trace in "[0-9a-f]{32}",
             span in "[0-9a-f]{16}",

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_limits_do_without_redis_is_a_sentence() {
+    fn a_sentence_says_what_limits_do_without_redis() {
         let limit = |name: &str, on_store_error| {
             let name = crate::limit::name::Name::new(name).unwrap();
             Arc::new(LimitSpec { on_store_error, ..LimitSpec::new(name) })

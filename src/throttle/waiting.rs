@@ -211,7 +211,7 @@ mod tests {
     /// tokens went back by the time at which the request had come. For the bucket this was a clock that had
     /// stepped back, and the bucket gained that time twice.
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_after_a_long_time_sets_no_bucket_back() {
+    async fn a_request_that_leaves_late_sets_no_bucket_back() {
         let plan = plan_with("rate = \"10/10s\"\nwait = \"1m\"");
         let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let spec = &plan.limits[0];
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_that_come_first_go_first() {
+    async fn waiting_requests_go_in_the_order_they_came() {
         let (waiting, went) = (Arc::new(Waiting::default()), Arc::new(Mutex::new(Vec::new())));
         let begin = Instant::now();
         let mut all = JoinSet::new();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_leaves_waits_no_longer() {
+    async fn a_request_that_leaves_waits_no_longer() {
         let waiting = Waiting::default();
         let mut held = Box::pin(until(&waiting, Instant::now() + Duration::from_secs(1)));
         assert!(poll(&mut held).is_pending());

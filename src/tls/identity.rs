@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_together_is_refused() {
+    fn a_key_of_another_certificate_is_refused() {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         let mut files = authority.issue(&["a.test"]).write(folder.path(), "a");
         files.key = authority.issue(&["a.test"]).write(folder.path(), "b").key;

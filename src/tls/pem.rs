@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_not_repeated() {
+    fn an_error_does_not_repeat_invalid_base64() {
         let text = b"-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n";
         assert_eq!(fault(text, private_key), "has a section that is no PEM");
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ordinary_file_is_not_waited_for() {
+    fn a_file_that_is_not_ordinary_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         for file in [folder.path().to_owned(), folder.path().join("none"), "/dev/zero".into()] {
             let error = certificates(&file).unwrap_err().to_string();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_machine_lacks_is_not_the_servers_fault() {
+    fn a_shortage_on_this_machine_is_not_the_servers_fault() {
         for (code, is_this_machines) in [
             (Errno::ADDRNOTAVAIL, true),
             (Errno::MFILE, true),

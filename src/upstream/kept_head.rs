@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn what_hyper_writes_is_the_same_head() {
+    async fn hyper_writes_the_same_head() {
         let (ours, mut theirs) = duplex(1024);
         let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.unwrap();
         let (mut kept, mut written) = (KeptHead::default(), [0; 1024]);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_raised_maximum_lets_in_those_that_wait() {
+    async fn a_raised_maximum_lets_waiting_requests_in() {
         let queue = Arc::new(RequestQueue::default());
         let _first = queue.enter(1, TIME_LIMIT).await.unwrap();
         let mut second = pin!(queue.enter(1, TIME_LIMIT));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn replaces_variables() {
+    fn variables_are_replaced() {
         for (text, expected) in [
             ("plain $ {x}", "plain $ {x}"),
             ("${A}", "alpha"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_cannot_be_replaced() {
+    fn the_error_says_which_variable_cannot_be_replaced() {
         for (text, part, title) in [
             ("a${UNSET}", "${UNSET}", "variable UNSET is not set"),
             ("a${A", "${", "no closing brace"),

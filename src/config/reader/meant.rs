@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_meant_is_taken(text in "[0-9. a-zA-Z]{0,12}") {
+        fn each_suggestion_is_a_valid_value(text in "[0-9. a-zA-Z]{0,12}") {
             prop_assert!(duration(&text).is_none_or(|near| value::duration(&near).is_ok()));
             prop_assert!(size(&text).is_none_or(|near| value::size(&near).is_some()));
         }

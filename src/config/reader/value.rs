@@ -125,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn durations() {
+    fn durations_are_read() {
         use DurationError::{Syntax, TooLong};
         for (text, millis) in [
             ("250ms", Ok(250)),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_read() {
         for (text, bytes) in [
             ("64KiB", Some(65_536)),
             ("10MB", Some(10_000_000)),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn networks() {
+    fn networks_are_read() {
         let ok = |text: &str| Ok(text.parse::<IpNet>().unwrap());
         let first = |text: &str| {
             let reason = "expected the network's first address; did you mean";

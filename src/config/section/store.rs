@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_url_is_told() {
+    fn the_error_says_what_is_wrong_with_a_url() {
         for (url, expected) in [
             ("redis://default:1234#rest@host", Some(ENCODE)),
             ("rediss://default:1234?rest@host", Some(ENCODE)),

@@ -51,7 +51,7 @@ token = "hunter6"
 "#;
 
 #[test]
-fn what_the_file_says_and_the_defaults_of_the_rest() {
+fn the_tree_has_the_files_values_and_the_other_defaults() {
     let settings = settings(FILE);
     for (path, value) in [
         ("/server/listen", json!(["127.0.0.1:1", "127.0.0.1:2"])),
@@ -128,7 +128,7 @@ fn a_variable_is_masked_wherever_it_stands() {
 }
 
 #[test]
-fn what_only_a_restart_changes_stays_as_it_was() {
+fn a_setting_that_only_a_restart_changes_stays() {
     let mut now = settings(&FILE.replace("10.0.0.3", "10.0.0.4"));
     keep(&mut now, &settings(FILE), "store.url");
     assert_eq!(now["store"]["url"], "redis://********@10.0.0.3:6379/1");

@@ -289,7 +289,7 @@ fn a_token_without_a_signature_is_none() {
 }
 
 #[test]
-fn what_is_no_signed_jwt_is_malformed() {
+fn an_unsigned_or_broken_token_is_malformed() {
     let signer = Signer::of(Algorithm::EdDSA);
     let tables = [table(&jwks(&[signer.jwk("own")]), |_| {})];
     let header = BASE64.encode(r#"{"alg":"EdDSA"}"#);

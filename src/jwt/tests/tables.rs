@@ -246,7 +246,7 @@ fn claims_are_read_without_a_look_at_the_signature_where_the_file_says_so() {
 }
 
 #[test]
-fn keys_are_read_from_what_servers_and_files_have() {
+fn keys_of_all_supported_forms_are_read() {
     let signers = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].map(Signer::of);
     let all: Vec<_> = signers.iter().map(|signer| signer.jwk("k")).collect();
     let count =

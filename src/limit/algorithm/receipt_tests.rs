@@ -381,7 +381,7 @@ proptest! {
 }
 
 #[test]
-fn what_would_come_after_all_that_can_be_said_is_given_back() {
+fn tokens_due_after_the_last_timestamp_are_given_back() {
     let params = tokens(1, 3_650 * 86_400_000_000, 1_000);
     let mut scene = Scene::new(Algorithm::TokenBucket(params), MaxWait::NONE);
     assert!(scene.ask(900, 0));

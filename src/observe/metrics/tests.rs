@@ -6,7 +6,7 @@ fn name(text: &str) -> Name {
 
 /// A route keeps its counter by its name, also if the route has another index in the new plan.
 #[test]
-fn a_reload_keeps_what_was_counted() {
+fn a_reload_keeps_the_counters() {
     let metrics = Metrics::new(1);
     let worker = metrics.worker(0);
     let [a, b, c]: [Arc<str>; 3] = ["a", "b", "c"].map(Into::into);

@@ -312,7 +312,7 @@ fn each_is_a_line_for_each_and_off_is_none() {
 }
 
 #[test]
-fn a_change_of_mode_writes_what_was_counted() {
+fn a_change_of_mode_writes_the_open_summary() {
     let throttled = summary();
     let lines = lines_of(|| {
         throttled.record(&rejected(&"a"), at(0));

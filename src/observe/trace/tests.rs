@@ -89,7 +89,7 @@ async fn a_full_batch_does_not_wait_for_its_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_at_the_end_has_a_second() {
+async fn the_remaining_spans_have_one_second_at_the_end() {
     let (_listener, address) = silent().await;
     let queue = Arc::new(SpanQueue::default());
     let mut export = SpanExport::start(queue.clone(), Clock::new(), Some(address));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_the_servers_connection_stays_here() {
+    fn fields_for_the_servers_connection_are_removed() {
         let mut headers = answer(&[
             ("connection", "keep-alive, x-own"),
             ("keep-alive", "timeout=5"),

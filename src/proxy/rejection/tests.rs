@@ -24,7 +24,7 @@ fn text(answer: &OwnResponse) -> String {
 }
 
 #[test]
-fn whoever_is_told_something_else_has_another_answer() {
+fn each_cause_has_its_own_answer() {
     let (limits, default) = limits();
     let quota = Quota {
         limit: &limits[0],

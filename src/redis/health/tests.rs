@@ -22,7 +22,7 @@ async fn only_failures_in_a_row_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_at_a_time_looks_whether_it_is_back() {
+async fn one_probe_at_a_time_looks_whether_redis_is_back() {
     let health = RedisHealth::new("here".into());
     fail(&health, FAILURES);
     let first = health.permit_to_try().await;
@@ -44,7 +44,7 @@ async fn a_probe_that_is_given_up_makes_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_began_before_an_outage_says_nothing_after_it() {
+async fn a_call_from_before_an_outage_says_nothing_after_it() {
     let health = RedisHealth::new("here".into());
     let before = health.begin().unwrap();
     fail(&health, FAILURES);

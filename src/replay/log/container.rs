@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_runtime_wrapped_is_unwrapped() {
+    fn a_line_wrapped_by_a_runtime_is_unwrapped() {
         for wrapped in [
             by_docker(&format!("{LINE}\n")),
             format!("\0\0{}", by_docker(&format!("{LINE}\n"))),

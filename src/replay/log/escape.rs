@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_nginx_writes_is_read_back(text: String) {
+        fn an_escaped_text_of_nginx_is_read_back(text: String) {
             let written: String = text
                 .bytes()
                 .map(|byte| match byte {

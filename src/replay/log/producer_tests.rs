@@ -210,7 +210,7 @@ fn aws_load_balancer() {
 }
 
 #[test]
-fn what_is_no_object_is_broken() {
+fn a_line_that_is_no_object_is_broken() {
     for line in ["{", "{}x", r#"{"time":1"#, r#"{"a":{"b":[1,2,{}]}"#, "{'a':1}"] {
         assert_eq!(read(&Format::Auto, line), "broken: it is not one JSON object", "{line}");
     }
@@ -249,7 +249,7 @@ fn escaped(text: &str) -> String {
 
 proptest! {
     #[test]
-    fn what_nginx_writes_is_read_back(
+    fn a_line_of_nginx_is_read_back(
         agent in text(), referer in text(), path in "/[!-~&&[^?]]{0,12}", query in "[!-~]{1,9}",
         address: std::net::IpAddr, status in 100_u16..1000, bytes: u64, second in 0_i64..4_000_000_000,
     ) {
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_writer_of_json_writes_is_read_back(
+    fn a_line_of_json_is_read_back(
         agent in text(), path in "/[!-~&&[^?]]{0,12}", address: std::net::IpAddr, micros in 0_i64..4_000_000_000_000_000,
     ) {
         let time = jiff::Timestamp::from_microsecond(micros).unwrap().to_string();

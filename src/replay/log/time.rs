@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_server_writes_is_read_back(second in 0_i64..7_000_000_000, minutes in -720_i32..840) {
+        fn a_servers_time_is_read_back(second in 0_i64..7_000_000_000, minutes in -720_i32..840) {
             let time = jiff::Timestamp::from_second(second).unwrap();
             let zone = Offset::from_seconds(minutes * 60).unwrap().to_time_zone();
             let micros = u64::try_from(second).unwrap() * 1_000_000;

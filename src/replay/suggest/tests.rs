@@ -113,7 +113,7 @@ fn log() -> impl Strategy<Value = Vec<(u64, u8, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn what_is_suggested_touches_no_more_than_the_share(log in log()) {
+    fn suggested_limits_touch_no_more_than_the_share(log in log()) {
         let records = records(&log);
         for touch in [0.0, 0.1, 1.0, 10.0, 50.0, 100.0] {
             let file = suggested(&records, &wanted(touch));
@@ -145,7 +145,7 @@ proptest! {
     /// The requests of the log belong to several routes of the file, also by conditions besides the path. Some log
     /// lines do not tell the header that is a condition.
     #[test]
-    fn what_is_suggested_for_the_routes_of_a_file_touches_no_more_than_the_share(
+    fn suggested_limits_for_routes_touch_no_more_than_the_share(
         log in log(), methods in proptest::collection::vec(0_u8..4, 400),
     ) {
         let mut records = records(&log);

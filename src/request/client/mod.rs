@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_let_in_by_a_unix_socket_is_believed() {
+    fn a_peer_on_a_unix_socket_is_trusted() {
         let mut headers = HeaderMap::new();
         let client = |headers: &HeaderMap| {
             let found = Trust::default().client(PeerAddress::UnixSocket, headers);

@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn what_comes_twice_is_refused() {
+fn a_repeated_part_is_refused() {
     let twice = [("x-a", "1"), ("x-a", "1"), ("cookie", "c=1"), ("cookie", "d=2; c=1")];
     let request = Request { query: Some("q=1&%71=2"), headers: &twice, ..PLAIN };
     for source in ["header:x-a", "cookie:c", "query:q"] {
@@ -163,7 +163,7 @@ fn what_comes_twice_is_refused() {
 }
 
 #[test]
-fn what_is_missing_is_treated_as_the_limit_says() {
+fn a_missing_part_is_treated_as_the_limit_says() {
     let sources = ["ip", "header:x-a"];
     assert_eq!(key(&sources, &PLAIN), "203.0.113.7|%-");
     assert_eq!(keyed(&spec(&sources, Missing::Skip), &PLAIN), Ok(None));
@@ -212,7 +212,7 @@ fn sources_are_written_as_they_are_read() {
 }
 
 #[test]
-fn what_is_no_source_is_told() {
+fn an_invalid_source_is_an_error() {
     for (text, word) in [
         ("", "`header:NAME`"),
         ("Ip", "`ip`"),

@@ -71,7 +71,7 @@ fn doubled_slashes_may_stay_upstream() {
 }
 
 #[test]
-fn what_stays_ambiguous_is_refused() {
+fn an_ambiguous_path_is_refused() {
     use AmbiguousPath::*;
     for (path, error) in [
         ("", Relative),

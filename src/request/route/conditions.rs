@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_says_why() {
+    fn the_error_of_an_invalid_host_says_why() {
         for (pattern, word) in [
             ("a.example:80", "port"),
             ("*.example:80", "port"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_cover_what_asks_for_more() {
+    fn conditions_cover_stricter_conditions() {
         let any = conditions("", "", "");
         for (name, one, other, forth, back) in [
             ("any", any.clone(), any.clone(), true, true),

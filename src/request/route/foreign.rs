@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_meant_is_a_pattern(path in "[~=]?[*]?[ ]?[\\^]?(/?[a|:*(){}<>.+?$\\[\\]\\\\0-9d]{0,6}){0,4}") {
+        fn each_suggestion_is_a_valid_pattern(path in "[~=]?[*]?[ ]?[\\^]?(/?[a|:*(){}<>.+?$\\[\\]\\\\0-9d]{0,6}){0,4}") {
             let each = in_our_way(&path, segment).unwrap_or_default();
             for ours in each {
                 prop_assert!(ours.parse::<Pattern>().is_ok(), "{path} {ours}");

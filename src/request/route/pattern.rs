@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_match_is_an_error() {
+    fn a_pattern_that_can_never_match_is_an_error() {
         use PatternError as E;
         let long = "/a".repeat(129);
         for (text, error) in [

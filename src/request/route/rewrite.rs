@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn the_error_says_what_is_wrong() {
         let pattern: Pattern = "/a/{id}/{*rest}".parse().expect("a pattern");
         for (rewrite, word) in [
             ("v2", "begins with a slash"),

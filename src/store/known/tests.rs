@@ -178,7 +178,7 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_as_long_as_nobody_can_use_the
 }
 
 #[test]
-fn what_is_reset_or_lost_is_forgotten() {
+fn a_rejection_is_forgotten_after_a_reset_or_a_loss() {
     let worker = KnownAtWorker::with("rate = \"1/s\"");
     worker.hears(1, rejected(1_000, 0), 0, None);
     worker.known.forget(&worker.memory, &worker.question(1).ask);

@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_list(steps in prop::collection::vec(prop::option::weighted(0.4, 0_usize..100), 0..400)) {
+        fn blocks_behave_like_a_list(steps in prop::collection::vec(prop::option::weighted(0.4, 0_usize..100), 0..400)) {
             let (mut blocks, mut list) = (Blocks::default(), Vec::new());
             for (number, step) in steps.into_iter().enumerate() {
                 match step {

@@ -70,7 +70,7 @@ fn left(store: &Store, claim: &Claim<'_>) -> u64 {
 }
 
 #[tokio::test]
-async fn what_one_limit_gave_goes_back_when_another_refuses() {
+async fn tokens_of_one_limit_go_back_when_another_refuses() {
     let plan =
         plan_of("[limits.a]\nscope = \"node\"\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
     let store = store(&plan);
@@ -124,7 +124,7 @@ async fn keys_of_one_hash_slot_are_asked_by_one_call() {
 }
 
 #[tokio::test]
-async fn where_redis_does_not_decide_each_limit_follows_its_on_store_error() {
+async fn if_redis_does_not_decide_each_limit_follows_its_on_store_error() {
     let limits =
         "[limits.a]\nrate = \"9/h\"\non_store_error = \"allow\"\n[limits.b]\nrate = \"9/h\"\n";
     let reject = "[limits.c]\nrate = \"9/h\"\non_store_error = \"reject\"\n";

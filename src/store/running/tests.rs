@@ -45,7 +45,7 @@ pub(super) fn read(running: &RunningOverrides, time: u64, entries: &[RunningOver
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_redis_has_is_in_force_until_it_ends() {
+async fn an_override_from_redis_is_in_force_until_it_ends() {
     let (running, spec) = (RunningOverrides::default(), limit("a"));
     running.put_limits(&[Arc::clone(&spec)]);
     assert_eq!(running.version(), 0);
@@ -108,7 +108,7 @@ async fn redis_s_clock_steps_back_and_an_override_ends_when_it_was_to_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_here_does_not_come_back_with_redis_s_clock() {
+async fn an_override_that_ended_here_does_not_come_back_by_redis_clock() {
     let (running, spec) = (RunningOverrides::default(), limit("a"));
     running.put_limits(&[Arc::clone(&spec)]);
     let entries = |ends| [entry("/a", "7/s", Some(ends)), entry("/b", "8/s", None)];

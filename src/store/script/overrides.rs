@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_override_is_left_out() {
+    fn an_invalid_override_is_left_out() {
         for (field, value) in [
             ("generation", "17"),
             ("a:b", ""),

@@ -116,7 +116,7 @@ mod tests {
     use crate::limit::waiting::MaxWait;
 
     #[test]
-    fn what_was_taken_is_known_by_what_was_said() {
+    fn the_answer_tells_which_tokens_were_taken() {
         use Mode::{Candidate, Enforce, Shadow};
         let (rate, burst) = ("1/s".parse().unwrap(), Burst::new(5).unwrap());
         let algorithm = Algorithm::TokenBucket(Params { rate, burst });

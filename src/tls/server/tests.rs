@@ -155,7 +155,7 @@ fn a_renewed_certificate_is_in_force_after_two_looks() {
 }
 
 #[test]
-fn what_changed_while_the_process_started_is_seen() {
+fn a_change_while_the_process_starts_is_seen() {
     let place = Place::new();
     let material = place.files.read().unwrap();
     place.renew();

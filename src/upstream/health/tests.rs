@@ -63,7 +63,7 @@ async fn a_server_that_refuses_is_set_aside_and_told_once_each_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_no_server_is_left_is_told_too() {
+async fn the_log_says_when_no_server_is_left() {
     let state = state();
     let lines = logged(|| state.servers().iter().for_each(|it| state.refused(it, &"refused")));
     assert_eq!(lines, ["server down http://a:1", "server down http://b:1", "upstream down "]);
@@ -270,7 +270,7 @@ async fn the_first_check_of_a_server_decides_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reload_keeps_what_is_known_but_for_checks_that_ended() {
+async fn a_reload_keeps_each_servers_health_unless_its_checks_ended() {
     let (state, health) = (state(), health());
     let [first, second] = state.servers() else { panic!("two servers") };
     state.refused(first, &"refused");
@@ -308,7 +308,7 @@ async fn a_server_that_fails_for_old_requests_counts_after_a_reload_until_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reload_that_respects_no_pauses_ends_those_from_before() {
+async fn a_reload_that_respects_no_pauses_ends_earlier_pauses() {
     let state = state();
     state.paused(&state.servers()[0], Duration::from_secs(60));
     let respecting = UpstreamState::new(&spec("respect_retry_after = true"), Some(&state));

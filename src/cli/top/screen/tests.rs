@@ -138,7 +138,7 @@ limit        rejected/s   rejected  key rejected most, in the last 5m\n";
 }
 
 #[test]
-fn what_somebody_must_see_is_said() {
+fn alarms_are_shown() {
     let mut status = status();
     status["store"]["up"] = false.into();
     let todo = "Mend it. ".repeat(40);

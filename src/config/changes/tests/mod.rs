@@ -65,7 +65,7 @@ fn changes(edits: &[(&str, &str)]) -> Changes {
 }
 
 #[test]
-fn nothing_changed() {
+fn the_same_file_has_no_changes() {
     assert!(changes(&[]).is_empty());
 }
 

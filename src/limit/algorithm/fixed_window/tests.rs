@@ -167,7 +167,7 @@ fn days_are_as_long_as_the_calendar_has_them() {
 }
 
 #[test]
-fn what_is_above_belongs_to_the_windows_that_follow() {
+fn an_excess_belongs_to_the_windows_that_follow() {
     let figures = rolling(10, HOUR);
     let mut state = None;
     assert_eq!(take(&figures, &mut state, 7, NOON), 0);
@@ -183,7 +183,7 @@ fn what_is_above_belongs_to_the_windows_that_follow() {
 }
 
 #[test]
-fn what_turns_out_to_be_used_is_counted_in_the_end() {
+fn the_actual_use_is_counted_in_the_end() {
     let figures = rolling(10, HOUR);
     let settle = |state, used, taken| {
         let receipt = Receipt::new(at(taken));
@@ -372,7 +372,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_back_is_there_again((figures, state) in any_state(), cost in 1_u64..1_000) {
+    fn a_returned_cost_is_there_again((figures, state) in any_state(), cost in 1_u64..1_000) {
         let now = state.start;
         let step = decide(&figures, Some(state), want(cost, MaxWait::NONE), now);
         if let Some(taken) = step.taken.map(own) {

@@ -39,7 +39,7 @@ fn a_permit_comes_back_one_interval_after_it_was_used() {
 }
 
 #[test]
-fn what_remains_and_when_it_fits() {
+fn a_decision_says_what_remains_and_when_the_request_fits() {
     let (mut log, figures) = (Log::default(), params(5, 10 * SECOND));
     for (now, cost, outcome, remaining) in [
         (0, 2, Outcome::Allow, 3),
@@ -85,7 +85,7 @@ fn settled(used: Difference, taken: u64) -> Settlement {
 }
 
 #[test]
-fn what_was_used_more_counts_and_what_was_used_less_does_not() {
+fn a_larger_use_counts_and_a_smaller_use_does_not() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     assert!(passes(&mut log, &figures, 1, 0));
     let (state, _) = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND));
@@ -110,7 +110,7 @@ fn what_was_used_more_counts_and_what_was_used_less_does_not() {
 }
 
 #[test]
-fn what_was_used_more_than_can_be_kept_is_bounded() {
+fn a_larger_use_has_a_bounded_number_of_entries() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     for now in 0..10 {
         log.settle(&figures, &settled(Difference::More(1 << 50), 0), at(now));

@@ -94,7 +94,7 @@ fn the_wait_ends_when_enough_has_left() {
 }
 
 #[test]
-fn who_is_held_is_counted_where_its_moment_lies() {
+fn a_held_request_counts_in_the_window_of_its_moment() {
     let figures = params(100, MINUTE);
     let held = |state, cost| {
         let step = ask(&figures, state, cost, MaxWait::ENDLESS, MIDNIGHT);
@@ -107,7 +107,7 @@ fn who_is_held_is_counted_where_its_moment_lies() {
 }
 
 #[test]
-fn what_was_used_less_is_taken_from_the_counter_that_has_it() {
+fn a_smaller_use_is_taken_from_the_counter_that_has_it() {
     let figures = params(100, MINUTE);
     let settled = |used, taken| {
         let receipt = Receipt::new(at(taken));

@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_back_is_there_again(
+    fn returned_tokens_are_there_again(
         (figures, state) in any_bucket(),
         tokens in 1_u64..1_000,
         later in 0_u64..DAY,

@@ -23,7 +23,7 @@ async fn an_idle_connection_is_parked_and_later_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
+async fn unfinished_work_keeps_a_connection_from_being_parked() {
     let (ended, phase) = answered().await;
     phase.unsettled.set(true);
     assert_eq!(phase.due(), Some((ended + IDLE, DueAction::Close(None))), "a rest of its request");
@@ -64,7 +64,7 @@ async fn a_connection_whose_time_is_short_is_closed_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_discarded_has_a_bodys_time_and_not_a_heads() {
+async fn a_discarded_body_has_the_time_limit_of_a_body() {
     let (_, phase) = answered().await;
     phase.begin(Instant::now());
     phase.discard();

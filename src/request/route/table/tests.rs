@@ -100,7 +100,7 @@ fn among_routes_of_one_path_the_conditions_decide() {
 }
 
 #[test]
-fn where_only_the_method_is_wrong_the_right_ones_are_named() {
+fn if_only_the_method_is_wrong_the_right_methods_are_named() {
     let allow = |methods: &[&str]| {
         NoRoute::MethodNotAllowed(methods.iter().map(|m| m.parse().expect("a method")).collect())
     };

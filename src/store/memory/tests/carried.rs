@@ -52,7 +52,7 @@ fn a_bucket_that_was_emptied_in_an_outage_is_not_filled_by_what_redis_says() {
 
 proptest! {
     #[test]
-    fn what_redis_says_never_adds_a_token(
+    fn an_answer_of_redis_never_adds_a_token(
         steps in prop::collection::vec((0_u64..15, 0_u64..4), 1..8),
         index in 0_usize..5,
     ) {

@@ -261,7 +261,7 @@ fn new_keys_have_buckets_of_their_own_after_the_bound_was_lowered() {
 }
 
 #[test]
-fn what_a_limit_counts_is_its_name_its_sources_and_its_key() {
+fn a_bucket_is_named_by_limit_sources_and_key() {
     let memory = Memory::new(100);
     let spec = limit("per-client");
     let other = |change: fn(&mut LimitSpec)| {
@@ -377,7 +377,7 @@ fn a_used_up_bucket_survives_fresh_ones_that_take_longer_to_refill() {
 
 /// A regression: a settlement went to the wrong bucket after its request had taken from the shared bucket.
 #[test]
-fn what_came_from_a_shared_bucket_goes_back_there() {
+fn tokens_of_a_shared_bucket_go_back_to_it() {
     let table = Table::of(1);
     assert!(table.take("old", ask_of(20, 20), HOUR));
     // The bucket owes ten tokens, so it is not evicted, and the next keys share a bucket.

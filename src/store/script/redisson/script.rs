@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_no_permit() {
+    fn an_owed_permit_does_not_remain() {
         let seven = Duration::from_micros(7);
         for (waits, outcome) in [
             (0, Outcome::Reject { retry_after: Some(seven) }),

@@ -126,7 +126,7 @@ fn adds_several_numbers() {
 }
 
 #[test]
-fn what_is_too_long_is_not_read() {
+fn long_texts_are_skipped() {
     let long = |length: usize| "7".repeat(length);
     for (name, text, found) in [
         ("a long key", format!(r#"{{"n":1,"{}":2}}"#, long(10_000)), Some(1)),

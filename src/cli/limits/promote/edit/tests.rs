@@ -110,7 +110,7 @@ fn only_the_figures_and_the_candidate_change() {
 }
 
 #[test]
-fn where_there_is_nothing_to_promote_there_is_no_text() {
+fn a_file_with_nothing_to_promote_has_no_new_text() {
     // Braces over several lines may have comments, which would be lost.
     let lines = "[limits]\na = {\n  rate = \"9/s\", # own\n  candidate = { rate = \"5/s\" }\n}\n";
     for text in
