@@ -32,7 +32,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn decodes_what_is_encoded_and_nothing_else() {
+    fn only_valid_escapes_are_decoded() {
         for (text, bytes) in [
             ("", &b""[..]),
             ("plain", b"plain"),

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_client_has_so_many_and_none_costs_memory_when_it_has_left() {
+    fn connections_of_each_client_are_bounded_and_a_client_that_left_costs_no_memory() {
         let counts = ConnectionCounts::default();
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
         assert!(counts.add(one, 2) && counts.add(one, 2) && !counts.add(one, 2));

@@ -290,7 +290,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn valid_rates_are_read() {
         for (text, count, interval) in [
             ("100/s", 100, 1_000_000),
             ("1/d", 1, 86_400_000_000),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_rate() {
+    fn invalid_rates_are_refused() {
         for (text, error) in [
             ("", RateError::Syntax),
             ("100", RateError::Syntax),

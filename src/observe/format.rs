@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn pretty_is_one_line_too() {
+    fn a_pretty_line_is_one_line() {
         assert_eq!(
             logged(LogFormat::Pretty, false, everything),
             concat!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_what_a_parser_reads_back() {
+    fn a_line_of_json_is_read_back() {
         let text: String = ('\0'..='\u{a0}').chain("\u{2028}🦀".chars()).collect();
         let line = logged(LogFormat::Json, false, || tracing::info!(text = text.as_str(), "m"));
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();

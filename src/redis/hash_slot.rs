@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_name_has_the_host_of_the_one_that_was_asked() {
+    fn a_server_without_a_name_has_the_host_of_the_asked_server() {
         let asked = at("10.0.0.9", 1);
         for (text, expected) in [
             ("10.0.0.4:6379", Some(at("10.0.0.4", 6_379))),
@@ -165,7 +165,7 @@ mod tests {
 
     /// A regression: a server that was just joining got the host of the server that named it.
     #[test]
-    fn a_server_without_an_address_is_the_one_that_was_asked_or_none() {
+    fn a_server_without_an_address_is_the_asked_server_or_none() {
         let asked = at("10.0.0.9", 7_000);
         for (host, port, expected) in [
             (Value::BulkString(Vec::new()), 7_000, Some(asked.clone())),

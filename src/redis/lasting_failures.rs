@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_lasts_while_the_server_decides_is_news() {
+    async fn only_a_failure_that_lasts_while_redis_decides_is_logged() {
         let advice = CallAdvice { other_type: "", otherwise: "" };
         let (mut failures, begin) = (LastingFailures::new(advice), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);

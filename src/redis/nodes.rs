@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_left_are_forgotten_and_what_was_counted_stays() {
+    fn servers_that_left_are_forgotten_and_their_counts_stay() {
         let url: RedisUrl = "redis-cluster://10.0.0.1:1".parse().unwrap();
         let nodes = RedisNodes::new(&url.location);
         let half = HASH_SLOTS / 2;

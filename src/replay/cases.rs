@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn each_expectation_that_does_not_hold_is_told() {
+    fn each_unmet_expectation_is_reported() {
         let tests = "[[tests]]\nsend = \"GET /login\"\ntimes = 10\n\
              expect = { allowed = 9, rejected = 1, delayed = 1, limit = \"even\", \
              route = \"/even\", retry_after = \"7s\" }\n\

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_have_one_form() {
+    fn a_scheme_is_removed_from_credentials() {
         for (value, expected) in [
             ("Bearer abc", Some("abc")),
             ("bearer abc", Some("abc")),

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn at_the_end_of_the_process_only_those_wait_whose_turn_comes() {
+    async fn at_the_end_of_the_process_only_requests_whose_turn_comes_wait() {
         let waiting = Waiting::default();
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_its_own_is_shown_where_the_server_asks() {
+    fn the_client_certificate_is_sent_if_the_server_asks() {
         let authority = Authority::new();
         let server = server(&authority, &["api.test"], Some(ClientAuth::Require)).config();
         let folder = tempfile::tempdir().unwrap();

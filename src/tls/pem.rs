@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_told() {
+    fn a_key_with_a_password_is_an_error() {
         for text in [
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES\n\nAAAA\n\

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_suspect_until_what_it_sent_was_good_for_something() {
+    fn a_connection_is_suspect_until_its_bytes_are_content() {
         let overhead = Overhead::new(HEAD);
         overhead.multiplex();
         overhead.came(100 * 1024);

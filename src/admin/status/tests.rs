@@ -22,7 +22,7 @@ fn limits(count: usize) -> String {
 
 /// A regression: the rate of `1/h` was shown as 0.
 #[tokio::test]
-async fn a_slow_rate_is_told_in_full() {
+async fn a_slow_rate_keeps_its_digits() {
     let admin = testing::admin(&limits(1).replace("5/2s", "1/h"));
     let rate = status(&admin)["limits"][0]["rate_per_second"].as_f64().unwrap();
     assert!((rate * 3_600.0 - 1.0).abs() < 1e-9, "{rate}");

@@ -211,7 +211,7 @@ impl NamedKey {
             value.parse::<IpAddr>().ok().filter(|_| *of != KeySource::Ip)?;
             let index = part.alternatives().iter().position(|it| *it == KeySource::Ip)?;
             let of_ip = format!("{}={value}", index + 1);
-            Some(format!("\nnote: `{value}` was taken as a value of `{of}`; as an address write `{of_ip}`"))
+            Some(format!("\nnote: `{value}` was taken as a value of `{of}`; to give an address, write `{of_ip}`"))
         });
         notes.next().unwrap_or_default()
     }

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_columns_that_it_is_given() {
+    fn a_line_is_cut_to_its_width() {
         for (text, width, shown) in [
             ("abcdef", 6, "abcdef"),
             ("abcdef", 5, "abcd…"),

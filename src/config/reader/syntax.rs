@@ -159,8 +159,8 @@ mod tests {
             ("a table", "[limits.a]\ncost = { header = \"x\"\nrate = \"1/s\"\n", "2:8", "a `}`"),
             ("a list to the end", "servers = [\n  \"http://a\",\n", "1:11", "a `]`"),
             ("a heading", "[limits.a\nkey = [\"ip\"]\n[limits.b]\n", "1:", ""),
-            ("a word", "[limits.a]\nkey = [ip]\n", "2:8", "in quotes: \"ip\""),
-            ("a word alone", "mode = shadow\n", "1:8", "in quotes: \"shadow\""),
+            ("a word", "[limits.a]\nkey = [ip]\n", "2:8", "needs quotes: \"ip\""),
+            ("a word alone", "mode = shadow\n", "1:8", "needs quotes: \"shadow\""),
             (
                 "one bracket after two",
                 "[[routes]]\npath = \"/a\"\n[routes] # b\n",

@@ -347,7 +347,7 @@ fn a_wrong_value_makes_no_field_unknown() {
 }
 
 #[test]
-fn every_section_refuses_what_it_does_not_know() {
+fn every_section_refuses_unknown_fields() {
     for shape in shapes() {
         let problems = refused(&with(shape, "zzzzzzzz = 1"));
         assert!(problems.contains("unknown field `zzzzzzzz`"), "{}: {problems}", shape.title);

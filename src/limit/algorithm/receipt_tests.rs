@@ -186,7 +186,7 @@ proptest! {
     /// No interval has too many permits; it is enough to look at those that end with a permit. The list is
     /// the same as if tokens given back had never been taken.
     #[test]
-    fn a_sliding_log_is_as_if_it_had_not_been_taken(
+    fn returned_tokens_leave_a_sliding_log_unchanged(
         (count, length) in (1_u64..8, 1_u64..100),
         patient in any::<bool>(),
         events in any_events(true),
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sliding_windows_counters_are_as_if_it_had_not_been_taken(
+    fn returned_tokens_leave_a_sliding_windows_counters_unchanged(
         (count, length) in (1_u64..12, 1_u64..100),
         events in any_events(true),
     ) {

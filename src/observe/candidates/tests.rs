@@ -148,7 +148,7 @@ fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force(
 }
 
 #[test]
-fn other_figures_are_told_anew_and_nothing_is_told_where_the_log_has_no_throttle_lines() {
+fn changed_figures_are_logged_anew_and_a_log_without_throttle_lines_has_none() {
     let (before, mut after) = (plan(LINES), plan("rate = \"1/s\"\ncandidate = { rate = \"9/s\" }"));
     let metrics = two_workers(&before, at(0));
     let start = Instant::now();

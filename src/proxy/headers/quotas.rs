@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_fields_are_those_of_whoever_leaves_less() {
+    fn the_older_fields_have_the_smaller_remaining_quota() {
         const LIMIT: &str = "x-ratelimit-limit";
         const LEFT: &str = "x-ratelimit-remaining";
         const RESET: &str = "x-ratelimit-reset";

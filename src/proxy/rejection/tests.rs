@@ -98,7 +98,7 @@ fn each_cause_has_its_own_answer() {
 }
 
 #[test]
-fn an_answer_that_is_changed_stays_as_it_is_for_others() {
+fn a_changed_answer_stays_the_same_for_others() {
     let (_, default) = limits();
     let (spec, default) = (&default, &default);
     let protocol = Protocol::Http(ProblemType::Problem);

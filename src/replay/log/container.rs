@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_comes_out_as_it_went_in(text: String) {
+        fn any_wrapped_text_is_unwrapped_unchanged(text: String) {
             let wrapped = by_docker(&format!("{text}\n"));
             prop_assert_eq!(unwrapped(&wrapped).unwrap(), &*text);
             let wrapped = format!("2026-01-02T03:04:05Z stdout F {text}");

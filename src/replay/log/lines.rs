@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_those_of_the_whole(bytes in "[ab\n\r]{0,60}", piece in 1_usize..9) {
+        fn pieces_have_the_lines_of_the_whole_text(bytes in "[ab\n\r]{0,60}", piece in 1_usize..9) {
             let mut whole: Vec<_> = bytes.split('\n').map(|line| Some(line.as_bytes().to_vec())).collect();
             if whole.last().is_some_and(|last| last.as_ref().is_some_and(Vec::is_empty)) {
                 whole.pop();

@@ -113,7 +113,7 @@ fn a_short_log_is_no_compressed_one() {
 }
 
 #[test]
-fn compression_is_told_by_the_first_bytes() {
+fn compression_is_recognized_by_the_first_bytes() {
     let [line, object] = [LINE, OBJECT].map(|line| format!("{line}\n").into_bytes());
     let skipped = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     for bytes in [

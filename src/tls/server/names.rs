@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_for_one_name_the_client_gets_what_it_can_verify() {
+    fn of_two_certificates_for_one_name_the_client_gets_the_one_it_can_verify() {
         let identities = [identity(&["a.test"]), identity(&["a.test"])];
         let by_name = ByName::new(&identities).unwrap();
         let second = identities[1].chain();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_up_to_a_number() {
+    fn a_long_list_of_names_is_cut() {
         let identities = [identity(&["a.test", "*.b.test"]), identity(&["c.test"])];
         assert_eq!(listed(&identities, 3), "a.test, *.b.test, c.test");
         assert_eq!(listed(&identities, 1), "a.test, and 2 more");

@@ -131,7 +131,7 @@ async fn a_server_that_answers_others_is_not_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_broken_exchanges_of_one_client_alone_say_little() {
+async fn broken_exchanges_of_one_client_alone_set_no_server_aside() {
     let state = state();
     let server = &state.servers()[0];
     let others = server.begin(client(2));

@@ -13,7 +13,7 @@ tls = { certificates = [{ cert = "c.pem", key = "c.key" }] }
 "#;
 
 #[test]
-fn says_what_changed_of_tls() {
+fn changes_of_tls_are_listed() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
     let issue = |name: &str| authority.issue(&["localhost"]).write(folder.path(), name);
     authority.write(folder.path(), "ca.pem");

@@ -134,7 +134,7 @@ fn a_clock_that_steps_back_gives_nothing_and_holds_nothing_up() {
 }
 
 #[test]
-fn other_figures_go_on_from_what_was_used() {
+fn changed_figures_keep_the_used_tokens() {
     let mut log = Log::default();
     let minute = 60 * SECOND;
     assert!((0..4).all(|n| passes(&mut log, &params(5, minute), 1, n)));

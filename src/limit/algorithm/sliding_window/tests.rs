@@ -131,7 +131,7 @@ fn a_smaller_use_is_taken_from_the_counter_that_has_it() {
 }
 
 #[test]
-fn changed_figures_go_on_from_what_was_counted() {
+fn changed_figures_keep_the_counters() {
     for (name, figures, remaining) in [
         ("more", params(1_000, MINUTE), 1_000 - 20 - 9),
         ("less", params(10, MINUTE), 0),

@@ -139,7 +139,7 @@ fn a_burst_after_idle_time_is_no_larger_than_the_bucket() {
 }
 
 #[test]
-fn changed_figures_go_on_from_what_was_used() {
+fn changed_figures_keep_the_used_tokens() {
     let before = params(10, SECOND, 10);
     let state = bucket(&decide(&before, None, want(cost(4)), at(0)));
     for (name, after, remaining) in [
@@ -295,7 +295,7 @@ proptest! {
 }
 
 #[test]
-fn a_mark_is_of_one_rate_alone() {
+fn each_rate_has_its_own_mark() {
     let mut marked = std::collections::HashMap::new();
     let counts = [1, 2, 3, 4, 5, 7, 8, 10, 12, 30, 50, 60, 64, 90, 100, 125, 300, 1_000, 1_000_000];
     let times = [1, 2, 3, 5, 7, 9, 10, 15, 24, 27, 30, 64, 81, 90, 365, 1_000, 3_650];

@@ -101,7 +101,7 @@ impl Table {
 }
 
 #[test]
-fn never_holds_more_than_it_may() {
+fn memory_holds_at_most_max_keys() {
     for max_keys in [1, 2, 3, 7, 100, 5_000] {
         let table = Table::of(max_keys);
         for n in 0..3 * max_keys {

@@ -71,7 +71,7 @@ fn a_limit_within_its_share_loses_no_bucket_to_the_keys_of_another() {
 
 /// Other limits may use the room that a limit does not use, until the limit needs it.
 #[test]
-fn a_limit_gets_its_share_back_from_those_who_have_more() {
+fn a_limit_gets_its_share_back_from_limits_with_more() {
     let limits = Limits::of(2_000);
     for name in 0..2_000 {
         assert!(limits.take(&limits.invented, name, ask(5)));

@@ -5,7 +5,7 @@ use super::*;
 use crate::store::memory::packed::Packed;
 
 #[test]
-fn a_bucket_is_no_larger_for_those_that_are_lists() {
+fn a_packed_bucket_has_32_bytes() {
     assert_eq!(size_of::<Packed>(), 32);
 }
 

@@ -212,7 +212,7 @@ fn cut(text: &[u8], cuts: &[prop::sample::Index]) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn finds_what_a_parser_finds_however_it_is_cut(
+    fn finds_the_same_as_a_parser_in_pieces_of_any_size(
         document in document(),
         path in prop::sample::select(vec!["a", "b", "a.b", "a.a", "b.a.b", "ab.\u{1F980}", "a\".\\"]),
         pretty: bool,
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn adds_what_a_parser_finds_at_all_paths(
+    fn adds_the_same_numbers_as_a_parser_at_all_paths(
         document in document(),
         terms in prop::collection::vec(
             (

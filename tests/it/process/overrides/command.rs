@@ -161,7 +161,7 @@ fn a_value_is_one_of_the_first_alternative_unless_a_number_names_another() {
     assert_eq!([set("secret-a"), set("1=secret-a")], [said.clone(), said]);
     assert!(passes(&proxy, "secret-a"));
     let note = "note: `127.0.0.1` was taken as a value of `header:x-user`; \
-                as an address write `2=127.0.0.1`";
+                to give an address, write `2=127.0.0.1`";
     assert!(set("127.0.0.1").contains(note) && !by_address());
     set("2=127.0.0.1");
     assert!(by_address());
