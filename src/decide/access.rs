@@ -11,13 +11,13 @@ use crate::request::credentials::{bearer, is_secret};
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
 /// Whether a call with this head may ask. Removes the field with the token, which is not the client's.
-pub(super) fn may_ask(form: Option<Form>, head: &mut request::Parts, token: Option<&str>) -> bool {
+pub(super) fn may_ask(form: Form, head: &mut request::Parts, token: Option<&str>) -> bool {
     let given = head.headers.remove(TOKEN);
     let Some(token) = token else { return true };
     let in_query = head.uri.query().into_iter().flat_map(|query| query.split('&'));
     let mut in_query = in_query.filter_map(|pair| pair.strip_prefix("token="));
     // In the other forms the field is the client's.
-    let shown = bearer(&head.headers).filter(|_| form.is_some_and(Form::has_body));
+    let shown = bearer(&head.headers).filter(|_| form.has_body());
     shown.is_some_and(|given| is_secret(given.as_bytes(), token))
         || given.is_some_and(|given| is_secret(given.as_bytes(), token))
         || in_query.any(|given| is_secret(&percent::decode(given), token))

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{StatusCode, request};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
-use super::{BadCall, DecideCall, DecidedRequest, Form, fields};
+use super::fields::{self, OF_BODY};
+use super::{Asked, BadCall, DecidedRequest, Form, Question};
 use crate::limit::decision::{Outcome, whole_milliseconds};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::observe::metrics::{DecisionKind, OUTCOMES};
@@ -42,68 +44,68 @@ enum Values {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with an `id`")]
 pub(crate) struct RequestEnd {
-    pub(crate) id: String,
-    status: Option<u16>,
+    pub(super) id: String,
+    /// The status of its response.
+    #[serde(default, deserialize_with = "status")]
+    pub(super) status: Option<StatusCode>,
     /// The tokens that its response used.
-    pub(crate) used: Option<u64>,
+    pub(super) used: Option<u64>,
 }
 
 /// What a call of `/check` asks.
-pub(crate) struct Questions {
-    /// Each with its head.
-    pub(crate) asked: Vec<(request::Parts, DecideCall)>,
-    /// Whether the call has a list, and its answer is one.
-    pub(crate) is_list: bool,
-}
-
-impl Questions {
-    /// Reads the body of a call.
-    ///
-    /// # Errors
-    /// Where it is not JSON of this form.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
-        let is_list = body.trim_ascii_start().starts_with(b"[");
-        let all: serde_json::Result<Vec<CheckQuestion>> = match is_list {
-            true => serde_json::from_slice(body),
-            false => serde_json::from_slice(body).map(|one| vec![one]),
-        };
-        let all = all.map_err(unreadable)?;
-        if all.len() > MOST {
-            return Err(BadCall::Body(format!("a call has at most {MOST} requests")));
-        }
-        let asked = all.into_iter().enumerate().map(|(index, one)| {
-            question(one).map_err(|fault| match is_list {
-                true => BadCall::Body(format!("request {} of the list: {fault}", index + 1)),
-                false => fault,
-            })
-        });
-        Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_list })
+///
+/// # Errors
+/// Where the body is not JSON of this form.
+pub(crate) fn questions(body: &[u8]) -> Result<Vec<Asked>, BadCall> {
+    let all: serde_json::Result<Vec<CheckQuestion>> = match is_list(body) {
+        true => serde_json::from_slice(body),
+        false => serde_json::from_slice(body).map(|one| vec![one]),
+    };
+    let all = all.map_err(unreadable)?;
+    if all.len() > MOST {
+        return Err(BadCall::Body(format!("a call has at most {MOST} requests")));
     }
+    let asked = all.into_iter().enumerate().map(|(index, one)| {
+        question(one).map_err(|fault| match is_list(body) {
+            true => BadCall::Body(format!("request {} of the list: {fault}", index + 1)),
+            false => fault,
+        })
+    });
+    asked.collect()
 }
 
-/// The head of a request, and the call that asks about it alone.
-fn question(asked: CheckQuestion) -> Result<(request::Parts, DecideCall), BadCall> {
+/// Whether the call has a list, and its answer is one.
+fn is_list(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"[")
+}
+
+fn question(asked: CheckQuestion) -> Result<Asked, BadCall> {
     let CheckQuestion { method, host, path, ip, headers, cost } = asked;
-    let mut fields = HeaderMap::new();
+    let (mut fields, mut has_odd) = (HeaderMap::new(), false);
     for (name, values) in headers {
         let values = match values {
             Values::One(value) => vec![value],
             Values::Several(values) => values,
         };
         for value in values {
-            let wrong = || BadCall::Unreadable("headers");
-            let field = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-            let value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
+            let field = HeaderName::from_bytes(name.as_bytes());
+            let field = field.map_err(|_| BadCall::Unreadable("headers"))?;
+            let Ok(value) = HeaderValue::from_str(&value) else {
+                // As an odd path, this is the client's fault and not the caller's.
+                has_odd = true;
+                continue;
+            };
             fields.try_append(field, value).map_err(|_| BadCall::TooManyFields)?;
         }
     }
     let (method, host) = (method.as_deref().map(str::as_bytes), host.as_deref().map(str::as_bytes));
-    let (head, fault) = fields::head(method, Some(path.as_bytes()), host, fields)?;
+    let (head, fault) = fields::head(&OF_BODY, method, Some(path.as_bytes()), host, fields)?;
+    let fault = fault.or(has_odd.then_some(BadCall::Unreadable("headers")));
     if cost.is_some_and(|cost| Cost::new(cost).is_none()) {
         let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
         return Err(BadCall::Body(says));
     }
-    Ok((head, DecideCall { fault, ip, cost, ..DecideCall::of(Form::Check) }))
+    Ok((head, Question { fault, ip, cost, ..Question::plain(Form::Check) }))
 }
 
 impl RequestEnd {
@@ -112,26 +114,31 @@ impl RequestEnd {
     /// # Errors
     /// Where it is not JSON of this form.
     pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
-        let settlement: Self = serde_json::from_slice(body).map_err(unreadable)?;
-        if settlement.status.is_some() && settlement.status().is_none() {
-            return Err(BadCall::Body("`status` must be from 100 to 999".to_owned()));
-        }
-        Ok(settlement)
+        serde_json::from_slice(body).map_err(unreadable)
     }
+}
 
-    /// The status of the response.
-    pub(crate) fn status(&self) -> Option<StatusCode> {
-        StatusCode::from_u16(self.status?).ok()
-    }
+fn status<'de, D: Deserializer<'de>>(status: D) -> Result<Option<StatusCode>, D::Error> {
+    let status = Option::<u16>::deserialize(status)?.map(StatusCode::from_u16).transpose();
+    status.map_err(|_| D::Error::custom("`status` must be from 100 to 999"))
 }
 
 fn unreadable(error: serde_json::Error) -> BadCall {
     BadCall::Body(error.to_string())
 }
 
+/// The body of the answer to a call with this body.
+pub(crate) fn answer(decided: Vec<DecidedRequest<'_>>, body: &[u8]) -> String {
+    let mut answers = decided.into_iter().map(DecidedRequest::json);
+    match answers.next() {
+        Some(answer) if !is_list(body) => answer.to_string(),
+        first => first.into_iter().chain(answers).collect::<Json>().to_string(),
+    }
+}
+
 impl DecidedRequest<'_> {
-    /// The answer of `/check` about the request.
-    pub(crate) fn json(&self) -> Json {
+    /// The answer about the request.
+    fn json(self) -> Json {
         let limits = self.quotas.iter().map(|quota| {
             let mut limit =
                 json!({ "name": quota.limit.name.as_str(), "remaining": quota.remaining });
@@ -162,8 +169,8 @@ impl DecidedRequest<'_> {
             answer["status"] = self.answer.status().as_u16().into();
             answer["reason"] = (**reason).into();
         }
-        if let Some(id) = &self.id {
-            answer["id"] = id.as_str().into();
+        if let Some(lease) = self.lease {
+            answer["id"] = lease.tell().into();
         }
         answer
     }

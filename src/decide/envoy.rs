@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::request;
 use prost::Message;
 
-use super::{BadCall, DecideCall, DecidedRequest, Form, fields};
+use super::fields::{self, OF_BODY};
+use super::{Asked, BadCall, DecidedRequest, Form, Question};
 use crate::limit::decision::Outcome;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Plan;
@@ -93,10 +93,7 @@ struct ProtoDuration {
 ///
 /// # Errors
 /// Where the body is not one message of this form.
-pub(crate) fn questions(
-    mut body: Bytes,
-    plan: &Plan,
-) -> Result<Vec<(request::Parts, DecideCall)>, BadCall> {
+pub(crate) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadCall> {
     // The prefix of a message: whether it is compressed, and its length (`PROTOCOL-HTTP2.md` of grpc/grpc).
     if body.try_get_u8().is_ok_and(|flag| flag != 0) {
         return Err(BadCall::Compressed);
@@ -117,12 +114,12 @@ pub(crate) fn questions(
     descriptors.collect()
 }
 
-/// The head of the request that a descriptor is, and the call that asks about it. `hits` is what the whole call says.
+/// What a descriptor asks. `hits` is what the whole call says.
 fn question(
     descriptor: RateLimitDescriptor,
     hits: Option<u64>,
     plan: &Plan,
-) -> Result<(request::Parts, DecideCall), String> {
+) -> Result<Asked, String> {
     let (mut method, mut path, mut host, mut address, mut limit) = (None, None, None, None, None);
     let mut headers = HeaderMap::new();
     for Pair { key, value } in descriptor.entries {
@@ -146,7 +143,8 @@ fn question(
             return Err(wrong("comes twice"));
         }
     }
-    let head = fields::head(method.as_deref(), path.as_deref(), host.as_deref(), headers);
+    let (method, path, host) = (method.as_deref(), path.as_deref(), host.as_deref());
+    let head = fields::head(&OF_BODY, method, path, host, headers);
     let (head, fault) = head.map_err(|fault| fault.to_string())?;
     let ip = address.map(|text| {
         let address = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
@@ -155,7 +153,7 @@ fn question(
     let limits = limit.map(|names| named(&String::from_utf8_lossy(&names), plan)).transpose()?;
     let cost = descriptor.hits_addend.or(hits).map(|hits| hits.min(MAX_TOKENS));
     let ip = ip.transpose()?;
-    Ok((head, DecideCall { fault, ip, cost, limits, ..DecideCall::of(Form::Envoy) }))
+    Ok((head, Question { form: Form::Envoy, fault, ip, cost, limits }))
 }
 
 /// The indexes of the limits with these names in the plan. Those that are off are left out.

@@ -1,58 +1,68 @@
 //! The forms that have the request in header fields of the call: `/auth-request` and `/forward-auth`. And the head of a
 //! request whose parts are in the body of a call.
 
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Uri, request};
+use std::mem;
 
-use super::BadCall;
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use http::{Method, Request, Response, StatusCode, Uri, request};
+
+use super::{Asked, BadCall, DecidedRequest, Form, Question};
 use crate::request::target::encoded;
 
-/// The fields that have the parts of a request.
-pub(super) struct FieldNames {
+/// The status of a refused request, in an answer whose own status cannot say it.
+const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
+
+/// What the parts of a request are called.
+pub(super) struct PartNames {
     method: &'static str,
-    uri: &'static str,
-    /// `None` is `host` itself.
-    host: Option<&'static str>,
+    path: &'static str,
+    host: &'static str,
 }
 
-pub(super) const NGINX: FieldNames =
-    FieldNames { method: "x-original-method", uri: "x-original-uri", host: None };
+const OF_NGINX: PartNames =
+    PartNames { method: "x-original-method", path: "x-original-uri", host: "host" };
 
 /// Caddy uses the same.
-pub(super) const TRAEFIK: FieldNames = FieldNames {
-    method: "x-forwarded-method",
-    uri: "x-forwarded-uri",
-    host: Some("x-forwarded-host"),
-};
+const OF_TRAEFIK: PartNames =
+    PartNames { method: "x-forwarded-method", path: "x-forwarded-uri", host: "x-forwarded-host" };
 
-/// Makes `head` that of the request that the call asks about. Its other fields, and those that name the client, stay.
+pub(super) const OF_BODY: PartNames = PartNames { method: "method", path: "path", host: "host" };
+
+/// What a call of this form asks. `call` is its head. The fields go to the request.
 ///
 /// # Errors
 /// Where a field is missing, comes twice or cannot be read.
-pub(super) fn read(names: &FieldNames, head: &mut request::Parts) -> Result<(), BadCall> {
-    let FieldNames { method, uri, host } = *names;
-    let headers = &head.headers;
-    let asked_method = Method::from_bytes(one(headers, method)?.as_bytes())
-        .map_err(|_| BadCall::Unreadable(method))?;
-    let target = target(one(headers, uri)?.as_bytes()).ok_or(BadCall::Unreadable(uri))?;
-    let asked_host = match host {
-        Some(name) => one(headers, name)?.clone(),
-        // Over HTTP/2 the host may stand in `:authority`.
-        None => {
-            let authority = head.uri.authority();
-            let authority = authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok());
-            headers.get(HOST).cloned().or(authority).ok_or(BadCall::Missing("host"))?
-        }
+pub(crate) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, BadCall> {
+    let mut headers = mem::take(&mut call.headers);
+    let names = match form {
+        Form::ForwardAuth => OF_TRAEFIK,
+        _ => OF_NGINX,
     };
-    for name in [method, uri] {
-        head.headers.remove(name);
+    let method = one(&headers, names.method)?.clone();
+    let path = one(&headers, names.path)?.clone();
+    // Over HTTP/2 the host may stand in `:authority`.
+    let authority = call.uri.authority().filter(|_| !headers.contains_key(HOST));
+    if let Some(Ok(host)) = authority.map(|it| HeaderValue::from_str(it.as_str())) {
+        headers.insert(HOST, host);
     }
-    // A second `host` stays, and is refused as in any request.
-    if host.is_some() || !head.headers.contains_key(HOST) {
-        head.headers.insert(HOST, asked_host);
+    let host = match form {
+        Form::ForwardAuth => Some(one(&headers, names.host)?.clone()),
+        _ if !headers.contains_key(HOST) => return Err(BadCall::Missing(names.host)),
+        // A second one stays, and is refused as in any request.
+        _ => None,
+    };
+    // The length and the coding are those of the call. The request's body is not here.
+    for name in [names.method, names.path, CONTENT_LENGTH.as_str(), TRANSFER_ENCODING.as_str()] {
+        headers.remove(name);
     }
-    (head.method, head.uri) = (asked_method, target);
-    Ok(())
+    let (method, host) = (Some(method.as_bytes()), host.as_ref().map(HeaderValue::as_bytes));
+    match head(&names, method, Some(path.as_bytes()), host, headers)? {
+        (_, Some(fault)) => Err(fault),
+        (head, None) => Ok((head, Question::plain(form))),
+    }
 }
 
 /// The value of a field that must come once. If it comes twice, nobody can tell which value the proxy wrote.
@@ -65,7 +75,21 @@ fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue
     }
 }
 
-/// The most different fields of a request in a body. There is room in the map for those that are added on its way.
+/// The answer to a call of this form: the one for the client, as it is, but for nginx. That takes each other status
+/// than 403 for a failure, and reads no body.
+pub(crate) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes> {
+    let mut answer = decided.answer;
+    if form == Form::AuthRequest && decided.refused.is_some() {
+        let status = answer.status().as_u16();
+        answer.headers_mut().insert(STATUS, status.into());
+        answer.headers_mut().remove(CONTENT_TYPE);
+        *answer.status_mut() = StatusCode::FORBIDDEN;
+        answer = answer.map(|_| Bytes::new());
+    }
+    answer
+}
+
+/// The most different fields of a request. There is room in the map for those that are added on its way.
 pub(super) const MOST: usize = 1_000;
 
 /// The head of a request that has these parts, and why the request is to be refused. Code that asks about no host has
@@ -75,6 +99,7 @@ pub(super) const MOST: usize = 1_000;
 /// # Errors
 /// Where another part cannot be read.
 pub(super) fn head(
+    names: &PartNames,
     method: Option<&[u8]>,
     path: Option<&[u8]>,
     host: Option<&[u8]>,
@@ -85,13 +110,13 @@ pub(super) fn head(
     }
     let (mut head, ()) = Request::new(()).into_parts();
     let target = path.map_or_else(|| Some(Uri::default()), target);
-    let fault = target.is_none().then_some(BadCall::Unreadable("path"));
+    let fault = target.is_none().then_some(BadCall::Unreadable(names.path));
     (head.uri, head.headers) = (target.unwrap_or_default(), headers);
     if let Some(method) = method {
-        head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable("method"))?;
+        head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable(names.method))?;
     }
     if let Some(host) = host {
-        let host = HeaderValue::from_bytes(host).map_err(|_| BadCall::Unreadable("host"))?;
+        let host = HeaderValue::from_bytes(host).map_err(|_| BadCall::Unreadable(names.host))?;
         head.headers.insert(HOST, host);
     } else if !head.headers.contains_key(HOST) {
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));

@@ -1,12 +1,12 @@
 //! What requests hold that were allowed by `/check`, until `/settle` or the end of a lease. All workers share them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::check::RequestEnd;
+use crate::limit::time::Timestamp;
 use crate::throttle::Permit;
 
 /// The most requests that wait for their end at once.
@@ -15,100 +15,69 @@ const MOST: usize = 100_000;
 /// After this time a request that holds no slot ends by itself. A slot's lease may be shorter.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The requests that were allowed and have not ended.
+/// The requests that were allowed and have not ended. The number of each is in its id. It begins with the time at which
+/// the request ends by itself, in microseconds, and has 64 random bits: no process makes the number of another.
 #[derive(Debug, Default)]
-pub(crate) struct Leases(Mutex<LeaseTable>);
-
-#[derive(Debug, Default)]
-struct LeaseTable {
-    /// By number. The number is in the request's id.
-    permits: HashMap<u128, (Permit, Instant)>,
-    /// When each ends by itself.
-    ends: BTreeSet<(Instant, u128)>,
-}
+pub(crate) struct Leases(Mutex<BTreeMap<u128, Permit>>);
 
 impl Leases {
-    /// The requests of one call, of which none is kept yet.
-    pub(crate) fn untold(&self) -> UntoldLeases<'_> {
-        UntoldLeases { leases: self, numbers: Vec::new() }
-    }
-
-    /// Keeps what a request holds, and returns its number.
+    /// Keeps what a request holds.
     ///
     /// # Errors
     /// The permit, where too many requests have not ended.
-    fn keep(&self, permit: Permit, now: Instant) -> Result<u128, Permit> {
-        let mut table = self.0.lock();
-        if table.permits.len() >= MOST {
+    pub(crate) fn keep(&self, permit: Permit, now: Timestamp) -> Result<Lease<'_>, Permit> {
+        let mut permits = self.0.lock();
+        if permits.len() >= MOST {
             return Err(permit);
         }
-        let until = now + permit.lease().map_or(LONGEST, |lease| lease.min(LONGEST));
-        // No process makes a number twice, and none makes that of another.
-        let number = fastrand::u128(..);
-        table.ends.insert((until, number));
-        table.permits.insert(number, (permit, until));
-        Ok(number)
+        let until = now.plus(permit.lease().map_or(LONGEST, |lease| lease.min(LONGEST)));
+        let number = u128::from(until.as_micros()) << 64 | u128::from(fastrand::u64(..));
+        permits.insert(number, permit);
+        Ok(Lease { leases: self, number: Some(number) })
     }
 
     /// Ends a request. Returns false where there is none with this id.
     pub(crate) fn settle(&self, ended: &RequestEnd) -> bool {
         let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
         let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
-        let Some(mut permit) = number.and_then(|number| self.take(number)) else { return false };
-        permit.ended(ended.status(), ended.used);
-        true
-    }
-
-    fn take(&self, number: u128) -> Option<Permit> {
-        let mut table = self.0.lock();
-        let (permit, until) = table.permits.remove(&number)?;
-        table.ends.remove(&(until, number));
-        Some(permit)
+        let permit = number.and_then(|number| self.0.lock().remove(&number));
+        permit.map(|mut permit| permit.ended(ended.status, ended.used)).is_some()
     }
 
     /// Ends the requests whose lease is over at `now`. `None` ends all.
-    pub(crate) fn sweep(&self, now: Option<Instant>) {
+    pub(crate) fn sweep(&self, now: Option<Timestamp>) {
         let mut over = Vec::new();
-        let mut table = self.0.lock();
-        while let Some((until, number)) = table.ends.first().copied()
-            && now.is_none_or(|now| until <= now)
+        let mut permits = self.0.lock();
+        while let Some(first) = permits.first_entry()
+            && now.is_none_or(|now| first.key() >> 64 <= u128::from(now.as_micros()))
         {
-            table.ends.pop_first();
-            over.extend(table.permits.remove(&number));
+            over.push(first.remove());
         }
         // They are settled when they are dropped, and that is not done under the lock.
-        drop(table);
+        drop(permits);
     }
 }
 
-/// The requests of a call that is not answered yet. If its caller leaves before, nobody learns their ids, and they end.
-pub(crate) struct UntoldLeases<'l> {
+/// What a request holds whose caller is not answered yet. If the caller leaves before, nobody learns the id, and the
+/// request ends.
+pub(crate) struct Lease<'l> {
     leases: &'l Leases,
-    numbers: Vec<u128>,
+    /// `None` once the caller is answered.
+    number: Option<u128>,
 }
 
-impl UntoldLeases<'_> {
-    /// Keeps what a request of the call holds, and returns its id.
-    ///
-    /// # Errors
-    /// The permit, where too many requests have not ended.
-    pub(crate) fn keep(&mut self, permit: Permit, now: Instant) -> Result<String, Permit> {
-        let number = self.leases.keep(permit, now)?;
-        self.numbers.push(number);
-        Ok(format!("{number:032x}"))
-    }
-
-    /// The caller is answered now.
-    pub(crate) fn tell(mut self) {
-        self.numbers.clear();
+impl Lease<'_> {
+    /// The request's id, for the answer to the caller.
+    pub(super) fn tell(mut self) -> String {
+        format!("{:032x}", self.number.take().unwrap_or_default())
     }
 }
 
-impl Drop for UntoldLeases<'_> {
+impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        for number in &self.numbers {
-            self.leases.take(*number);
-        }
+        let permit = self.number.and_then(|number| self.leases.0.lock().remove(&number));
+        // It is settled here, and no longer under the lock.
+        drop(permit);
     }
 }
 
@@ -120,42 +89,30 @@ mod tests {
         RequestEnd::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_request_ends_once_or_by_itself() {
-        let leases = Leases::default();
-        let keep = || {
-            let mut call = leases.untold();
-            let id = call.keep(Permit::default(), Instant::now()).unwrap();
-            call.tell();
-            id
-        };
+    #[test]
+    fn a_request_ends_once_or_by_itself() {
+        let (leases, now) = (Leases::default(), Timestamp::from_micros(1_000).unwrap());
+        let keep = || leases.keep(Permit::default(), now).unwrap().tell();
         let (first, second) = (keep(), keep());
         for (id, is_there) in
             [(&*first, true), (&first, false), ("", false), ("0", false), (&second[1..], false)]
         {
             assert_eq!(leases.settle(&settlement(id)), is_there, "{id}");
         }
-        tokio::time::advance(LONGEST - Duration::from_millis(1)).await;
-        leases.sweep(Some(Instant::now()));
-        assert_eq!(leases.0.lock().permits.len(), 1);
-        tokio::time::advance(Duration::from_millis(1)).await;
-        leases.sweep(Some(Instant::now()));
+        leases.sweep(Some(now.plus(LONGEST - Duration::from_micros(1))));
+        assert_eq!(leases.0.lock().len(), 1);
+        leases.sweep(Some(now.plus(LONGEST)));
         assert!(!leases.settle(&settlement(&second)));
-        assert!(leases.0.lock().ends.is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn no_more_than_the_most_are_kept_and_those_of_a_caller_that_leaves_end() {
+    #[test]
+    fn no_more_than_the_most_are_kept_and_those_of_a_caller_that_leaves_end() {
         let leases = Leases::default();
-        let keep = |call: &mut UntoldLeases<'_>| call.keep(Permit::default(), Instant::now());
-        let mut call = leases.untold();
-        assert!((0..MOST).all(|_| keep(&mut call).is_ok()));
-        let mut other = leases.untold();
-        assert!(keep(&mut other).is_err());
+        let keep = || leases.keep(Permit::default(), Timestamp::from_micros(1).unwrap());
+        let call: Vec<_> = (0..MOST).map(|_| keep().unwrap()).collect();
+        assert!(keep().is_err());
         drop(call);
-        assert!(keep(&mut other).is_ok());
-        other.tell();
-        let table = leases.0.lock();
-        assert_eq!((table.permits.len(), table.ends.len()), (1, 1));
+        keep().unwrap().tell();
+        assert_eq!(leases.0.lock().len(), 1);
     }
 }

@@ -1,33 +1,26 @@
 //! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
 //! request as about one of its own, and forwards nothing.
 //!
-//! [`DecideCall::read`] makes the head of a request from the call that asks about it. [`DecideCall::refuse`] makes the
-//! answer for a request that is refused. [`Form::allowed`] is the status for one that may go.
-//!
-//! Each kind of call is a [`Form`]. In some forms the request stands in header fields: `fields` reads these. In others
-//! requests stand in the body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request
-//! holds until somebody tells its end.
+//! Each kind of call is a [`Form`]. A form makes [`Question`]s of a call, and of what was decided the answer to the call.
+//! In some forms a request stands in header fields of the call: `fields` reads these. In others requests stand in the
+//! body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request holds until somebody
+//! tells its end.
 
 mod access;
-mod check;
+pub(crate) mod check;
 pub(crate) mod envoy;
-mod fields;
+pub(crate) mod fields;
 mod leases;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, request};
 
-pub(crate) use self::check::{Questions, RequestEnd};
-pub(crate) use self::leases::{Leases, UntoldLeases};
+pub(crate) use self::leases::{Lease, Leases};
 use crate::observe::metrics::DecisionKind;
 use crate::throttle::Quotas;
-
-/// The status of a refused request, in an answer whose own status cannot say it.
-const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
 
 /// The form in which a proxy asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +35,15 @@ pub(crate) enum Form {
     Settle,
     /// Envoy, with descriptors of requests in a gRPC message.
     Envoy,
+    /// Nothing is asked at this path.
+    Unknown,
 }
 
-/// What a proxy asks.
+/// What is asked about a request.
 #[derive(Debug)]
-pub(crate) struct DecideCall {
-    /// `None` where nothing is asked at this path.
-    pub(crate) form: Option<Form>,
-    /// The method of the call itself.
-    pub(crate) method: Method,
-    /// Why the call asks nothing. It is taken out for the answer.
+pub(crate) struct Question {
+    pub(crate) form: Form,
+    /// Why the request is to be refused before all limits. It is taken out for the answer.
     pub(crate) fault: Option<BadCall>,
     /// Who sent the request to the caller, if the caller says so here.
     pub(crate) ip: Option<IpAddr>,
@@ -61,7 +53,10 @@ pub(crate) struct DecideCall {
     pub(crate) limits: Option<Vec<u32>>,
 }
 
-/// What was decided about one of the requests in the body of a call.
+/// The head of a request, and what is asked about the request.
+pub(crate) type Asked = (request::Parts, Question);
+
+/// What was decided about a request of a call.
 pub(crate) struct DecidedRequest<'p> {
     pub(crate) decision: DecisionKind,
     pub(crate) quotas: Quotas<'p>,
@@ -69,8 +64,8 @@ pub(crate) struct DecidedRequest<'p> {
     pub(crate) refused: Option<Cow<'static, str>>,
     /// The answer for its client.
     pub(crate) answer: Response<Bytes>,
-    /// By what the request is settled.
-    pub(crate) id: Option<String>,
+    /// What the request holds, where somebody tells its end.
+    pub(crate) lease: Option<Lease<'p>>,
 }
 
 /// Why a call asks nothing.
@@ -110,61 +105,44 @@ pub(crate) enum BadCall {
     Compressed,
 }
 
-impl DecideCall {
-    /// A call of this form, which has its requests in the body.
-    fn of(form: Form) -> Self {
-        let (form, method) = (Some(form), Method::POST);
-        Self { form, method, fault: None, ip: None, cost: None, limits: None }
-    }
-
-    /// Reads a call, and makes `head` that of the request that it asks about. `token` is `decide.token`. The head of a
-    /// call that asks nothing stays as it is. Only a call by gRPC can be Envoy's.
-    pub(crate) fn read(head: &mut request::Parts, token: Option<&str>, is_grpc: bool) -> Self {
-        let form = Form::at(head.uri.path()).filter(|form| is_grpc || *form != Form::Envoy);
-        let method = head.method.clone();
-        let fault = match form {
-            _ if !access::may_ask(form, head, token) => Some(BadCall::Token),
-            None => Some(BadCall::Path),
-            Some(Form::AuthRequest) => fields::read(&fields::NGINX, head).err(),
-            Some(Form::ForwardAuth) => fields::read(&fields::TRAEFIK, head).err(),
-            Some(Form::Check | Form::Settle | Form::Envoy) => {
-                (method != Method::POST).then_some(BadCall::Method)
-            }
-        };
-        // The length and the coding are those of the call. The other request's body is not here.
-        head.headers.remove(CONTENT_LENGTH);
-        head.headers.remove(TRANSFER_ENCODING);
-        Self { form, method, fault, ip: None, cost: None, limits: None }
+impl Form {
+    /// The form of calls at this path. Only a call by gRPC can be Envoy's.
+    pub(crate) fn at(path: &str, is_grpc: bool) -> Self {
+        match path {
+            "/auth-request" => Self::AuthRequest,
+            "/forward-auth" => Self::ForwardAuth,
+            "/check" => Self::Check,
+            "/settle" => Self::Settle,
+            envoy::PATH if is_grpc => Self::Envoy,
+            _ => Self::Unknown,
+        }
     }
 
     /// How the call asks, for the log and the metrics.
-    pub(crate) fn via(&self) -> &'static str {
-        self.form.map_or(NO_FORM, Form::name)
-    }
-
-    /// The answer to the call about a request that is refused. `refusal` is what the request's client is to get.
-    pub(crate) fn refuse(&self, refusal: Response<Bytes>) -> Response<Bytes> {
-        match self.form {
-            // nginx takes any other status for a failure, and reads no body.
-            Some(Form::AuthRequest) => forbid(refusal),
-            _ => refusal,
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AuthRequest => "auth-request",
+            Self::ForwardAuth => "forward-auth",
+            Self::Check | Self::Settle => "check",
+            Self::Envoy => "envoy",
+            Self::Unknown => "none",
         }
     }
-}
 
-/// What stands for the form of a call that has none.
-pub(crate) const NO_FORM: &str = "none";
-
-impl Form {
-    /// The form of calls at this path.
-    fn at(path: &str) -> Option<Self> {
-        match path {
-            "/auth-request" => Some(Self::AuthRequest),
-            "/forward-auth" => Some(Self::ForwardAuth),
-            "/check" => Some(Self::Check),
-            "/settle" => Some(Self::Settle),
-            envoy::PATH => Some(Self::Envoy),
-            _ => None,
+    /// Lets a call with this head ask. `token` is `decide.token`. The field with the token is removed.
+    ///
+    /// # Errors
+    /// Where the call shows no token, or asks nothing.
+    pub(crate) fn admit(
+        self,
+        head: &mut request::Parts,
+        token: Option<&str>,
+    ) -> Result<(), BadCall> {
+        match self {
+            _ if !access::may_ask(self, head, token) => Err(BadCall::Token),
+            Self::Unknown => Err(BadCall::Path),
+            _ if self.has_body() && head.method != Method::POST => Err(BadCall::Method),
+            _ => Ok(()),
         }
     }
 
@@ -178,31 +156,20 @@ impl Form {
         matches!(self, Self::Check | Self::Settle)
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::AuthRequest => "auth-request",
-            Self::ForwardAuth => "forward-auth",
-            Self::Check | Self::Settle => "check",
-            Self::Envoy => "envoy",
-        }
-    }
-
     /// The status by which the proxy knows that the request may go.
     pub(crate) fn allowed(self) -> StatusCode {
         match self {
             Self::AuthRequest => StatusCode::NO_CONTENT,
-            Self::ForwardAuth | Self::Check | Self::Settle | Self::Envoy => StatusCode::OK,
+            _ => StatusCode::OK,
         }
     }
 }
 
-/// A refusal whose own status says only that it is one.
-fn forbid(mut refusal: Response<Bytes>) -> Response<Bytes> {
-    let status = refusal.status().as_u16();
-    refusal.headers_mut().insert(STATUS, status.into());
-    refusal.headers_mut().remove(CONTENT_TYPE);
-    *refusal.status_mut() = StatusCode::FORBIDDEN;
-    refusal.map(|_| Bytes::new())
+impl Question {
+    /// Asks about a request as every request is decided.
+    fn plain(form: Form) -> Self {
+        Self { form, fault: None, ip: None, cost: None, limits: None }
+    }
 }
 
 impl BadCall {

@@ -1,4 +1,5 @@
-//! The calls that have requests in their bodies: `/check` and `/settle`, and Envoy's.
+//! The calls of those who ask whether a request may go. Each request that is asked about goes the way of every request,
+//! as far as its limits, and has a record of its own.
 
 use std::mem;
 use std::rc::Rc;
@@ -8,7 +9,6 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use http::StatusCode;
 use http::header::HeaderValue;
-use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -17,13 +17,12 @@ use super::active::Active;
 use super::body::{Answer, ResponseBody};
 use super::client::ClientConnection;
 use super::exchange::Exchange;
-use super::protocol::{GrpcKind, Protocol, plain};
+use super::protocol::GrpcKind;
 use super::record::RequestRecord;
 use super::refusal::Refusal;
 use super::{Proxy, answer, request_id, response};
-use crate::decide::{
-    BadCall, DecideCall, DecidedRequest, Form, Questions, RequestEnd, UntoldLeases, envoy,
-};
+use crate::decide::check::{self, RequestEnd};
+use crate::decide::{Asked, BadCall, DecidedRequest, Form, envoy, fields};
 use crate::observe::metrics::DecisionKind;
 use crate::throttle::{LimitQuestion, Refused, Seat, Together};
 use crate::upstream::progress::BodyFault;
@@ -34,75 +33,74 @@ const MOST: usize = 1024 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 impl Proxy {
-    /// Answers a call whose requests are in its body.
+    /// Answers a call.
+    ///
+    /// # Errors
+    /// Where it asks nothing, or the caller has left, or nobody decides.
     pub(super) async fn answer_call(
         &self,
         active: &Rc<Active>,
         client: &Rc<ClientConnection>,
+        form: Form,
         exchange: &mut Exchange,
     ) -> Result<Answer, Refusal<'static>> {
+        form.admit(&mut exchange.head, active.plan.decide.token.as_deref())?;
         let time_limit = active.plan.server.body_timeout;
-        let body = match exchange.body.take() {
+        let body = match exchange.body.take_if(|_| form.has_body()) {
             Some(body) => read_body(body, client, time_limit).await?,
             None => Bytes::new(),
         };
-        match exchange.call.as_ref().and_then(|call| call.form) {
-            Some(Form::Settle) => {
-                let end = RequestEnd::read(&body).map_err(Refusal::Call)?;
-                match self.leases.settle(&end) {
-                    true => {
-                        let answer = response::own(StatusCode::NO_CONTENT, None, Bytes::new());
-                        Ok(answer.map(ResponseBody::whole))
-                    }
-                    false => Err(Refusal::Call(BadCall::Ended)),
-                }
+        let answer = match form {
+            Form::Settle => {
+                let is_open = self.leases.settle(&RequestEnd::read(&body)?);
+                is_open.then_some(()).ok_or(BadCall::Ended)?;
+                response::own(StatusCode::NO_CONTENT, None, Bytes::new())
             }
-            Some(Form::Envoy) => self.decide_together(active, client, body).await,
-            _ => {
-                let Questions { asked, is_list } = Questions::read(&body).map_err(Refusal::Call)?;
-                let mut answers = Vec::with_capacity(asked.len());
-                let mut leases = self.leases.untold();
-                for one in asked {
-                    let deciding = self.decide(active, client, one, None, Some(&mut leases));
-                    answers.push(Box::pin(deciding).await?.json());
-                }
-                leases.tell();
-                let answer = match (is_list, answers.pop()) {
-                    (false, Some(answer)) => answer,
-                    (_, last) => answers.into_iter().chain(last).collect(),
-                };
-                let answer = response::own(StatusCode::OK, Some(JSON), answer.to_string());
-                Ok(answer.map(ResponseBody::whole))
+            Form::Envoy => {
+                let asked = envoy::questions(body, &active.plan)?;
+                let decided = self.decide_together(active, client, asked).await?;
+                let kind = Some(GrpcKind::Native.media_type());
+                let answer = response::own(StatusCode::OK, kind, envoy::answer(&decided));
+                return Ok(answer.map(ResponseBody::message));
             }
-        }
+            Form::Check => {
+                let mut decided = Vec::new();
+                for one in check::questions(&body)? {
+                    decided.push(Box::pin(self.decide(active, client, one, None)).await?);
+                }
+                response::own(StatusCode::OK, Some(JSON), check::answer(decided, &body))
+            }
+            Form::AuthRequest | Form::ForwardAuth | Form::Unknown => {
+                let asked = fields::question(form, &mut exchange.head)?;
+                fields::answer(form, self.decide(active, client, asked, None).await?)
+            }
+        };
+        Ok(answer.map(ResponseBody::whole))
     }
 
-    /// Decides about all descriptors of a call of Envoy. If the store does not decide, the call fails: then Envoy does
-    /// what its configuration says.
-    async fn decide_together(
-        &self,
-        active: &Rc<Active>,
+    /// Decides about all descriptors of a call of Envoy.
+    ///
+    /// # Errors
+    /// If the store does not decide, the call fails: then Envoy does what its configuration says.
+    async fn decide_together<'p>(
+        &'p self,
+        active: &'p Rc<Active>,
         client: &Rc<ClientConnection>,
-        body: Bytes,
-    ) -> Result<Answer, Refusal<'static>> {
-        let asked = envoy::questions(body, &active.plan).map_err(Refusal::Call)?;
-        let (together, is_alone) = (Together::of(asked.len()), asked.len() == 1);
+        asked: Vec<Asked>,
+    ) -> Result<Vec<DecidedRequest<'p>>, Refusal<'static>> {
+        // A request that is alone waits for no other.
+        let together = (asked.len() > 1).then(|| Together::of(asked.len()));
         let deciding = asked.into_iter().map(|one| {
-            // A request that is alone waits for no other, and needs no seat.
-            let seat = (!is_alone).then(|| together.seat());
-            Box::pin(self.decide(active, client, one, seat, None))
+            let seat = together.as_ref().map(Together::seat);
+            Box::pin(self.decide(active, client, one, seat))
         });
         let decided = try_join_all(deciding).await?;
         let is_failed =
             |it: &DecidedRequest<'_>| it.refused.is_some() && it.decision == DecisionKind::Error;
-        if decided.iter().any(is_failed) {
-            let (refusal, kind) = (Refusal::Limits(Refused::StoreUnavailable), GrpcKind::Native);
-            let answer = answer::respond(&refusal, &[], active, Protocol::Grpc(kind), None);
-            return Ok(answer.map(ResponseBody::whole));
+        match decided.iter().any(is_failed) {
+            true => Err(Refusal::Limits(Refused::StoreUnavailable)),
+            false => Ok(decided),
         }
-        let kind = Some(GrpcKind::Native.media_type());
-        let answer = response::own(StatusCode::OK, kind, envoy::answer(&decided));
-        Ok(answer.map(ResponseBody::message))
     }
 
     /// Decides about one request of a call.
@@ -110,24 +108,21 @@ impl Proxy {
     /// # Errors
     /// If the caller has left.
     async fn decide<'p>(
-        &self,
+        &'p self,
         active: &'p Rc<Active>,
         client: &Rc<ClientConnection>,
-        (head, call): (Parts, DecideCall),
+        (head, asked): Asked,
         seat: Option<Seat<'_, 'p>>,
-        leases: Option<&mut UntoldLeases<'_>>,
     ) -> Result<DecidedRequest<'p>, Refusal<'static>> {
         let began = Instant::now();
-        let mut exchange = Exchange::new(head, None);
-        // A refusal of gRPC would have the status 200, and the caller would take it for a permission.
-        exchange.protocol = plain(&exchange.head.headers, exchange.seen);
-        let (via, protocol) = (call.via(), exchange.protocol);
-        exchange.call = Some(Box::new(call));
+        let form = asked.form;
+        let mut exchange = Exchange::asked(head, asked);
+        let protocol = exchange.protocol;
         // The record ends the request that begins here.
         client.begin(began);
         let head = &mut exchange.head;
         let mut record = RequestRecord::begin(Rc::clone(active), client, began, head, protocol);
-        record.via = Some(via);
+        record.via = Some(form.name());
         let server = &active.plan.server;
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
@@ -138,13 +133,11 @@ impl Proxy {
         let LimitQuestion { quotas, seat } = question;
         // Where the request was refused before its limits, the others no longer wait for it.
         drop(seat);
-        let mut id = None;
-        if let Some(leases) = leases
-            && outcome.is_ok()
-            && !findings.permit.is_empty()
-        {
-            match leases.keep(mem::take(&mut findings.permit), began) {
-                Ok(kept) => id = Some(kept),
+        let mut lease = None;
+        if form.tells_end() && outcome.is_ok() && !findings.permit.is_empty() {
+            let now = self.clock.at(Instant::now());
+            match self.leases.keep(mem::take(&mut findings.permit), now) {
+                Ok(kept) => lease = Some(kept),
                 Err(permit) => {
                     findings.permit = permit;
                     outcome = Err(Refusal::Call(BadCall::TooManyOpen));
@@ -163,7 +156,8 @@ impl Proxy {
             }
         };
         record.status = answer.status();
-        Ok(DecidedRequest { decision: record.findings.decision, quotas, refused, answer, id })
+        let decision = record.findings.decision;
+        Ok(DecidedRequest { decision, quotas, refused, answer, lease })
     }
 }
 

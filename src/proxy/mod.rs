@@ -48,7 +48,7 @@ use self::protocol::Protocol;
 use self::record::{RequestFindings, RequestRecord};
 use self::refusal::{Refusal, is_authority_form};
 use crate::clock::Clock;
-use crate::decide::{DecideCall, Form, Leases};
+use crate::decide::{Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, RouteSpec};
@@ -128,16 +128,14 @@ impl Proxy {
         mut exchange: Exchange,
         client: &Rc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> {
-        if client.peer.address.asks() {
-            exchange.ask(self.active.borrow().plan.decide.token.as_deref());
-        }
+        let form = client.peer.address.asks().then(|| exchange.call_form());
         // The record begins before the future is made. hyper drops the future unpolled if the client has
         // closed after the request, and the request must still be counted.
         let Exchange { began, seen, protocol, .. } = exchange;
         let is_second = client.begin(began);
         let mut record =
             RequestRecord::begin(self.active(), client, began, &mut exchange.head, protocol);
-        record.via = exchange.call.as_ref().map(|call| call.via());
+        record.via = form.map(Form::name);
         let server = &record.active.plan.server;
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
@@ -154,13 +152,12 @@ impl Proxy {
             let mut question = LimitQuestion::default();
             let (active, findings) = (&*record.active, &mut record.findings);
             let request_id = record.request_id.as_deref();
-            let in_body =
-                |call: &DecideCall| call.fault.is_none() && call.form.is_some_and(Form::has_body);
-            let outcome = if exchange.call.as_deref().is_some_and(in_body) {
-                let answered =
-                    Box::pin(self.answer_call(&record.active, client, &mut exchange)).await;
-                // The requests in the call have their own records.
-                record.is_silent = answered.is_ok();
+            let outcome = if let Some(form) = form {
+                // The requests that it asks about have their own records.
+                record.is_silent = true;
+                let answering = self.answer_call(&record.active, client, form, &mut exchange);
+                let answered = Box::pin(answering).await;
+                record.is_silent = !matches!(answered, Err(Refusal::Call(_) | Refusal::Body(_)));
                 answered
             } else {
                 let passing =
@@ -193,26 +190,19 @@ impl Proxy {
                     let route = route.map(|route| &active.plan.routes[route]);
                     let quotas = &question.quotas;
                     let answer = answer::respond(&refusal, quotas, active, protocol, route);
-                    let status = match (&exchange.call, protocol) {
-                        // The answer has the status 200 also where the call cannot be answered.
-                        (Some(_), Protocol::Grpc(_)) => refusal.meaning().status,
-                        _ => answer.status(),
+                    let status = match form {
+                        // By gRPC the answer has the status 200 also where the call cannot be answered.
+                        Some(_) => refusal.meaning().status,
+                        None => answer.status(),
                     };
                     record.findings.permit.refused(status);
-                    let (answer, closes) = match &exchange.call {
-                        Some(_) if matches!(refusal, Refusal::Call(_) | Refusal::Panic) => {
-                            (answer, false)
-                        }
-                        // The head is not that of the call, and leaves the connection as it is.
-                        Some(call) => (call.refuse(answer), matches!(refusal, Refusal::Body(_))),
-                        None => (answer, refusal.closes() || is_authority_form),
-                    };
+                    let closes = refusal.closes() || is_authority_form;
                     let closes = closes || !exchange.body_end.is_reached();
                     (answer.map(ResponseBody::whole), status, closes)
                 }
             };
             drop(question);
-            withhold_body(&mut answer, exchange.method());
+            withhold_body(&mut answer, &exchange.head.method);
             // Over HTTP/2 an unread body ends with its stream.
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
@@ -261,12 +251,12 @@ impl Proxy {
         question: &mut LimitQuestion<'_, 'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let (plan, seen) = (&*active.plan, exchange.seen);
-        if let Some(fault) = exchange.call.as_mut().and_then(|call| call.fault.take()) {
+        if let Some(fault) = exchange.asked.as_mut().and_then(|asked| asked.fault.take()) {
             return Err(Refusal::Call(fault));
         }
-        let call = exchange.call.as_deref();
-        let form = call.and_then(|call| call.form);
-        let sender = call.and_then(|call| call.ip).map(PeerAddress::Network);
+        let asked = exchange.asked.as_deref();
+        let form = asked.map(|asked| asked.form);
+        let sender = asked.and_then(|asked| asked.ip).map(PeerAddress::Network);
         let head = &mut exchange.head;
         let uri = mem::take(&mut head.uri);
         let came = RequestHead {
@@ -293,11 +283,11 @@ impl Proxy {
             token: Token(&token),
             has_end: form.is_none_or(Form::tells_end),
             may_wait: form != Some(Form::Envoy),
-            cost: call.and_then(|call| call.cost),
+            cost: asked.and_then(|asked| asked.cost),
             id: request_id.and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)
         };
-        let named = call.and_then(|call| call.limits.as_deref());
+        let named = asked.and_then(|asked| asked.limits.as_deref());
         let limits = named.unwrap_or(&route.limits);
         let now = self.clock.at(began);
         // If the client leaves before the limits have decided, the request counts as held.

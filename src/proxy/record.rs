@@ -17,7 +17,7 @@ use super::client::ClientConnection;
 use super::protocol::Protocol;
 use super::refusal::{Refusal, client_gone};
 use super::trace::{self, SpanNotes};
-use crate::decide::NO_FORM;
+use crate::decide::Form;
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
@@ -161,7 +161,8 @@ impl RequestRecord {
 
 /// Counts and logs a malformed request, which is answered with `status`.
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
-    let (metrics, via) = (&active.metrics, client.peer.address.asks().then_some(NO_FORM));
+    let (metrics, via) =
+        (&active.metrics, client.peer.address.asks().then_some(Form::Unknown.name()));
     match via {
         Some(via) => metrics.asked(via, status),
         None => {

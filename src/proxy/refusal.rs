@@ -189,6 +189,12 @@ impl From<BadHead> for Refusal<'_> {
     }
 }
 
+impl From<BadCall> for Refusal<'_> {
+    fn from(fault: BadCall) -> Self {
+        Self::Call(fault)
+    }
+}
+
 impl<'p> From<Refused<'p>> for Refusal<'p> {
     fn from(refused: Refused<'p>) -> Self {
         Self::Limits(refused)

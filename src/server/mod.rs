@@ -311,7 +311,7 @@ impl Supervisor {
         }
         let now = self.process.clock.now();
         self.process.store.sweep(now);
-        self.process.leases.sweep(Some(Instant::now()));
+        self.process.leases.sweep(Some(now));
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
         // The file is read again, because a file that it names may be correct now.

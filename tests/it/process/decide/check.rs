@@ -197,6 +197,9 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     let odd = ["", "a b", "/u/\u{1}", "/u/\u{0}", "elsewhere.test:80", "/u/a%2fb"];
     let list: Vec<_> = odd.into_iter().chain(["/u/1"]).map(of).collect();
     let answers = check(address, &list.into());
+    let mut odd_field = of("/u/1");
+    odd_field["headers"]["x-other"] = json!("a\u{1}b");
+    assert_eq!(check(address, &odd_field)["status"], 400);
     for (path, answer) in odd.iter().zip(answers.as_array().unwrap()) {
         assert_eq!((&answer["allowed"], &answer["status"]), (&json!(false), &json!(400)), "{path}");
         assert_eq!(answer["decision"], "refused", "{path}");
@@ -280,6 +283,9 @@ fn a_call_that_is_given_up_while_it_is_held_leaves_the_queue() {
     assert_eq!(check(asked_at(&proxy), &one)["decision"], "rejected", "the queue has one place");
     call.reset();
     wait_until("nobody is held", || held() == 0.0);
+    // The request was given up. The call, which asked about no other, is not one more.
+    let counted = "tidegate_decide_requests_total{via=\"check\",status=\"499\"}";
+    wait_until("it is counted once", || Metrics::of(proxy.admin()).value(counted) == 1.0);
 }
 
 #[test]
