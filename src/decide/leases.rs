@@ -12,8 +12,8 @@ use crate::throttle::Permit;
 /// The most requests that wait for their end at once.
 const MOST: usize = 100_000;
 
-/// After this time a request that holds no slot ends by itself. A slot's lease may be shorter.
-const LONGEST: Duration = Duration::from_secs(600);
+/// After this time a request ends by itself that holds no slot. A slot has a lease of its own.
+const WITHOUT_SLOT: Duration = Duration::from_secs(600);
 
 /// The requests that were allowed and have not ended. The number of each is in its id. It begins with the time at which
 /// the request ends by itself, in microseconds, and has 64 random bits: no process makes the number of another.
@@ -30,7 +30,7 @@ impl Leases {
         if permits.len() >= MOST {
             return Err(permit);
         }
-        let until = now.plus(permit.lease().map_or(LONGEST, |lease| lease.min(LONGEST)));
+        let until = now.plus(permit.lease().unwrap_or(WITHOUT_SLOT));
         let number = u128::from(until.as_micros()) << 64 | u128::from(fastrand::u64(..));
         permits.insert(number, permit);
         Ok(Lease { leases: self, number: Some(number) })
@@ -84,6 +84,11 @@ impl Drop for Lease<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::decide::Ask;
+    use crate::limit::key::Key;
+    use crate::plan::testing::plan_with;
+    use crate::plan::{Figures, KeyDisplay};
+    use crate::store::{Claim, Moment, ProcessStore, Store};
 
     fn settlement(id: &str) -> RequestEnd {
         RequestEnd::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
@@ -99,10 +104,37 @@ mod tests {
         {
             assert_eq!(leases.settle(&settlement(id)), is_there, "{id}");
         }
-        leases.sweep(Some(now.plus(LONGEST - Duration::from_micros(1))));
+        leases.sweep(Some(now.plus(WITHOUT_SLOT - Duration::from_micros(1))));
         assert_eq!(leases.0.lock().len(), 1);
-        leases.sweep(Some(now.plus(LONGEST)));
+        leases.sweep(Some(now.plus(WITHOUT_SLOT)));
         assert!(!leases.settle(&settlement(&second)));
+    }
+
+    /// What a request holds of a limit with this lease.
+    fn slot(lease: &str) -> Permit {
+        let text = format!("algorithm = \"concurrency\"\nlimit = 1\nlease = \"{lease}\"");
+        let plan = plan_with(&text);
+        let spec = &plan.limits[0];
+        let Figures::Limited(algorithm) = spec.figures else { panic!("{lease}") };
+        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let mut claim = Claim::new(&store, spec, Key::of([None]).into(), Ask::for_one(algorithm));
+        store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
+        Permit::from_iter(claim.take_held())
+    }
+
+    /// A regression: after ten minutes a slot was free whose lease was an hour, and its request went on.
+    #[test]
+    fn a_slot_is_held_as_long_as_its_lease() {
+        let (leases, now) = (Leases::default(), Timestamp::MIN);
+        for (lease, seconds) in [("1s", 1), ("1h", 3_600)] {
+            let until = now.plus(Duration::from_secs(seconds));
+            let id = || leases.keep(slot(lease), now).unwrap().tell();
+            let (settled, left) = (id(), id());
+            leases.sweep(Some(until.plus_signed(-1)));
+            assert!(leases.settle(&settlement(&settled)), "{lease}");
+            leases.sweep(Some(until));
+            assert!(!leases.settle(&settlement(&left)), "{lease}");
+        }
     }
 
     #[test]
