@@ -93,8 +93,8 @@ pub(crate) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes>
 pub(super) const MOST: usize = 1_000;
 
 /// The head of a request that has these parts, and why the request is to be refused. Code that asks about no host has
-/// routes without one. Clients write paths, and none must get past its limits, or spoil a call about others, by one that
-/// cannot be read. So the call goes on.
+/// routes without one. Clients write paths and hosts. None must get past its limits by one that cannot be read, or spoil
+/// a call about other requests. So the call goes on.
 ///
 /// # Errors
 /// Where another part cannot be read.
@@ -110,13 +110,17 @@ pub(super) fn head(
     }
     let (mut head, ()) = Request::new(()).into_parts();
     let target = path.map_or_else(|| Some(Uri::default()), target);
-    let fault = target.is_none().then_some(BadCall::Unreadable(names.path));
+    let host = host.map(HeaderValue::from_bytes).transpose();
+    let fault = match (&target, &host) {
+        (None, _) => Some(BadCall::Unreadable(names.path)),
+        (_, Err(_)) => Some(BadCall::Unreadable(names.host)),
+        _ => None,
+    };
     (head.uri, head.headers) = (target.unwrap_or_default(), headers);
     if let Some(method) = method {
         head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable(names.method))?;
     }
-    if let Some(host) = host {
-        let host = HeaderValue::from_bytes(host).map_err(|_| BadCall::Unreadable(names.host))?;
+    if let Ok(Some(host)) = host {
         head.headers.insert(HOST, host);
     } else if !head.headers.contains_key(HOST) {
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));

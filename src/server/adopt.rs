@@ -51,8 +51,10 @@ impl Supervisor {
         let mut new = loaded.plan;
         let (admin, decide) = (self.first.admin.listen, self.first.decide.listen.as_ref());
         let admin = admin.map(ListenAddress::Tcp);
-        keep_token(admin.as_ref(), &mut new.admin.token, old.plan.admin.token.as_ref());
-        keep_token(decide, &mut new.decide.token, old.plan.decide.token.as_ref());
+        let (has_admin, has_decide) = (new.admin.listen.is_some(), new.decide.listen.is_some());
+        let (of_admin, of_decide) = (old.plan.admin.token.as_ref(), old.plan.decide.token.as_ref());
+        keep_token(admin.as_ref(), has_admin, &mut new.admin.token, of_admin);
+        keep_token(decide, has_decide, &mut new.decide.token, of_decide);
         let (config, env) = (self.process.config.news(), &config::process_environment);
         let file = (&new, &loaded.text);
         let changed = config::diff((&old.plan, &config.text), file, env).changed;
@@ -99,10 +101,15 @@ impl Supervisor {
     }
 }
 
-/// Keeps the old token of a port that other machines reach, if there is no new one. Until a restart the port listens at
-/// the address of the start.
-fn keep_token(bound: Option<&ListenAddress>, token: &mut Option<String>, old: Option<&String>) {
-    if bound.is_some_and(ListenAddress::is_reached) && token.is_none() {
+/// Keeps the old token of a port if there is no new one, and other machines reach the port or the file has no `listen`
+/// for it any more. Until a restart the port listens at the address of the start.
+fn keep_token(
+    bound: Option<&ListenAddress>,
+    has_listen: bool,
+    token: &mut Option<String>,
+    old: Option<&String>,
+) {
+    if bound.is_some_and(|bound| bound.is_reached() || !has_listen) && token.is_none() {
         *token = old.cloned();
     }
 }

@@ -294,6 +294,23 @@ fn an_endpoint_that_others_reach_keeps_its_token() {
     assert_eq!(status(&[("authorization", "Bearer other")]), 200, "a new one is taken");
 }
 
+/// A regression: on loopback, an endpoint whose section had gone was open to all users of the machine until a restart.
+#[test]
+fn an_endpoint_that_the_file_no_longer_names_keeps_its_token() {
+    let guarded = "listen = \"127.0.0.1:0\"\ntoken = \"secret\"\n[limits.client]";
+    let file =
+        config("rate = \"1000/h\"").replace("listen = \"127.0.0.1:0\"\n[limits.client]", guarded);
+    let proxy = Tidegate::start(&file);
+    let status = |headers: &[(&str, &str)]| get(proxy.admin(), "/api/status", headers).status;
+    let host = ("host", "localhost");
+    assert_eq!(status(&[host]), 401);
+    proxy.reload(&file.replace(guarded, "[limits.client]").replace("[admin]\n[", "["));
+    assert_eq!(status(&[host]), 401);
+    assert_eq!(status(&[("authorization", "Bearer secret"), host]), 200);
+    proxy.reload(&file.replace("token = \"secret\"\n", ""));
+    assert_eq!(status(&[host]), 200, "the file names it, and no token");
+}
+
 #[test]
 fn a_time_out_that_changes_is_that_of_open_connections_too() {
     let file = config("rate = \"1000/h\"");

@@ -197,9 +197,11 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     let odd = ["", "a b", "/u/\u{1}", "/u/\u{0}", "elsewhere.test:80", "/u/a%2fb"];
     let list: Vec<_> = odd.into_iter().chain(["/u/1"]).map(of).collect();
     let answers = check(address, &list.into());
-    let mut odd_field = of("/u/1");
+    let (mut odd_field, mut odd_host) = (of("/u/1"), of("/u/1"));
     odd_field["headers"]["x-other"] = json!("a\u{1}b");
-    assert_eq!(check(address, &odd_field)["status"], 400);
+    odd_host["host"] = json!("api.test\u{0}");
+    let both = check(address, &json!([odd_field, odd_host]));
+    assert_eq!((&both[0]["status"], &both[1]["status"]), (&json!(400), &json!(400)));
     for (path, answer) in odd.iter().zip(answers.as_array().unwrap()) {
         assert_eq!((&answer["allowed"], &answer["status"]), (&json!(false), &json!(400)), "{path}");
         assert_eq!(answer["decision"], "refused", "{path}");
