@@ -31,7 +31,7 @@ pub(crate) struct Rehearsal {
     waiting: Waiting,
     /// What ends later, by the time of its end and a running number. If two end at the same time, the one that was
     /// added first ends first.
-    open: BTreeMap<(Timestamp, u64), End>,
+    open: BTreeMap<(Timestamp, u64), RehearsedEnd>,
     opened: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct RehearsedLimit<'r> {
 }
 
 /// What ends later: a request that is held, or an answer.
-enum End {
+enum RehearsedEnd {
     /// The request is no longer held. Its permits to wait go back.
     Wait { _permits: SmallVec<[WaitingPermit; 1]> },
     /// The answer has ended.
@@ -117,7 +117,7 @@ impl Rehearsal {
         let permits: SmallVec<_> =
             request.limits.iter_mut().filter_map(|limit| limit.waiting.take()).collect();
         if !permits.is_empty() {
-            self.leave_open(goes, End::Wait { _permits: permits });
+            self.leave_open(goes, RehearsedEnd::Wait { _permits: permits });
         }
         let mut permit = request.permit();
         if permit.is_empty() {
@@ -126,16 +126,16 @@ impl Rehearsal {
         match answer {
             RehearsedAnswer::Given { status, bytes, lasts } => {
                 permit.answered_with(status, bytes);
-                self.leave_open(goes.plus(lasts), End::Answer(permit));
+                self.leave_open(goes.plus(lasts), RehearsedEnd::Answer(permit));
             }
             RehearsedAnswer::Refusal(status) => {
                 permit.refused(status);
-                self.leave_open(goes, End::Answer(permit));
+                self.leave_open(goes, RehearsedEnd::Answer(permit));
             }
         }
     }
 
-    fn leave_open(&mut self, until: Timestamp, end: End) {
+    fn leave_open(&mut self, until: Timestamp, end: RehearsedEnd) {
         self.opened += 1;
         self.open.insert((until, self.opened), end);
     }
@@ -145,8 +145,8 @@ impl Rehearsal {
         while let Some(first) = self.open.first_entry().filter(|first| first.key().0 <= now) {
             let (until, _) = *first.key();
             match first.remove() {
-                End::Wait { .. } => {}
-                End::Answer(permit) => permit.end_at(until),
+                RehearsedEnd::Wait { .. } => {}
+                RehearsedEnd::Answer(permit) => permit.end_at(until),
             }
         }
     }
