@@ -222,9 +222,9 @@ mod tests {
     }
 
     /// Takes nothing. A flush would count as if the client had read something, and its time would begin again.
-    struct Full;
+    struct BlockedStream;
 
-    impl AsyncWrite for Full {
+    impl AsyncWrite for BlockedStream {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -245,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_takes_nothing_is_not_flushed() {
         for length in [1, LONGEST_KEPT + 1] {
-            let mut batch = WriteBatch::new(Full);
+            let mut batch = WriteBatch::new(BlockedStream);
             assert_eq!(batch.write(&vec![0; length]).now_or_never().is_some(), length == 1);
             poll_fn(|cx| Poll::Ready(batch.send(cx))).await;
         }

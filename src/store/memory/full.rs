@@ -6,14 +6,14 @@ use crate::limit::name::Name;
 
 /// How often there was no room for a new bucket, by what was done.
 #[derive(Default)]
-pub(in crate::store) struct Full {
+pub(in crate::store) struct FullCounts {
     /// Decisions that shared buckets made.
     pub(in crate::store) shared: AtomicU64,
     /// Buckets that were forgotten before they were full.
     pub(in crate::store) forgotten: AtomicU64,
 }
 
-impl Full {
+impl FullCounts {
     /// Logs nothing: the first case of each kind counts as logged.
     pub(super) fn reported() -> Self {
         Self { shared: AtomicU64::new(1), forgotten: AtomicU64::new(1) }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 
-use super::full::Full;
+use super::full::FullCounts;
 use super::resets::Resets;
 use super::shard::Shard;
 use super::shares::Shares;
@@ -31,7 +31,7 @@ pub(in crate::store) struct Memory {
     pub(super) shared: Mutex<Shard>,
     pub(super) keys: AtomicUsize,
     pub(super) shares: Arc<Shares>,
-    pub(in crate::store) full: Full,
+    pub(in crate::store) full: FullCounts,
     pub(super) resets: Resets,
     pub(super) swept: AtomicUsize,
     /// The next search in other shards for a bucket to evict begins at this shard.
@@ -41,7 +41,7 @@ pub(in crate::store) struct Memory {
 impl Memory {
     /// A table that logs nothing when it is full.
     pub(in crate::store) fn unreported(max_keys: usize) -> Self {
-        Self { full: Full::reported(), ..Self::new(max_keys) }
+        Self { full: FullCounts::reported(), ..Self::new(max_keys) }
     }
 
     pub(in crate::store) fn new(max_keys: usize) -> Self {
@@ -56,7 +56,7 @@ impl Memory {
             shared: Mutex::new(Shard::new(Arc::new(Shares::new(max_keys)))),
             keys: AtomicUsize::new(0),
             shares,
-            full: Full::default(),
+            full: FullCounts::default(),
             resets: Resets::default(),
             swept: AtomicUsize::new(0),
             looked_at: AtomicUsize::new(0),
