@@ -36,7 +36,7 @@ const GATHERED: u32 = 4;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
-pub(in crate::store) struct Leases {
+pub(in crate::store) struct SlotLeases {
     table: Arc<SlotTable>,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -69,7 +69,7 @@ struct LeasedSlot {
     end: Option<Instant>,
 }
 
-impl Leases {
+impl SlotLeases {
     /// Begins to renew. Must be called within the worker's runtime.
     pub(super) fn keep(one_way: OneWay, router: Arc<Router>) -> Self {
         // Seeded by the system, differently for each worker of each process.

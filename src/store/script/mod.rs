@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
-use self::leases::Leases;
+use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 pub(super) use self::pending::CallAsk;
 use self::pending::{PendingAsk, takers};
@@ -63,7 +63,7 @@ pub(super) struct Redis {
     _tasks: Vec<AbortOnDropHandle<()>>,
     /// `Some` in one worker of the process.
     announcement: Mutex<Option<Announcement>>,
-    pub(super) leases: Leases,
+    pub(super) leases: SlotLeases,
     pub(super) limiters: LimiterCalls,
     pub(super) overrides: SharedOverrides,
     prefix: String,
@@ -89,7 +89,7 @@ impl Redis {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let leases = Leases::keep(queue.one_way(), Arc::clone(&router));
+        let leases = SlotLeases::keep(queue.one_way(), Arc::clone(&router));
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
         let limiters = LimiterCalls::new(to, queue.one_way(), all);
         let (_tasks, announcement, prefix) = (tasks, Mutex::new(announcement), prefix.to_owned());
