@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::identity::Identity;
 use super::shard::{Evicted, Shard};
-use super::shares::Limits;
+use super::shares::LimitMarks;
 use super::table::Memory;
 use crate::limit::time::Now;
 
@@ -46,7 +46,7 @@ impl Memory {
     pub(super) fn evict(
         &self,
         shard: &mut Shard,
-        from: &Limits,
+        from: &LimitMarks,
         spare: &[Identity],
         now: Now,
     ) -> bool {
@@ -64,7 +64,13 @@ impl Memory {
         })
     }
 
-    fn evict_from(&self, shard: &mut Shard, from: &Limits, spare: &[Identity], now: Now) -> bool {
+    fn evict_from(
+        &self,
+        shard: &mut Shard,
+        from: &LimitMarks,
+        spare: &[Identity],
+        now: Now,
+    ) -> bool {
         let evicted = shard.evict(from, spare, now);
         if evicted == Evicted::Used {
             self.full.forgotten(self.keys());

@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use super::blocks::Blocks;
 use super::identity::{Identity, LimitMark};
 use super::packed::Packed;
-use super::shares::{Limits, Shares};
+use super::shares::{LimitMarks, Shares};
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
@@ -114,7 +114,7 @@ pub(super) struct Shard {
     /// eviction.
     horizon: Option<EvictionRank>,
     /// The last search found no bucket of these limits. This number of searches for the same limits is skipped.
-    spared: (usize, Limits),
+    spared: (usize, LimitMarks),
 }
 
 /// The bucket that was forgotten to make room.
@@ -139,7 +139,7 @@ impl Shard {
             logs: HashMap::new(),
             candidates: BinaryHeap::new(),
             horizon: None,
-            spared: (0, Limits::new()),
+            spared: (0, LimitMarks::new()),
         }
     }
 
@@ -220,7 +220,7 @@ impl Shard {
 
     /// Forgets the evictable bucket of the lowest rank, but none of `spare`. A bucket that is not full may go only if
     /// its limit is one of `from`.
-    pub(super) fn evict(&mut self, from: &Limits, spare: &[Identity], now: Now) -> Evicted {
+    pub(super) fn evict(&mut self, from: &LimitMarks, spare: &[Identity], now: Now) -> Evicted {
         let mut set_aside = Vec::new();
         let mut evicted = self.evict_candidate(from, spare, now, &mut set_aside);
         if evicted == Evicted::Nothing && self.spared.0 > 0 && self.spared.1 == *from {
@@ -287,7 +287,7 @@ impl Shard {
 
     fn evict_candidate(
         &mut self,
-        from: &Limits,
+        from: &LimitMarks,
         spare: &[Identity],
         now: Now,
         set_aside: &mut Vec<Reverse<EvictionRank>>,
@@ -309,7 +309,7 @@ impl Shard {
     }
 
     /// Prepares candidates by one pass over all buckets, so that many evictions need no pass.
-    fn find_candidates(&mut self, from: &Limits, now: Now) {
+    fn find_candidates(&mut self, from: &LimitMarks, now: Now) {
         let mut ranks: Vec<EvictionRank> = self
             .entries
             .iter()
@@ -354,7 +354,7 @@ const BATCH: usize = 16;
 const SPARED_SHARE: usize = 16;
 
 /// Whether a bucket may be evicted. A bucket that owes tokens or whose slots are held may not.
-fn may_go(due: Due, identity: Identity, from: &Limits, now: Now) -> bool {
+fn may_go(due: Due, identity: Identity, from: &LimitMarks, now: Now) -> bool {
     due.fresh(now) || !due.owes() && from.contains(&identity.limit())
 }
 

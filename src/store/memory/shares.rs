@@ -16,7 +16,7 @@ pub(super) struct Shares {
 }
 
 /// Some limits. Files have few limits.
-pub(super) type Limits = SmallVec<[LimitMark; 8]>;
+pub(super) type LimitMarks = SmallVec<[LimitMark; 8]>;
 
 impl Shares {
     pub(super) fn new(max_keys: usize) -> Self {
@@ -56,7 +56,7 @@ impl Shares {
 
     /// The limits that would have more buckets than their share if the limit `asker` got one more. A limit of `request`
     /// gets a share even if it has no bucket yet.
-    pub(super) fn exceeded(&self, asker: Option<Identity>, request: &[Identity]) -> Limits {
+    pub(super) fn exceeded(&self, asker: Option<Identity>, request: &[Identity]) -> LimitMarks {
         let counts = self.counts.read();
         let counts = counts.iter().map(|(mark, count)| (*mark, count.load(Ordering::Relaxed)));
         let mut present: SmallVec<[(LimitMark, usize); 8]> =

@@ -3,13 +3,13 @@
 use super::*;
 
 /// Two limits on one table.
-struct Limits {
+struct TwoLimits {
     memory: Memory,
     invented: LimitSpec,
     login: LimitSpec,
 }
 
-impl Limits {
+impl TwoLimits {
     fn of(max_keys: usize) -> Self {
         let (invented, login) = (limit("invented"), limit("login"));
         Self { memory: Memory::new(max_keys), invented, login }
@@ -37,7 +37,7 @@ impl Limits {
 #[test]
 fn debts_of_one_limit_leave_another_its_share() {
     for max_keys in [2, 20, 2_000] {
-        let limits = Limits::of(max_keys);
+        let limits = TwoLimits::of(max_keys);
         for name in 0..max_keys {
             assert!(limits.take(&limits.invented, name, ask_of(20, 20)));
             assert!(!limits.take(&limits.invented, name, ask(1)), "it owes ten tokens");
@@ -59,7 +59,7 @@ fn debts_of_one_limit_leave_another_its_share() {
 #[test]
 fn a_limit_within_its_share_loses_no_bucket_to_the_keys_of_another() {
     for max_keys in [2, 20, 2_000] {
-        let limits = Limits::of(max_keys);
+        let limits = TwoLimits::of(max_keys);
         assert_eq!(limits.given(&limits.login, 0..1), [10]);
         for name in 0..5 * max_keys {
             assert!(limits.take(&limits.invented, name, ask(10)), "{name} of {max_keys}");
@@ -72,7 +72,7 @@ fn a_limit_within_its_share_loses_no_bucket_to_the_keys_of_another() {
 /// Other limits may use the room that a limit does not use, until the limit needs it.
 #[test]
 fn a_limit_gets_its_share_back_from_limits_with_more() {
-    let limits = Limits::of(2_000);
+    let limits = TwoLimits::of(2_000);
     for name in 0..2_000 {
         assert!(limits.take(&limits.invented, name, ask(5)));
     }
