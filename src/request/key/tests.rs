@@ -7,7 +7,7 @@ use super::*;
 use crate::request::network::ClientPrefixes;
 use crate::request::route::Pattern;
 
-struct Request<'t> {
+struct SampleRequest<'t> {
     path: &'t str,
     query: Option<&'t str>,
     client: &'t str,
@@ -15,15 +15,20 @@ struct Request<'t> {
     cert: Option<&'t str>,
 }
 
-const PLAIN: Request<'_> =
-    Request { path: "/users/42", query: None, client: "203.0.113.7", headers: &[], cert: None };
+const PLAIN: SampleRequest<'_> = SampleRequest {
+    path: "/users/42",
+    query: None,
+    client: "203.0.113.7",
+    headers: &[],
+    cert: None,
+};
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
     KeySpec { sources: sources.into(), missing, prefixes: ClientPrefixes::default() }
 }
 
-fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError> {
+fn keyed(spec: &KeySpec, request: &SampleRequest<'_>) -> Result<Option<Key>, KeyError> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers {
         headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
@@ -51,7 +56,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError>
     })
 }
 
-fn key(sources: &[&str], request: &Request<'_>) -> String {
+fn key(sources: &[&str], request: &SampleRequest<'_>) -> String {
     match keyed(&spec(sources, Missing::Shared), request) {
         Ok(Some(key)) => key.to_string(),
         other => format!("{other:?}"),
@@ -60,7 +65,7 @@ fn key(sources: &[&str], request: &Request<'_>) -> String {
 
 #[test]
 fn the_subject_of_a_certificate_is_shown_as_it_is() {
-    let alice = Request { cert: Some("CN=a|b,O=Example"), ..PLAIN };
+    let alice = SampleRequest { cert: Some("CN=a|b,O=Example"), ..PLAIN };
     assert_eq!(key(&["cert"], &alice), "CN=a%7Cb,O=Example");
     assert_eq!(key(&["cert", "ip"], &PLAIN), "%-|203.0.113.7");
     assert!(!spec(&["cert"], Missing::Shared).has_secrets());
@@ -72,7 +77,7 @@ fn the_subject_of_a_certificate_is_shown_as_it_is() {
 #[test]
 fn each_source_has_its_value() {
     let headers = [("x-api-key", "a|b"), ("cookie", "a=1; s=\"x=y\""), ("cookie", "t = 2;u")];
-    let request = Request {
+    let request = SampleRequest {
         path: "/users/a%20b%3Ac;v=1",
         query: Some("q=1+2&n%61me=%41%2b&flag&=x&bad=%zz"),
         headers: &headers,
@@ -122,7 +127,7 @@ fn addresses_are_counted_by_network() {
     ] {
         let prefixes = ClientPrefixes { v4: 32, v6: prefix };
         let spec = KeySpec { prefixes, ..spec(&["ip"], Missing::Shared) };
-        let Ok(Some(key)) = keyed(&spec, &Request { client, ..PLAIN }) else {
+        let Ok(Some(key)) = keyed(&spec, &SampleRequest { client, ..PLAIN }) else {
             panic!("{client} has no key");
         };
         assert_eq!(key.as_str(), expected, "{client}");
@@ -150,7 +155,7 @@ proptest! {
 #[test]
 fn a_repeated_part_is_refused() {
     let twice = [("x-a", "1"), ("x-a", "1"), ("cookie", "c=1"), ("cookie", "d=2; c=1")];
-    let request = Request { query: Some("q=1&%71=2"), headers: &twice, ..PLAIN };
+    let request = SampleRequest { query: Some("q=1&%71=2"), headers: &twice, ..PLAIN };
     for source in ["header:x-a", "cookie:c", "query:q"] {
         for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
             // The error comes even if another part is missing.
@@ -169,14 +174,14 @@ fn a_missing_part_is_treated_as_the_limit_says() {
     assert_eq!(keyed(&spec(&sources, Missing::Skip), &PLAIN), Ok(None));
     let absent = keyed(&spec(&sources, Missing::Reject), &PLAIN).expect_err("missing");
     assert_eq!(absent.to_string(), "the header `x-a` is missing");
-    let empty = Request { headers: &[("x-a", "")], ..PLAIN };
+    let empty = SampleRequest { headers: &[("x-a", "")], ..PLAIN };
     assert_eq!(key(&sources, &empty), "203.0.113.7|");
     assert!(matches!(keyed(&spec(&sources, Missing::Reject), &empty), Ok(Some(_))));
 }
 
 #[test]
 fn secrets_are_hashed_and_nothing_else() {
-    let request = Request { query: Some("q=abc"), headers: &[("x-a", "a|b%")], ..PLAIN };
+    let request = SampleRequest { query: Some("q=abc"), headers: &[("x-a", "a|b%")], ..PLAIN };
     let spec = spec(&["ip", "query:q", "header:none", "param:id", "header:x-a"], Missing::Shared);
     let Ok(Some(key)) = keyed(&spec, &request) else { panic!("no key") };
     assert!(spec.has_secrets());
@@ -241,7 +246,7 @@ proptest! {
             let header = values[2].clone().unwrap_or_default();
             let headers = [("x-a", header.as_str())];
             let headers = if values[2].is_some() { &headers[..] } else { &[] };
-            let request = Request { path: &path, query: query.as_deref(), headers, ..PLAIN };
+            let request = SampleRequest { path: &path, query: query.as_deref(), headers, ..PLAIN };
             let spec = spec(&["query:q", "param:id", "header:x-a"], Missing::Shared);
             match keyed(&spec, &request) {
                 Ok(Some(key)) => (spec.hashed(&key), key),
@@ -264,7 +269,7 @@ proptest! {
     #[test]
     fn any_head_has_a_key_or_an_error(query in any::<String>(), cookie in "[ -~]{0,30}") {
         let headers = [("cookie", cookie.as_str())];
-        let request = Request { query: Some(&query), headers: &headers, ..PLAIN };
+        let request = SampleRequest { query: Some(&query), headers: &headers, ..PLAIN };
         let _ = keyed(&spec(&["query:a", "cookie:a"], Missing::Shared), &request);
     }
 }

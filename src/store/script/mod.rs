@@ -23,7 +23,7 @@ use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{AskReply, Call, OTHER_TYPE, Request, SCRIPT};
+use self::call::{AskReply, Call, CallRequest, OTHER_TYPE, SCRIPT};
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 pub(super) use self::pending::CallAsk;
@@ -135,7 +135,7 @@ impl Redis {
         receipts: ReceiptUse,
     ) -> Result<PerAsk<BucketReply>, CallError> {
         let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
-        let request = Request { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
+        let request = CallRequest { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
         let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for CallAsk { asked, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));
@@ -233,7 +233,7 @@ impl Redis {
         ask: &BucketAsk<'_>,
         verb: Verb,
     ) -> impl Future<Output = Result<Decision, CallError>> + use<> {
-        let one = Request { asks: 1, receipts: false };
+        let one = CallRequest { asks: 1, receipts: false };
         let deadline = self.router.deadline();
         let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
@@ -298,7 +298,7 @@ fn probe(name: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask::for_one(algorithm);
     let mut call = Call::default();
-    call.request(Request { asks: 1, receipts: false });
+    call.request(CallRequest { asks: 1, receipts: false });
     call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));
     Some(call)
 }

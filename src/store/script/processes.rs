@@ -12,7 +12,7 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{self, Call, Holder, Request, Verb};
+use super::call::{self, Call, CallRequest, Holder, Verb};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
@@ -56,7 +56,7 @@ impl Announcement {
         let call = |asks: &[(Option<Holder>, Verb)]| {
             let mut call = Call::default();
             for (holder, verb) in asks {
-                call.request(Request { asks: 1, receipts: false });
+                call.request(CallRequest { asks: 1, receipts: false });
                 call.ask_for(*holder, *verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
             }
             call

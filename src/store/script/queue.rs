@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::call::{Call, OTHER_TYPE, Reply, Request};
+use super::call::{Call, CallRequest, OTHER_TYPE, Reply};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
 
 /// A request looks for a call of its hash slot among at most this number of calls. A longer search would cost more
@@ -107,7 +107,7 @@ impl Queue {
     pub(super) fn begin(
         &self,
         hash_slot: HashSlot,
-        request: Request,
+        request: CallRequest,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
@@ -152,7 +152,7 @@ impl OneWay {
     ) {
         let nobody = Recipient::Nobody { lost, counted: self.0.one_way.token() };
         self.0.join(hash_slot, deadline, nobody, 1, |call| {
-            call.request(Request { asks: 1, receipts: false });
+            call.request(CallRequest { asks: 1, receipts: false });
             ask(call);
         });
     }

@@ -66,7 +66,7 @@ pub(crate) struct AskReply {
 
 /// One request of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct CallRequest {
     /// The number of its asks, at least one.
     pub(crate) asks: usize,
     /// Whether it wants receipts.
@@ -84,7 +84,7 @@ pub(super) struct Call {
     plan: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
-    requests: Vec<Request>,
+    requests: Vec<CallRequest>,
 }
 
 impl Call {
@@ -95,7 +95,7 @@ impl Call {
     }
 
     /// Begins a request, whose asks are to follow.
-    pub(super) fn request(&mut self, request: Request) {
+    pub(super) fn request(&mut self, request: CallRequest) {
         self.requests.push(request);
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn call(requests: &[&[(&str, u64)]]) -> Call {
         let mut call = Call::default();
         for asks in requests {
-            call.request(Request { asks: asks.len(), receipts: false });
+            call.request(CallRequest { asks: asks.len(), receipts: false });
             for (name, cost) in *asks {
                 call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
             }
@@ -316,7 +316,7 @@ mod tests {
         assert!(full.has_room(10_000));
         for _ in 0..MOST_ASKS {
             assert!(full.has_room(1));
-            full.request(Request { asks: 1, receipts: false });
+            full.request(CallRequest { asks: 1, receipts: false });
         }
         assert!(!full.has_room(1));
         let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
@@ -352,7 +352,7 @@ mod tests {
     fn receipts_come_after_all_decisions() {
         let mut call = call(&[&[("a", 1)]]);
         for (asks, receipts) in [(2, true), (1, false), (1, true)] {
-            call.request(Request { asks, receipts });
+            call.request(CallRequest { asks, receipts });
             for _ in 0..asks {
                 call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
             }
