@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Scene;
+use super::StatusFacts;
 use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
@@ -18,7 +18,7 @@ use crate::worker::Published;
 /// The most names in one alarm.
 const NAMES: usize = 3;
 
-impl Scene<'_> {
+impl StatusFacts<'_> {
     pub(super) fn alarms(&self, published: &Published) -> Vec<Value> {
         let mut alarms = Vec::new();
         let is_down = |state: &UpstreamState| state.servers().iter().all(|it| !it.is_up());

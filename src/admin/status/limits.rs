@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Scene, busiest, rounded};
+use super::{StatusFacts, busiest, rounded};
 use crate::admin::limits::plans;
 use crate::admin::metrics;
 use crate::config::Spelled as _;
@@ -19,7 +19,7 @@ use crate::plan::{LimitSpec, Plan};
 /// The most keys in each list of a limit.
 const KEYS: usize = 10;
 
-impl Scene<'_> {
+impl StatusFacts<'_> {
     /// The limits, each followed by its candidate.
     pub(super) fn limits(&self, plan: &Plan) -> Vec<Value> {
         let specs: Vec<(&LimitSpec, &str)> = plan

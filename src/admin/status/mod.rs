@@ -43,7 +43,7 @@ impl ProcessReading {
 }
 
 /// The data from which a status is made.
-struct Scene<'s> {
+struct StatusFacts<'s> {
     admin: &'s Admin,
     /// The totals.
     now: &'s ProcessReading,
@@ -59,10 +59,10 @@ struct Scene<'s> {
 pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
     let [oldest, earlier, later] = &admin.pulse.readings();
     let interval = Duration::from_micros(later.at.micros_since(earlier.at));
-    Scene { admin, now, oldest, earlier, later, interval }.status()
+    StatusFacts { admin, now, oldest, earlier, later, interval }.status()
 }
 
-impl Scene<'_> {
+impl StatusFacts<'_> {
     fn status(&self) -> Value {
         let process = &self.admin.process;
         let published = self.admin.plan.borrow().clone();

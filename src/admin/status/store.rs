@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Scene, latency};
+use super::{StatusFacts, latency};
 use crate::observe::metrics::Histogram;
 use crate::observe::millis;
 use crate::plan::StoreLocation;
 use crate::redis::ClusterServer;
 
-impl Scene<'_> {
+impl StatusFacts<'_> {
     pub(super) fn store(&self) -> Value {
         let shared = &self.admin.process.store;
         let location = &self.admin.first_store.location;

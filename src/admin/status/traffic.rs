@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Scene, busiest, latency};
+use super::{StatusFacts, busiest, latency};
 use crate::limit::name::Name;
 use crate::observe::metrics::{Reading, RouteCounts, UpstreamCounts, UpstreamFailure};
 use crate::plan::{Plan, RouteSpec};
@@ -14,7 +14,7 @@ use crate::worker::Published;
 
 const CLASSES: [(u16, &str); 5] = [(1, "1xx"), (2, "2xx"), (3, "3xx"), (4, "4xx"), (5, "5xx")];
 
-impl Scene<'_> {
+impl StatusFacts<'_> {
     pub(super) fn connections(&self, plan: &Plan) -> Value {
         let open = self.admin.process.connections.open() as u64;
         let http2 = self.now.reading.http2;

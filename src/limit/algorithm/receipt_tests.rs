@@ -41,7 +41,7 @@ fn at(micros: u64) -> Timestamp {
 }
 
 /// One bucket, and the requests that passed.
-struct Scene {
+struct BucketHistory {
     algorithm: Algorithm,
     /// The longest wait that each settlement names.
     max_wait: MaxWait,
@@ -64,7 +64,7 @@ struct Passed {
 
 const BEGIN: u64 = 1_000_000;
 
-impl Scene {
+impl BucketHistory {
     fn new(algorithm: Algorithm, max_wait: MaxWait) -> Self {
         let (log, passed) = (Log::default(), Vec::new());
         Self { algorithm, max_wait, state: None, log, now: BEGIN, passed }
@@ -113,8 +113,9 @@ impl Scene {
         let index = self.passed.len().checked_sub(before + 1)?;
         let Passed { tokens: had, receipt, moment, .. } = self.passed[index];
         let tokens = tokens.min(had);
-        let entries =
-            |scene: &Self| scene.log.entries().filter(|(at, _)| at.as_micros() == moment).count();
+        let entries = |history: &Self| {
+            history.log.entries().filter(|(at, _)| at.as_micros() == moment).count()
+        };
         let before = entries(self);
         self.settle(Difference::Less(tokens), receipt);
         // A sliding log takes the place of a held request back only where nobody has a later one.
@@ -193,20 +194,20 @@ proptest! {
     ) {
         let rate = Rate::new(count, length).unwrap();
         let params = sliding_log::Params::new(rate).unwrap();
-        let mut scene = Scene::new(Algorithm::SlidingLog(params), max_wait(patient));
+        let mut history = BucketHistory::new(Algorithm::SlidingLog(params), max_wait(patient));
         for event in events {
-            scene.play(event);
-            scene.log.forget(&params, at(scene.now));
+            history.play(event);
+            history.log.forget(&params, at(history.now));
             let mut expected: Vec<u64> = Vec::new();
-            for passed in scene.passed.iter().filter(|passed| passed.moment + length > scene.now) {
+            for passed in history.passed.iter().filter(|passed| passed.moment + length > history.now) {
                 expected.extend((0..passed.tokens).map(|_| passed.moment));
             }
             expected.sort_unstable();
-            let kept: Vec<u64> = scene.log.entries().map(|(at, _)| at.as_micros()).collect();
+            let kept: Vec<u64> = history.log.entries().map(|(at, _)| at.as_micros()).collect();
             prop_assert_eq!(kept, expected);
-            for end in &scene.passed {
+            for end in &history.passed {
                 let from = (end.moment + 1).saturating_sub(length);
-                prop_assert!(scene.used(from, end.moment + 1) <= count);
+                prop_assert!(history.used(from, end.moment + 1) <= count);
             }
         }
     }
@@ -220,24 +221,24 @@ proptest! {
         let length = interval(length);
         let windows = if on_clock { Windows::Clock(length) } else { Windows::Rolling(length) };
         // A limit that holds no requests asks without longest wait.
-        let mut scene = Scene::new(fixed(count, windows), max_wait(patient));
+        let mut history = BucketHistory::new(fixed(count, windows), max_wait(patient));
         for (gap, event) in events {
             let event = match event {
                 Event::Ask { cost, .. } if !patient => Event::Ask { cost, max_wait: 0 },
                 event => event,
             };
-            scene.play((gap, event));
-            for one in &scene.passed {
-                let same = scene.passed.iter().filter(|other| other.window == one.window);
+            history.play((gap, event));
+            for one in &history.passed {
+                let same = history.passed.iter().filter(|other| other.window == one.window);
                 prop_assert!(same.map(|passed| passed.tokens).sum::<u64>() <= count);
             }
             if patient || !on_clock {
                 continue;
             }
             // The state is the same as if tokens given back in time had never been taken.
-            let window = scene.now - scene.now % length.as_micros();
-            let used = scene.used(window, window + length.as_micros());
-            let kept = match scene.state {
+            let window = history.now - history.now % length.as_micros();
+            let used = history.used(window, window + length.as_micros());
+            let kept = match history.state {
                 Some(State::FixedWindow(state)) if state.start == at(window) => {
                     state.used + state.beyond
                 }
@@ -253,17 +254,17 @@ proptest! {
         events in any_events(true),
     ) {
         let params = sliding_window::Params::new(Burst::new(count).unwrap(), interval(length));
-        let mut scene = Scene::new(Algorithm::SlidingWindow(params), MaxWait::ENDLESS);
+        let mut history = BucketHistory::new(Algorithm::SlidingWindow(params), MaxWait::ENDLESS);
         for event in events {
-            scene.play(event);
+            history.play(event);
             // Brings the state up to now.
-            scene.settle(Difference::More(0), Receipt::NONE);
-            let begin = scene.now - scene.now % length;
-            let kept = match scene.state {
+            history.settle(Difference::More(0), Receipt::NONE);
+            let begin = history.now - history.now % length;
+            let kept = match history.state {
                 Some(State::SlidingWindow(state)) => [state.previous, state.current, state.next],
                 _ => [0; 3],
             };
-            let window = |from| scene.used(from, from + length);
+            let window = |from| history.used(from, from + length);
             prop_assert_eq!(kept, [window(begin - length), window(begin), window(begin + length)]);
         }
     }
@@ -274,21 +275,21 @@ proptest! {
         (count, length, queue) in (1_u64..4, 1_u64..60, 0_u64..20),
         events in any_events(true),
     ) {
-        let mut scene = Scene::new(leaky(count, length, queue), MaxWait::ENDLESS);
+        let mut history = BucketHistory::new(leaky(count, length, queue), MaxWait::ENDLESS);
         for (gap, event) in events {
             match event {
                 // Only a request that has not gone yet can leave the queue.
                 Event::GiveBack { before, .. } => {
-                    scene.now += gap;
-                    let index = scene.passed.len().checked_sub(before + 1);
-                    if index.is_some_and(|index| scene.passed[index].moment > scene.now) {
-                        scene.give_back(before, u64::MAX);
+                    history.now += gap;
+                    let index = history.passed.len().checked_sub(before + 1);
+                    if index.is_some_and(|index| history.passed[index].moment > history.now) {
+                        history.give_back(before, u64::MAX);
                     }
                 }
-                event => drop(scene.play((gap, event))),
+                event => drop(history.play((gap, event))),
             }
         }
-        let mut went: Vec<_> = scene.passed.iter().filter(|passed| passed.tokens > 0).collect();
+        let mut went: Vec<_> = history.passed.iter().filter(|passed| passed.tokens > 0).collect();
         went.sort_by_key(|passed| passed.moment);
         for pair in went.windows(2) {
             let [first, then] = pair else { continue };
@@ -310,9 +311,9 @@ proptest! {
     ) {
         let params = tokens(count, length, burst);
         let algorithm = Algorithm::TokenBucket(params);
-        let mut with = Scene::new(algorithm, MaxWait::NONE);
-        let mut without = Scene::new(algorithm, MaxWait::NONE);
-        let others = |with: &mut Scene, without: &mut Scene, events: &[(u64, u64)]| {
+        let mut with = BucketHistory::new(algorithm, MaxWait::NONE);
+        let mut without = BucketHistory::new(algorithm, MaxWait::NONE);
+        let others = |with: &mut BucketHistory, without: &mut BucketHistory, events: &[(u64, u64)]| {
             for (gap, cost) in events {
                 with.now += gap;
                 without.now += gap;
@@ -353,15 +354,15 @@ proptest! {
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
         events in any_events(false),
     ) {
-        let mut scene = Scene::new(Algorithm::TokenBucket(tokens(count, length, burst)), MaxWait::NONE);
+        let mut history = BucketHistory::new(Algorithm::TokenBucket(tokens(count, length, burst)), MaxWait::NONE);
         let mut given_back = Vec::new();
         for event in events {
-            if let Some((index, tokens)) = scene.play(event) {
-                given_back.push((scene.now, scene.passed[index].moment, tokens));
+            if let Some((index, tokens)) = history.play(event) {
+                given_back.push((history.now, history.passed[index].moment, tokens));
             }
         }
-        for from in &scene.passed {
-            for to in scene.passed.iter().filter(|to| to.moment >= from.moment) {
+        for from in &history.passed {
+            for to in history.passed.iter().filter(|to| to.moment >= from.moment) {
                 let during = from.moment..=to.moment;
                 let late = given_back.iter().filter(|(now, taken, _)| {
                     during.contains(now) && *taken < from.moment
@@ -370,7 +371,7 @@ proptest! {
                 let still = given_back.iter().filter(|(now, taken, _)| {
                     *now > to.moment && during.contains(taken)
                 });
-                let used = scene.used(from.moment, to.moment + 1)
+                let used = history.used(from.moment, to.moment + 1)
                     + still.map(|(.., tokens)| tokens).sum::<u64>();
                 let late: u64 = late.map(|(.., tokens)| tokens).sum();
                 let gained = (to.moment - from.moment + 1) * count;
@@ -383,9 +384,9 @@ proptest! {
 #[test]
 fn tokens_due_after_the_last_timestamp_are_given_back() {
     let params = tokens(1, 3_650 * 86_400_000_000, 1_000);
-    let mut scene = Scene::new(Algorithm::TokenBucket(params), MaxWait::NONE);
-    assert!(scene.ask(900, 0));
-    assert_eq!(scene.passed[0].receipt.time(), Timestamp::MAX);
-    scene.give_back(0, 899);
-    assert_eq!(missing(scene.state, &params, scene.now), (1, 0));
+    let mut history = BucketHistory::new(Algorithm::TokenBucket(params), MaxWait::NONE);
+    assert!(history.ask(900, 0));
+    assert_eq!(history.passed[0].receipt.time(), Timestamp::MAX);
+    history.give_back(0, 899);
+    assert_eq!(missing(history.state, &params, history.now), (1, 0));
 }
