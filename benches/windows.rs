@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use tidegate::limit::algorithm::sliding_window::Params;
-use tidegate::limit::algorithm::{Algorithm, State, Want};
+use tidegate::limit::algorithm::{Algorithm, BucketState, Want};
 use tidegate::limit::decision::Outcome;
 use tidegate::limit::rate::{Burst, Cost, Interval};
 use tidegate::limit::time::Timestamp;
@@ -109,7 +109,7 @@ fn play(name: &str, count: u64, traffic: &[u64]) {
     let params = Params::new(Burst::new(count).unwrap(), interval);
     let algorithm = Algorithm::SlidingWindow(params);
     let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
-    let mut state: Option<State> = None;
+    let mut state: Option<BucketState> = None;
     let mut passed: Vec<u64> = Vec::new();
     // Those before this place are outside the interval that ends now.
     let mut oldest = 0;

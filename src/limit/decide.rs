@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::Mode;
-use super::algorithm::{Algorithm, Receipt, State, Step, Want};
+use super::algorithm::{Algorithm, BucketState, Receipt, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::rate::Cost;
 use super::time::Now;
@@ -39,7 +39,7 @@ impl Ask {
     }
 
     /// What the limit's algorithm would do with the request.
-    pub(crate) fn step(&self, state: Option<State>, now: Now) -> Step {
+    pub(crate) fn step(&self, state: Option<BucketState>, now: Now) -> Step {
         let want = Want { cost: self.cost, max_wait: self.max_wait };
         let step = self.algorithm.decide(state, want, self.algorithm.time(now));
         if self.takes {
@@ -50,7 +50,7 @@ impl Ask {
     }
 
     /// The receipt of a request that has taken at `now`. `taken` is the bucket's state after that.
-    pub fn receipt(&self, outcome: Outcome, taken: State, now: Now) -> Receipt {
+    pub fn receipt(&self, outcome: Outcome, taken: BucketState, now: Now) -> Receipt {
         self.algorithm.receipt(outcome, taken, self.algorithm.time(now))
     }
 }
@@ -72,14 +72,14 @@ pub enum Change {
     /// The stored state stays.
     None,
     /// The state follows a clock that stepped back. Nothing was taken.
-    Moved(State),
+    Moved(BucketState),
     /// The request has taken, at the moment that this outcome says.
-    Taken(State, Outcome),
+    Taken(BucketState, Outcome),
 }
 
 impl Change {
     /// The state to write.
-    pub fn state(self) -> Option<State> {
+    pub fn state(self) -> Option<BucketState> {
         match self {
             Self::None => None,
             Self::Moved(state) | Self::Taken(state, _) => Some(state),
@@ -117,7 +117,7 @@ pub(crate) fn takers(
 /// If all enforcing limits let the request pass, they take. A limit in shadow then takes if it lets the request pass
 /// too. If an enforcing limit refuses, no limit takes. There is one exception: if only one limit refuses, its candidate
 /// takes.
-pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
+pub fn decide(asks: &[Ask], states: &[Option<BucketState>], now: Now) -> Decided {
     let state = |index: usize| states.get(index).copied().flatten();
     let steps: PerAsk<_> =
         asks.iter().enumerate().map(|(index, ask)| ask.step(state(index), now)).collect();
@@ -135,7 +135,11 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
 
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change
 /// of the bucket, and the verdict.
-pub(crate) fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
+pub(crate) fn decide_one(
+    ask: &Ask,
+    state: Option<BucketState>,
+    now: Now,
+) -> (Decision, Change, Verdict) {
     let step = ask.step(state, now);
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
@@ -166,16 +170,16 @@ mod tests {
         Timestamp::from_micros(micros).unwrap()
     }
 
-    fn missing_of(state: Option<State>) -> u64 {
+    fn missing_of(state: Option<BucketState>) -> u64 {
         match state {
-            Some(State::Bucket(state)) => state.missing,
+            Some(BucketState::Bucket(state)) => state.missing,
             _ => 0,
         }
     }
 
     /// What is missing in each bucket after these asks were decided on one after the other.
     fn missing(requests: &[&[Ask]], now: Timestamp) -> Vec<u64> {
-        let mut states: Vec<Option<State>> = vec![None; requests[0].len()];
+        let mut states: Vec<Option<BucketState>> = vec![None; requests[0].len()];
         for asks in requests {
             let decided = decide(asks, &states, now.into());
             for (state, change) in states.iter_mut().zip(decided.changes) {
@@ -243,7 +247,7 @@ mod tests {
         assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
     }
 
-    fn any_ask() -> impl Strategy<Value = (Ask, Option<State>)> {
+    fn any_ask() -> impl Strategy<Value = (Ask, Option<BucketState>)> {
         let mode = prop_oneof![3 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
         (1_u64..5_000, 1_u64..20, 1_u64..22, mode, prop::option::of((0_u64..40, 0..HOUR))).prop_map(
             |(count, burst, cost, mode, state)| {
@@ -252,7 +256,7 @@ mod tests {
                 let period = params.rate.period();
                 let state = state.map(|(missing, rest)| {
                     let rest = rest % period;
-                    State::Bucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
+                    BucketState::Bucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
                 });
                 (ask, state)
             },
@@ -319,7 +323,7 @@ mod tests {
                 let before = missing_of(*state);
                 let takes = allowed && decided.verdict == Verdict::PASS;
                 prop_assert_eq!(matches!(change, Change::Taken(..)), takes);
-                if let (Some(State::Bucket(write)), false) = (change.state(), takes) {
+                if let (Some(BucketState::Bucket(write)), false) = (change.state(), takes) {
                     prop_assert_eq!(write.missing, before, "{:?}", ask);
                 }
             }

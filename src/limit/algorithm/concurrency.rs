@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Difference, State as AnyState, Step, Want};
+use super::{BucketState, Difference, Step, Want};
 use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
@@ -48,7 +48,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>) -> Step {
     let held = state.map_or(0, |state| state.held);
     let free = params.limit.get().saturating_sub(held);
     let wait = if free > 0 { 0 } else { GUESS };
-    let taken = AnyState::Concurrency(State { held: held + 1 });
+    let taken = BucketState::Concurrency(State { held: held + 1 });
     let one_slot = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
@@ -80,7 +80,7 @@ mod tests {
         for left in [1, 0] {
             let step = decide(&limit(2), state);
             assert_eq!(step.decision, Decision { outcome: Outcome::Allow, remaining: left });
-            let Some(AnyState::Concurrency(taken)) = step.taken else { panic!("{step:?}") };
+            let Some(BucketState::Concurrency(taken)) = step.taken else { panic!("{step:?}") };
             state = Some(taken);
         }
         let outcome = Outcome::Reject { retry_after: Some(Duration::from_secs(1)) };

@@ -82,7 +82,7 @@ pub enum Algorithm {
 macro_rules! of {
     ($state:expr, $kind:ident) => {
         match $state {
-            Some(State::$kind(state)) => Some(state),
+            Some(BucketState::$kind(state)) => Some(state),
             _ => None,
         }
     };
@@ -90,7 +90,7 @@ macro_rules! of {
 
 /// What a bucket remembers between two requests. A bucket without a state is a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum BucketState {
     /// Of [`Algorithm::TokenBucket`], of [`Algorithm::LeakyBucket`], and of [`Algorithm::Redisson`] where
     /// the process decides alone. Stores keep the buckets of different algorithms apart.
     Bucket(token_bucket::State),
@@ -137,7 +137,7 @@ impl Algorithm {
 
     /// What this algorithm would do with a request at `now`. A state of another kind reads as a new
     /// bucket.
-    pub fn decide(&self, state: Option<State>, want: Want, now: Timestamp) -> Step {
+    pub fn decide(&self, state: Option<BucketState>, want: Want, now: Timestamp) -> Step {
         match self {
             Self::TokenBucket(params) => {
                 token_bucket::decide(params, of!(state, Bucket), want, now)
@@ -163,18 +163,18 @@ impl Algorithm {
     }
 
     /// The receipt of a request that passes at `now`. `taken` is the state after the request has taken.
-    pub(crate) fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
+    pub(crate) fn receipt(&self, outcome: Outcome, taken: BucketState, now: Timestamp) -> Receipt {
         let counted_at = |start: Timestamp| match outcome {
             // If `now` is a little before the state's window, the request counts in that window.
             Outcome::Allow | Outcome::Reject { .. } => now.max(start),
             Outcome::Delay(wait) => now.plus(wait).max(start),
         };
         Receipt::new(match taken {
-            State::Bucket(_) => self.fresh_at(taken),
-            State::FixedWindow(state) => counted_at(state.start),
-            State::SlidingWindow(state) => counted_at(state.start),
-            State::SlidingLog(state) => state.newest,
-            State::Concurrency(_) => now,
+            BucketState::Bucket(_) => self.fresh_at(taken),
+            BucketState::FixedWindow(state) => counted_at(state.start),
+            BucketState::SlidingWindow(state) => counted_at(state.start),
+            BucketState::SlidingLog(state) => state.newest,
+            BucketState::Concurrency(_) => now,
         })
     }
 
@@ -188,32 +188,32 @@ impl Algorithm {
     /// sliding window: it counts each place in the window of its moment.
     pub fn settle(
         &self,
-        state: Option<State>,
+        state: Option<BucketState>,
         settled: &Settlement,
         now: Timestamp,
-    ) -> (Option<State>, bool) {
+    ) -> (Option<BucketState>, bool) {
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
                 let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
                 let Some(bucket) = self.bucket() else { return (None, false) };
                 let (state, is_later_held) =
                     token_bucket::settle(&bucket, even, state, settled, now);
-                (state.map(State::Bucket), is_later_held)
+                (state.map(BucketState::Bucket), is_later_held)
             }
             Self::FixedWindow(params) => {
                 let state = of!(state, FixedWindow);
                 let (state, is_later_held) = fixed_window::settle(params, state, settled, now);
-                (state.map(State::FixedWindow), is_later_held)
+                (state.map(BucketState::FixedWindow), is_later_held)
             }
             Self::SlidingWindow(params) => {
                 let state = of!(state, SlidingWindow);
                 let state = sliding_window::settle(params, state, settled, now);
-                (state.map(State::SlidingWindow), false)
+                (state.map(BucketState::SlidingWindow), false)
             }
             Self::SlidingLog(_) => (state, false),
             Self::Concurrency(_) => {
                 let state = concurrency::settle(of!(state, Concurrency), settled.used);
-                (state.map(State::Concurrency), false)
+                (state.map(BucketState::Concurrency), false)
             }
             Self::Closed => (None, false),
         }
@@ -221,51 +221,51 @@ impl Algorithm {
 
     /// From this time on the bucket is the same as a new one. A state of another kind is the same as a new
     /// bucket from [`Timestamp::MIN`] on.
-    pub fn fresh_at(&self, state: State) -> Timestamp {
+    pub fn fresh_at(&self, state: BucketState) -> Timestamp {
         match (self, state) {
-            (_, State::Bucket(state)) => self
+            (_, BucketState::Bucket(state)) => self
                 .bucket()
                 .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
-            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+            (Self::FixedWindow(params), BucketState::FixedWindow(state)) => {
                 fixed_window::fresh_at(params, state)
             }
-            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+            (Self::SlidingWindow(params), BucketState::SlidingWindow(state)) => {
                 sliding_window::fresh_at(params, state)
             }
-            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+            (Self::SlidingLog(params), BucketState::SlidingLog(state)) => {
                 sliding_log::fresh_at(params, state)
             }
-            (Self::Concurrency(_), State::Concurrency(_)) => concurrency::fresh_at(),
+            (Self::Concurrency(_), BucketState::Concurrency(_)) => concurrency::fresh_at(),
             _ => Timestamp::MIN,
         }
     }
 
     /// How much of a bucket is used. A store without room forgets the bucket of which least is used. `None` if a store
     /// must not forget the bucket, because it owes tokens or its slots are held.
-    pub(crate) fn usage(&self, state: State) -> Option<Usage> {
+    pub(crate) fn usage(&self, state: BucketState) -> Option<Usage> {
         let share = |used: u64, count: Burst| {
             let share = used.min(count.get()).saturating_mul(255) / count.get();
             Usage::Share(u8::try_from(share).unwrap_or(u8::MAX))
         };
         let (usage, in_debt) = match (self, state) {
-            (_, State::Bucket(state)) => {
+            (_, BucketState::Bucket(state)) => {
                 let Some(bucket) = self.bucket() else { return Some(Usage::RefillsIn(0)) };
                 let in_debt = token_bucket::in_debt(&bucket, state);
                 (Usage::RefillsIn(bucket.refill_micros()), in_debt)
             }
-            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+            (Self::FixedWindow(params), BucketState::FixedWindow(state)) => {
                 let used = state.used.saturating_add(state.beyond);
                 (share(used, params.count), fixed_window::in_debt(params, state))
             }
-            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+            (Self::SlidingWindow(params), BucketState::SlidingWindow(state)) => {
                 let used = state.previous.saturating_add(state.current).saturating_add(state.next);
                 (share(used, params.count), sliding_window::in_debt(params, state))
             }
-            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+            (Self::SlidingLog(params), BucketState::SlidingLog(state)) => {
                 let used = u64::from(state.used) + u64::from(state.added);
                 (share(used, params.count), sliding_log::in_debt(params, state))
             }
-            (Self::Concurrency(_), State::Concurrency(_)) => return None,
+            (Self::Concurrency(_), BucketState::Concurrency(_)) => return None,
             _ => return Some(Usage::Share(u8::MAX)),
         };
         (!in_debt).then_some(usage)

@@ -45,7 +45,7 @@ struct BucketHistory {
     algorithm: Algorithm,
     /// The longest wait that each settlement names.
     max_wait: MaxWait,
-    state: Option<State>,
+    state: Option<BucketState>,
     log: Log,
     now: u64,
     passed: Vec<Passed>,
@@ -70,10 +70,10 @@ impl BucketHistory {
         Self { algorithm, max_wait, state: None, log, now: BEGIN, passed }
     }
 
-    fn seen(&mut self, cost: Cost) -> Option<State> {
+    fn seen(&mut self, cost: Cost) -> Option<BucketState> {
         let Algorithm::SlidingLog(params) = self.algorithm else { return self.state };
         self.log.forget(&params, at(self.now));
-        self.log.seen(&params, cost, at(self.now)).map(State::SlidingLog)
+        self.log.seen(&params, cost, at(self.now)).map(BucketState::SlidingLog)
     }
 
     /// Whether the request passed.
@@ -91,11 +91,13 @@ impl BucketHistory {
             _ => self.now,
         };
         let receipt = self.algorithm.receipt(outcome, taken, at(self.now));
-        if let (Algorithm::SlidingLog(params), State::SlidingLog(state)) = (self.algorithm, taken) {
+        if let (Algorithm::SlidingLog(params), BucketState::SlidingLog(state)) =
+            (self.algorithm, taken)
+        {
             self.log.write(&params, state);
         }
         let window = match (self.algorithm, taken) {
-            (Algorithm::FixedWindow(params), State::FixedWindow(state)) => {
+            (Algorithm::FixedWindow(params), BucketState::FixedWindow(state)) => {
                 let (Windows::Rolling(length) | Windows::Clock(length)) = params.windows else {
                     panic!("no calendar here");
                 };
@@ -131,7 +133,7 @@ impl BucketHistory {
         match self.algorithm {
             Algorithm::SlidingLog(params) => {
                 let (seen, _) = self.log.settle(&params, &settled, at(self.now));
-                self.state = seen.map(State::SlidingLog);
+                self.state = seen.map(BucketState::SlidingLog);
             }
             _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)).0,
         }
@@ -177,8 +179,8 @@ fn tokens(count: u64, interval: u64, burst: u64) -> token_bucket::Params {
     token_bucket::Params { rate, burst: Burst::new(burst).unwrap() }
 }
 
-fn missing(state: Option<State>, params: &token_bucket::Params, now: u64) -> (u64, u64) {
-    let Some(State::Bucket(state)) = state else { return (0, 0) };
+fn missing(state: Option<BucketState>, params: &token_bucket::Params, now: u64) -> (u64, u64) {
+    let Some(BucketState::Bucket(state)) = state else { return (0, 0) };
     let (state, _) = token_bucket::refill(params, Some(state), at(now));
     (state.missing, state.rest)
 }
@@ -239,7 +241,7 @@ proptest! {
             let window = history.now - history.now % length.as_micros();
             let used = history.used(window, window + length.as_micros());
             let kept = match history.state {
-                Some(State::FixedWindow(state)) if state.start == at(window) => {
+                Some(BucketState::FixedWindow(state)) if state.start == at(window) => {
                     state.used + state.beyond
                 }
                 _ => 0,
@@ -261,7 +263,7 @@ proptest! {
             history.settle(Difference::More(0), Receipt::NONE);
             let begin = history.now - history.now % length;
             let kept = match history.state {
-                Some(State::SlidingWindow(state)) => [state.previous, state.current, state.next],
+                Some(BucketState::SlidingWindow(state)) => [state.previous, state.current, state.next],
                 _ => [0; 3],
             };
             let window = |from| history.used(from, from + length);

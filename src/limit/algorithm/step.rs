@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::State;
+use super::BucketState;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
@@ -26,10 +26,10 @@ pub struct Step {
     /// held, this is the same number as in `decision`.
     pub(crate) untouched: u64,
     /// The state after the request has taken; `None` where the request is refused.
-    pub taken: Option<State>,
+    pub taken: Option<BucketState>,
     /// The state to keep although nothing was taken. `Some` only if the clock had stepped back and the state was moved
     /// to the new time.
-    pub kept: Option<State>,
+    pub kept: Option<BucketState>,
 }
 
 impl Step {
@@ -39,8 +39,8 @@ impl Step {
         want: Want,
         untouched: u64,
         wait: Option<u64>,
-        taken: Option<State>,
-        kept: Option<State>,
+        taken: Option<BucketState>,
+        kept: Option<BucketState>,
     ) -> Self {
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.max_wait.allows(wait)));
         let left = untouched.saturating_sub(want.cost.get());

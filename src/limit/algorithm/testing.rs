@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 
-use super::{Algorithm, State, Step, Want};
+use super::{Algorithm, BucketState, Step, Want};
 use crate::limit::decision::Outcome;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
@@ -27,7 +27,7 @@ pub(super) fn micros(outcome: Outcome) -> Option<u64> {
     Some(u64::try_from(wait.as_micros()).unwrap())
 }
 
-fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -> Step {
+fn ask(algorithm: &Algorithm, state: Option<BucketState>, cost: u64, now: Timestamp) -> Step {
     let cost = Cost::new(cost).unwrap();
     algorithm.decide(state, Want { cost, max_wait: MaxWait::NONE }, now)
 }
@@ -36,7 +36,7 @@ fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -
 /// time, it is held instead.
 pub(super) fn a_promised_wait_is_exact(
     algorithm: Algorithm,
-    state: State,
+    state: BucketState,
     cost: u64,
     now: Timestamp,
 ) -> TestCaseResult {
@@ -68,7 +68,7 @@ pub(super) fn a_promised_wait_is_exact(
 /// At `fresh_at`, and `later` microseconds after it, a state is the same as no state. More than `sooner` microseconds
 /// before `fresh_at` the bucket is not full.
 pub(super) fn when_fresh_it_is_as_good_as_new(
-    (algorithm, state): (Algorithm, State),
+    (algorithm, state): (Algorithm, BucketState),
     cost: u64,
     later: u64,
     sooner: u64,
@@ -85,7 +85,7 @@ pub(super) fn when_fresh_it_is_as_good_as_new(
 /// A clock that steps back from `then` to `now` gives no tokens. The answer is the step at `now`.
 pub(super) fn a_step_back_gives_nothing(
     algorithm: Algorithm,
-    state: State,
+    state: BucketState,
     then: Timestamp,
     now: Timestamp,
 ) -> Result<Step, TestCaseError> {

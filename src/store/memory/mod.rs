@@ -31,7 +31,7 @@ pub(crate) use self::over::OverCount;
 use self::shard::{Due, Shard};
 pub(super) use self::table::Memory;
 use super::bucket::{BucketAsk, BucketReceipt, ReceiptUse};
-use crate::limit::algorithm::{Algorithm, Receipt, State, sliding_log};
+use crate::limit::algorithm::{Algorithm, BucketState, Receipt, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
@@ -58,7 +58,7 @@ enum BucketKind {
 struct FoundBucket {
     id: Identity,
     kind: BucketKind,
-    state: Option<State>,
+    state: Option<BucketState>,
 }
 
 /// What a bucket of this process says to a request.
@@ -115,7 +115,8 @@ impl Memory {
             };
             bucket.state = state(shard, bucket.id, &ask.ask, now);
         }
-        let states: PerAsk<Option<State>> = buckets.iter().map(|bucket| bucket.state).collect();
+        let states: PerAsk<Option<BucketState>> =
+            buckets.iter().map(|bucket| bucket.state).collect();
         let wanted: PerAsk<Ask> = asks.iter().map(|ask| ask.ask).collect();
         let decided = decide(&wanted, &states, now);
         let (mut answers, mut changes) = (PerAsk::new(), decided.changes.into_iter());
@@ -237,12 +238,13 @@ fn receipt(ask: &Ask, change: Change, receipts: ReceiptUse, now: Now) -> Option<
 fn keep(
     shard: &mut Shard,
     id: Identity,
-    before: Option<State>,
+    before: Option<BucketState>,
     algorithm: &Algorithm,
     change: Change,
     now: Now,
 ) -> bool {
-    let is_empty = |state: &State| matches!(state, State::SlidingLog(seen) if seen.used == 0);
+    let is_empty =
+        |state: &BucketState| matches!(state, BucketState::SlidingLog(seen) if seen.used == 0);
     let before = before.filter(|state| !is_empty(state));
     let Some(state) = change.state().or(before) else { return false };
     let due = Due::of(algorithm, state);
@@ -251,7 +253,7 @@ fn keep(
     if change.state().is_some() || shard.due(id) != Some(due) {
         shard.put(id, state, due, now);
     }
-    if let (Algorithm::SlidingLog(params), Some(State::SlidingLog(seen))) =
+    if let (Algorithm::SlidingLog(params), Some(BucketState::SlidingLog(seen))) =
         (algorithm, change.state())
     {
         shard.log(id).write(params, seen);
@@ -260,7 +262,7 @@ fn keep(
 }
 
 /// A bucket's state for a decision on this ask. A sliding log's state is read from its list.
-fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
+fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<BucketState> {
     let state = shard.state(id, now);
     let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
     if state.is_none() {
@@ -270,7 +272,7 @@ fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> 
     let (log, now) = (shard.log(id), ask.algorithm.time(now));
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);
-    Some(State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now))))
+    Some(BucketState::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now))))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::identity::{Identity, LimitMark};
 use super::table::Memory;
 
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, State, Want};
+use crate::limit::algorithm::{Algorithm, BucketState, Want};
 use crate::limit::decision::Outcome;
 use crate::limit::key::Key;
 use crate::limit::rate::Cost;
@@ -79,12 +79,12 @@ impl Memory {
 
 impl OverCounter<'_> {
     /// Whether the new figures refuse the usual request now.
-    fn refuses(&self, state: State, log: Option<&Log>, now: Now) -> bool {
+    fn refuses(&self, state: BucketState, log: Option<&Log>, now: Now) -> bool {
         let algorithm = self.limit.after;
         let now = algorithm.time(now);
         let state = match (algorithm, log) {
             (Algorithm::SlidingLog(params), Some(log)) => {
-                log.seen(&params, self.cost, now).map(State::SlidingLog)
+                log.seen(&params, self.cost, now).map(BucketState::SlidingLog)
             }
             _ => Some(state),
         };

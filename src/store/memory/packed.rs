@@ -2,7 +2,7 @@
 //! for each of a million buckets.
 
 use crate::limit::algorithm::{
-    State, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,
+    BucketState, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,
 };
 use crate::limit::time::Timestamp;
 
@@ -23,37 +23,39 @@ const SLIDING_LOG: u64 = 3;
 const CONCURRENCY: u64 = 4;
 
 impl Packed {
-    pub(super) fn of(state: State) -> Self {
+    pub(super) fn of(state: BucketState) -> Self {
         let (kind, (time, figures)) = match state {
-            State::Bucket(state) => (BUCKET, (state.at, [state.missing, state.rest, state.period])),
-            State::FixedWindow(state) => {
+            BucketState::Bucket(state) => {
+                (BUCKET, (state.at, [state.missing, state.rest, state.period]))
+            }
+            BucketState::FixedWindow(state) => {
                 (FIXED_WINDOW, (state.start, [state.used, state.beyond, state.each]))
             }
-            State::SlidingWindow(state) => {
+            BucketState::SlidingWindow(state) => {
                 (SLIDING_WINDOW, (state.start, [state.previous, state.current, state.next]))
             }
-            State::SlidingLog(state) => {
+            BucketState::SlidingLog(state) => {
                 let counts = u64::from(state.used) << 32 | u64::from(state.added);
                 let (newest, room_at) = (state.newest.as_micros(), state.room_at.as_micros());
                 (SLIDING_LOG, (state.arrived, [newest, room_at, counts]))
             }
-            State::Concurrency(state) => (CONCURRENCY, (Timestamp::MIN, [state.held, 0, 0])),
+            BucketState::Concurrency(state) => (CONCURRENCY, (Timestamp::MIN, [state.held, 0, 0])),
         };
         Self { figures, timed: time.as_micros() | kind << KIND }
     }
 
-    pub(super) fn state(self) -> State {
+    pub(super) fn state(self) -> BucketState {
         let [first, second, third] = self.figures;
         let time = at(self.timed & !(u64::MAX << KIND));
         let bucket = token_bucket::State { missing: first, rest: second, period: third, at: time };
         match self.timed >> KIND {
-            FIXED_WINDOW => State::FixedWindow(fixed_window::State {
+            FIXED_WINDOW => BucketState::FixedWindow(fixed_window::State {
                 start: time,
                 used: first,
                 beyond: second,
                 each: third,
             }),
-            SLIDING_WINDOW => State::SlidingWindow(sliding_window::State {
+            SLIDING_WINDOW => BucketState::SlidingWindow(sliding_window::State {
                 start: time,
                 previous: first,
                 current: second,
@@ -62,7 +64,7 @@ impl Packed {
             SLIDING_LOG => {
                 let half =
                     |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-                State::SlidingLog(sliding_log::State {
+                BucketState::SlidingLog(sliding_log::State {
                     arrived: time,
                     newest: at(first),
                     room_at: at(second),
@@ -70,9 +72,9 @@ impl Packed {
                     added: half(third),
                 })
             }
-            CONCURRENCY => State::Concurrency(concurrency::State { held: first }),
+            CONCURRENCY => BucketState::Concurrency(concurrency::State { held: first }),
             // `BUCKET` is the only kind left.
-            _ => State::Bucket(bucket),
+            _ => BucketState::Bucket(bucket),
         }
     }
 
@@ -105,14 +107,14 @@ mod tests {
             let [previous, current, next] = words;
             let [used, added] = counts;
             for state in [
-                State::Bucket(bucket),
-                State::FixedWindow(fixed_window::State { start, used: used_here, beyond, each }),
-                State::SlidingWindow(sliding_window::State { start, previous, current, next }),
-                State::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
-                State::Concurrency(concurrency::State { held: words[0] }),
+                BucketState::Bucket(bucket),
+                BucketState::FixedWindow(fixed_window::State { start, used: used_here, beyond, each }),
+                BucketState::SlidingWindow(sliding_window::State { start, previous, current, next }),
+                BucketState::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
+                BucketState::Concurrency(concurrency::State { held: words[0] }),
             ] {
                 prop_assert_eq!(Packed::of(state).state(), state);
-                prop_assert_eq!(Packed::of(state).is_log(), matches!(state, State::SlidingLog(_)));
+                prop_assert_eq!(Packed::of(state).is_log(), matches!(state, BucketState::SlidingLog(_)));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::shard::{Due, Shard};
 use super::table::Memory;
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, Want};
+use crate::limit::algorithm::{Algorithm, BucketState, Difference, Receipt, Settlement, Want};
 use crate::limit::rate::Cost;
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
@@ -64,7 +64,7 @@ impl Memory {
 }
 
 /// Whether `one` leaves no more tokens than `other` does.
-fn is_emptier(algorithm: &Algorithm, one: State, other: State, now: Timestamp) -> bool {
+fn is_emptier(algorithm: &Algorithm, one: BucketState, other: BucketState, now: Timestamp) -> bool {
     let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
     let left = |state| algorithm.decide(Some(state), want, now).untouched;
     // `untouched` does not show parts of a token, nor debts. The time until the bucket is full shows both.
@@ -101,7 +101,7 @@ fn settle_in(
         return None;
     }
     shard.put(id, new, Due::of(algorithm, new), now);
-    if let State::SlidingLog(_) = new {
+    if let BucketState::SlidingLog(_) = new {
         *shard.log(id) = log;
     }
     Some((0, is_later_held))
@@ -110,16 +110,16 @@ fn settle_in(
 /// The bucket's state after the settlement, as [`Algorithm::settle`] returns it.
 fn after(
     algorithm: &Algorithm,
-    state: Option<State>,
+    state: Option<BucketState>,
     log: &mut Log,
     settled: &Settlement,
     now: Now,
-) -> (Option<State>, bool) {
+) -> (Option<BucketState>, bool) {
     let now = algorithm.time(now);
     match algorithm {
         Algorithm::SlidingLog(params) => {
             let (state, is_later_held) = log.settle(params, settled, now);
-            (state.map(State::SlidingLog), is_later_held)
+            (state.map(BucketState::SlidingLog), is_later_held)
         }
         _ => algorithm.settle(state, settled, now),
     }

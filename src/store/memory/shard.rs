@@ -14,7 +14,7 @@ use super::identity::{Identity, LimitMark};
 use super::packed::Packed;
 use super::shares::{LimitMarks, Shares};
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, State, Usage};
+use crate::limit::algorithm::{Algorithm, BucketState, Usage};
 use crate::limit::time::Now;
 
 /// When a bucket is full, and how much of it is used. A full bucket may be forgotten without effect. Any other bucket
@@ -34,7 +34,7 @@ impl Due {
     const TIME: u64 = (1 << Self::TIME_BITS) - 1;
 
     /// The due time of a bucket with this algorithm and state.
-    pub(super) fn of(algorithm: &Algorithm, state: State) -> Self {
+    pub(super) fn of(algorithm: &Algorithm, state: BucketState) -> Self {
         let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
         let usage = match algorithm.usage(state) {
             Some(Usage::Share(share)) => u64::from(share) << Self::TIME_BITS,
@@ -150,7 +150,7 @@ impl Shard {
 
     /// The bucket's state. `None` where the bucket is full: it counts as new, even before a sweep has removed it.
     /// Otherwise the slower figures of a reload would make it a used bucket again.
-    pub(super) fn state(&self, identity: Identity, now: Now) -> Option<State> {
+    pub(super) fn state(&self, identity: Identity, now: Now) -> Option<BucketState> {
         let entry = self.entries.get(self.find(identity)?)?;
         (!entry.due.fresh(now)).then(|| entry.state.state())
     }
@@ -160,7 +160,7 @@ impl Shard {
     }
 
     /// Writes a bucket's state, instead of its former state if it had one.
-    pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
+    pub(super) fn put(&mut self, identity: Identity, state: BucketState, due: Due, now: Now) {
         let entry = BucketEntry { identity, due, state: Packed::of(state) };
         match self.find(identity).and_then(|at| self.entries.get_mut(at)) {
             Some(known) => *known = entry,
@@ -180,7 +180,7 @@ impl Shard {
     pub(super) fn each(
         &self,
         now: Now,
-        mut visit: impl FnMut(LimitMark, Identity, State, Option<&Log>),
+        mut visit: impl FnMut(LimitMark, Identity, BucketState, Option<&Log>),
     ) {
         for entry in self.entries.iter().filter(|entry| !entry.due.fresh(now)) {
             let log = entry.state.is_log().then(|| self.logs.get(&entry.identity)).flatten();

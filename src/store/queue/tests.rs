@@ -7,7 +7,7 @@ use crate::limit::algorithm::fixed_window::{self, windows::Windows};
 use crate::limit::algorithm::sliding_log::{self, Log};
 use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::algorithm::{
-    Algorithm, Difference, Receipt, Settlement, State, Want, leaky_bucket,
+    Algorithm, BucketState, Difference, Receipt, Settlement, Want, leaky_bucket,
 };
 use crate::limit::decision::Outcome;
 use crate::limit::rate::{Burst, Interval, Rate};
@@ -30,7 +30,7 @@ fn burst(tokens: u64) -> Burst {
 #[derive(Clone)]
 struct Bucket {
     algorithm: Algorithm,
-    state: Option<State>,
+    state: Option<BucketState>,
     log: Log,
 }
 
@@ -42,13 +42,15 @@ impl Bucket {
     /// How long a request of this cost waits, and what the bucket notes. `None` if the bucket refuses.
     fn take(&mut self, cost: Cost, now: u64) -> Option<(u64, Receipt)> {
         if let Algorithm::SlidingLog(params) = self.algorithm {
-            self.state = self.log.seen(&params, cost, at(now)).map(State::SlidingLog);
+            self.state = self.log.seen(&params, cost, at(now)).map(BucketState::SlidingLog);
         }
         let want = Want { cost, max_wait: MaxWait::ENDLESS };
         let step = self.algorithm.decide(self.state, want, at(now));
         let taken = step.taken?;
         self.state = Some(taken);
-        if let (Algorithm::SlidingLog(params), State::SlidingLog(state)) = (self.algorithm, taken) {
+        if let (Algorithm::SlidingLog(params), BucketState::SlidingLog(state)) =
+            (self.algorithm, taken)
+        {
             self.log.write(&params, state);
         }
         let wait = match step.decision.outcome {

@@ -1,14 +1,14 @@
 //! What stands for Redis: the shared buckets, decided on by the algorithms.
 
 use super::time;
-use crate::limit::algorithm::State;
+use crate::limit::algorithm::BucketState;
 use crate::limit::decide::{Ask, decide_one};
 use crate::limit::decision::Decision;
 
 /// The shared buckets, by the numbers of their keys.
 pub(super) struct SimulatedServer {
     ask: Ask,
-    buckets: Vec<Option<State>>,
+    buckets: Vec<Option<BucketState>>,
 }
 
 impl SimulatedServer {

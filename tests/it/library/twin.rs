@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use tidegate::limit::algorithm::{
-    Difference, LUA, Receipt, Settlement, State, Want, fixed_window, sliding_window, token_bucket,
+    BucketState, Difference, LUA, Receipt, Settlement, Want, fixed_window, sliding_window,
+    token_bucket,
 };
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
@@ -30,7 +31,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
         let state = token_bucket::State { missing, rest, period, at };
-        let state = State::Bucket(state);
+        let state = BucketState::Bucket(state);
         let kept = kept(state, &algorithm);
         let want = Want { cost: Cost::new(cost).unwrap(), max_wait: MaxWait::NONE };
         let now = at.plus_micros(later);

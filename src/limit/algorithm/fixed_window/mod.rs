@@ -16,7 +16,7 @@ pub mod windows;
 use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
-use super::{Difference, Settlement, State as AnyState, Step, Want};
+use super::{BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::Burst;
 use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
@@ -99,9 +99,9 @@ impl State {
 pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let kept = kept.map(AnyState::FixedWindow);
+    let kept = kept.map(BucketState::FixedWindow);
     let untouched = count.saturating_sub(state.used);
-    let taken = |before: State| Some(AnyState::FixedWindow(before.plus(cost, count)));
+    let taken = |before: State| Some(BucketState::FixedWindow(before.plus(cost, count)));
     if untouched >= cost {
         return Step::of(want, untouched, Some(0), taken(state), kept);
     }

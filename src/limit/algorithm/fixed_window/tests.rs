@@ -50,9 +50,9 @@ fn after(step: &Step, state: Option<State>) -> Option<State> {
     step.taken.or(step.kept).map(own).or(state)
 }
 
-fn own(state: AnyState) -> State {
+fn own(state: BucketState) -> State {
     match state {
-        AnyState::FixedWindow(state) => state,
+        BucketState::FixedWindow(state) => state,
         other => panic!("another algorithm's: {other:?}"),
     }
 }
@@ -339,7 +339,7 @@ proptest! {
     ) {
         let cost = cost.min(figures.count.get());
         let now = state.start.as_micros() + later - back.min(later);
-        let (algorithm, state) = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        let (algorithm, state) = (Algorithm::FixedWindow(figures), BucketState::FixedWindow(state));
         a_promised_wait_is_exact(algorithm, state, cost, at(now))?;
     }
 
@@ -350,7 +350,7 @@ proptest! {
         later in 0_u64..DAY,
     ) {
         let grace = if figures.windows.are_on_clock() { STALE } else { 0 };
-        let bucket = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        let bucket = (Algorithm::FixedWindow(figures), BucketState::FixedWindow(state));
         when_fresh_it_is_as_good_as_new(bucket, cost, later, grace)?;
     }
 
@@ -360,7 +360,7 @@ proptest! {
         back in 1..NOON - 4 * DAY,
     ) {
         let now = at(state.start.as_micros() - back);
-        let bucket = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        let bucket = (Algorithm::FixedWindow(figures), BucketState::FixedWindow(state));
         let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.start, now)?;
         let kept = after(&step, Some(state)).unwrap();
         let next = figures.windows.later(figures.windows.start_of(now), 1);
@@ -378,7 +378,7 @@ proptest! {
         if let Some(taken) = step.taken.map(own) {
             let taken_at = Algorithm::FixedWindow(figures).receipt(
                 step.decision.outcome,
-                AnyState::FixedWindow(taken),
+                BucketState::FixedWindow(taken),
                 now,
             );
             let used = Difference::Less(cost);

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Difference, Settlement, State as AnyState, Step, Want};
+use super::{BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -74,7 +74,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     let (state, kept) = follow(seen, now);
     let held_back = state.newest > state.arrived;
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
-    let kept = kept.map(AnyState::SlidingLog);
+    let kept = kept.map(BucketState::SlidingLog);
     if cost > count || cost > MOST_COST {
         return Step::of(want, untouched, None, None, kept);
     }
@@ -83,7 +83,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     let wait = if lead == 0 { 0 } else { moment.micros_since(now) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
-    let taken = AnyState::SlidingLog(State { newest: moment, used, added, ..state });
+    let taken = BucketState::SlidingLog(State { newest: moment, used, added, ..state });
     Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 

@@ -19,7 +19,7 @@ fn want(cost: u64, max_wait: u64) -> Want {
 /// Asks, and writes the decided state, as a store does.
 fn ask(log: &mut Log, params: &Params, want: Want, now: u64) -> Decision {
     let step = decide(params, log.seen(params, want.cost, at(now)), want, at(now));
-    if let Some(AnyState::SlidingLog(state)) = step.taken.or(step.kept) {
+    if let Some(BucketState::SlidingLog(state)) = step.taken.or(step.kept) {
         log.write(params, state);
     }
     step.decision

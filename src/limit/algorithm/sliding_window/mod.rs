@@ -10,7 +10,7 @@
 //! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
 //! Elapsed time is rounded down, which never favours the client. `sliding_window.lua` is the same function for Redis.
 
-use super::{Difference, Settlement, State as AnyState, Step, Want};
+use super::{BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Interval};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -76,10 +76,10 @@ impl State {
 pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let kept = kept.map(AnyState::SlidingWindow);
+    let kept = kept.map(BucketState::SlidingWindow);
     let untouched = untouched(params, state, now);
     if untouched >= cost {
-        let taken = reserve(state, cost, 0).map(AnyState::SlidingWindow);
+        let taken = reserve(state, cost, 0).map(BucketState::SlidingWindow);
         return Step::of(want, untouched, Some(0), taken, kept);
     }
     if cost > count {
@@ -87,7 +87,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     }
     let moment = moment(params, state, cost);
     let wait = moment.at.micros_since(now).max(1);
-    let taken = reserve(state, cost, moment.ahead).map(AnyState::SlidingWindow);
+    let taken = reserve(state, cost, moment.ahead).map(BucketState::SlidingWindow);
     Step::of(want, untouched, Some(wait), taken, kept)
 }
 

@@ -28,9 +28,9 @@ fn after(step: &Step, state: Option<State>) -> Option<State> {
     step.taken.or(step.kept).map(own).or(state)
 }
 
-fn own(state: AnyState) -> State {
+fn own(state: BucketState) -> State {
     match state {
-        AnyState::SlidingWindow(state) => state,
+        BucketState::SlidingWindow(state) => state,
         other => panic!("another algorithm's: {other:?}"),
     }
 }
@@ -230,7 +230,7 @@ proptest! {
         let cost = cost.min(figures.count.get());
         let later = figures.interval.as_micros() * later / 1_000;
         let now = state.start.as_micros() + later - back;
-        let (algorithm, state) = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        let (algorithm, state) = (Algorithm::SlidingWindow(figures), BucketState::SlidingWindow(state));
         a_promised_wait_is_exact(algorithm, state, cost, at(now))?;
     }
 
@@ -240,7 +240,7 @@ proptest! {
         cost in 1_u64..1_000,
         later in 0_u64..DAY,
     ) {
-        let bucket = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        let bucket = (Algorithm::SlidingWindow(figures), BucketState::SlidingWindow(state));
         when_fresh_it_is_as_good_as_new(bucket, cost, later, 0)?;
     }
 
@@ -250,7 +250,7 @@ proptest! {
         back in 1..MIDNIGHT,
     ) {
         let now = at(state.start.as_micros() - back);
-        let bucket = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        let bucket = (Algorithm::SlidingWindow(figures), BucketState::SlidingWindow(state));
         let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.start, now)?;
         let kept = after(&step, Some(state)).unwrap();
         prop_assert!(kept.start.micros_since(now) <= STALE.max(figures.interval.as_micros()));

@@ -11,7 +11,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Difference, Settlement, State as AnyState, Step, Want};
+use super::{BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
@@ -119,8 +119,8 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     let (state, kept) = refill(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
-    let taken = Some(AnyState::Bucket(take(state, cost)));
-    let kept = kept.map(AnyState::Bucket);
+    let taken = Some(BucketState::Bucket(take(state, cost)));
+    let kept = kept.map(BucketState::Bucket);
     if cost > burst {
         return Step::of(want, untouched, None, None, kept);
     }

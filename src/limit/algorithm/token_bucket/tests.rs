@@ -29,9 +29,9 @@ fn bucket(step: &Step) -> Option<State> {
     step.taken.or(step.kept).map(own)
 }
 
-fn own(state: AnyState) -> State {
+fn own(state: BucketState) -> State {
     match state {
-        AnyState::Bucket(state) => state,
+        BucketState::Bucket(state) => state,
         other => panic!("another algorithm's: {other:?}"),
     }
 }
@@ -224,7 +224,7 @@ proptest! {
     ) {
         let tokens = tokens.min(figures.burst.get());
         let now = at(state.at.as_micros().saturating_add_signed(off));
-        let (algorithm, state) = (Algorithm::TokenBucket(figures), AnyState::Bucket(state));
+        let (algorithm, state) = (Algorithm::TokenBucket(figures), BucketState::Bucket(state));
         a_promised_wait_is_exact(algorithm, state, tokens, now)?;
     }
 
@@ -255,7 +255,7 @@ proptest! {
         back in 1_u64..(1 << 52),
     ) {
         let now = at(state.at.as_micros() - back);
-        let bucket = (Algorithm::TokenBucket(figures), AnyState::Bucket(state));
+        let bucket = (Algorithm::TokenBucket(figures), BucketState::Bucket(state));
         let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.at, now)?;
         let kept = step.kept.map_or(state, own);
         prop_assert!(kept.at.micros_since(now) <= STALE);
@@ -271,7 +271,7 @@ proptest! {
     ) {
         let now = state.at.plus_micros(later);
         let step = decide(&figures, Some(state), want(cost(tokens)), now);
-        if let Some(AnyState::Bucket(taken)) = step.taken {
+        if let Some(BucketState::Bucket(taken)) = step.taken {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
             let settled = Settlement { used, receipt, max_wait: MaxWait::NONE };

@@ -1,19 +1,21 @@
 //! What Redis keeps of a bucket, byte by byte.
 
-use tidegate::limit::algorithm::{Algorithm, State, fixed_window, sliding_window, token_bucket};
+use tidegate::limit::algorithm::{
+    Algorithm, BucketState, fixed_window, sliding_window, token_bucket,
+};
 use tidegate::limit::rate::{EXACT, Rate};
 use tidegate::limit::time::Timestamp;
 
 const HALF: u64 = EXACT / 2;
 
 /// A state as Redis keeps it.
-pub(crate) fn kept(state: State, algorithm: &Algorithm) -> State {
+pub(crate) fn kept(state: BucketState, algorithm: &Algorithm) -> BucketState {
     match (state, algorithm) {
-        (State::Bucket(state), Algorithm::TokenBucket(params)) => {
-            State::Bucket(kept_bucket(state, params.rate))
+        (BucketState::Bucket(state), Algorithm::TokenBucket(params)) => {
+            BucketState::Bucket(kept_bucket(state, params.rate))
         }
-        (State::Bucket(state), Algorithm::LeakyBucket(params)) => {
-            State::Bucket(kept_bucket(state, params.rate))
+        (BucketState::Bucket(state), Algorithm::LeakyBucket(params)) => {
+            BucketState::Bucket(kept_bucket(state, params.rate))
         }
         (state, _) => state,
     }
@@ -39,20 +41,20 @@ pub(crate) struct Written {
     /// A state without tokens to spare.
     pub(crate) holds: Vec<u8>,
     /// With its figures; nothing of a list.
-    pub(crate) state: Option<(State, Algorithm)>,
+    pub(crate) state: Option<(BucketState, Algorithm)>,
     /// The times at which the bucket is full by the figures of later requests, which took nothing.
     pub(crate) aged: Vec<Timestamp>,
 }
 
 impl Written {
-    pub(crate) fn of(state: State, under: &Algorithm) -> Self {
+    pub(crate) fn of(state: BucketState, under: &Algorithm) -> Self {
         let holds = match state {
-            State::Bucket(bucket) => {
+            BucketState::Bucket(bucket) => {
                 bucket_bytes(bucket, under.figures()[3], under.fresh_at(state))
             }
-            State::FixedWindow(state) => fixed_bytes(state),
-            State::SlidingWindow(state) => sliding_bytes(state),
-            State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
+            BucketState::FixedWindow(state) => fixed_bytes(state),
+            BucketState::SlidingWindow(state) => sliding_bytes(state),
+            BucketState::SlidingLog(_) | BucketState::Concurrency(_) => panic!("it is a list"),
         };
         Self { holds, state: Some((state, *under)), aged: Vec::new() }
     }
@@ -60,7 +62,7 @@ impl Written {
     /// The mark of the rate under which a bucket was written, where its bytes have one.
     pub(crate) fn mark(&self) -> Option<u64> {
         match (self.state, &self.holds[..]) {
-            (Some((State::Bucket(_), _)), [0..16, .., high, low, _, _, _])
+            (Some((BucketState::Bucket(_), _)), [0..16, .., high, low, _, _, _])
                 if self.holds.len() == 12 =>
             {
                 Some(u64::from(*high) << 8 | u64::from(*low))
@@ -73,7 +75,7 @@ impl Written {
     pub(crate) fn without_spare(&self, holds: &[u8]) -> (Vec<u8>, u64) {
         let mut bytes = holds.to_vec();
         match (self.state, &mut bytes[..]) {
-            (Some((State::Bucket(_), _)), [0..16, _, _, _, _, _, _, _, spare, _, _, _]) => {
+            (Some((BucketState::Bucket(_), _)), [0..16, _, _, _, _, _, _, _, spare, _, _, _]) => {
                 let count = *spare % 64;
                 *spare -= count;
                 (bytes, count.into())

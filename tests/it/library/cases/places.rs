@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::limit::algorithm::sliding_log::Log;
-use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, concurrency};
+use tidegate::limit::algorithm::{
+    Algorithm, BucketState, Difference, Receipt, Settlement, concurrency,
+};
 use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::time::Timestamp;
@@ -61,7 +63,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    fn state(self, state: State, algorithm: &Algorithm) -> State {
+    fn state(self, state: BucketState, algorithm: &Algorithm) -> BucketState {
         match self {
             Self::AsInRedis => kept(state, algorithm),
             Self::AsItIs => state,
@@ -69,7 +71,7 @@ impl Kept {
     }
 
     /// When a bucket is full by these figures. In Redis its key's expiry says so.
-    fn full_at(self, algorithm: &Algorithm) -> impl Fn(State) -> Option<Timestamp> {
+    fn full_at(self, algorithm: &Algorithm) -> impl Fn(BucketState) -> Option<Timestamp> {
         move |state| (self == Self::AsItIs).then(|| algorithm.fresh_at(state))
     }
 }
@@ -92,7 +94,7 @@ const LATE: u64 = 1_000_000;
 
 #[derive(Default)]
 struct Bucket {
-    state: Option<State>,
+    state: Option<BucketState>,
     /// The figures under which that was written.
     under: Option<Algorithm>,
     /// In the process: when the bucket is full by the figures of its last request. From then on it is a new one.
@@ -113,11 +115,11 @@ impl Bucket {
         }
     }
 
-    fn seen(&mut self, ask: &Ask, now: Timestamp) -> Option<State> {
+    fn seen(&mut self, ask: &Ask, now: Timestamp) -> Option<BucketState> {
         self.forget_if_full(now);
         match ask.algorithm {
             Algorithm::SlidingLog(params) => {
-                self.log.seen(&params, ask.cost, now).map(State::SlidingLog)
+                self.log.seen(&params, ask.cost, now).map(BucketState::SlidingLog)
             }
             Algorithm::Concurrency(params) => {
                 let now = now.as_micros();
@@ -127,15 +129,20 @@ impl Bucket {
                 let late = self.slots.iter_mut().filter(|(_, ends)| *ends > most + LATE);
                 late.for_each(|(_, ends)| *ends = most);
                 let held = u64::try_from(self.slots.len()).unwrap();
-                (held > 0).then_some(State::Concurrency(concurrency::State { held }))
+                (held > 0).then_some(BucketState::Concurrency(concurrency::State { held }))
             }
             _ => self.state,
         }
     }
 
-    fn write(&mut self, algorithm: &Algorithm, state: State, (request, now): (usize, Timestamp)) {
+    fn write(
+        &mut self,
+        algorithm: &Algorithm,
+        state: BucketState,
+        (request, now): (usize, Timestamp),
+    ) {
         match (algorithm, state) {
-            (Algorithm::SlidingLog(params), State::SlidingLog(state)) => {
+            (Algorithm::SlidingLog(params), BucketState::SlidingLog(state)) => {
                 self.log.write(params, state);
             }
             (Algorithm::Concurrency(params), _) => {
