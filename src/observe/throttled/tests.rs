@@ -374,20 +374,20 @@ fn threads_lose_no_event() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ThrottleStep {
     Record(u16),
     Tick,
     Flush,
     Configure(ThrottleLog),
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+fn steps() -> impl Strategy<Value = Vec<(u64, ThrottleStep)>> {
     let step = prop_oneof![
-        60 => (0..250_u16).prop_map(Step::Record),
-        6 => Just(Step::Tick),
-        1 => Just(Step::Flush),
+        60 => (0..250_u16).prop_map(ThrottleStep::Record),
+        6 => Just(ThrottleStep::Tick),
+        1 => Just(ThrottleStep::Flush),
         1 => prop_oneof![Just(ThrottleLog::Summary), Just(ThrottleLog::Each)]
-            .prop_map(Step::Configure),
+            .prop_map(ThrottleStep::Configure),
     ];
     prop::collection::vec((0..900_u64, step), 0..600)
 }
@@ -402,13 +402,13 @@ proptest! {
             for (gap, step) in &steps {
                 now += gap;
                 match step {
-                    Step::Record(key) => {
+                    ThrottleStep::Record(key) => {
                         recorded += 1;
                         throttled.record(&rejected(&key.to_string().as_str()), at(now));
                     }
-                    Step::Tick => throttled.tick(at(now)),
-                    Step::Flush => throttled.flush(at(now)),
-                    Step::Configure(mode) => throttled.configure(*mode, TEN, at(now)),
+                    ThrottleStep::Tick => throttled.tick(at(now)),
+                    ThrottleStep::Flush => throttled.flush(at(now)),
+                    ThrottleStep::Configure(mode) => throttled.configure(*mode, TEN, at(now)),
                 }
             }
             throttled.flush(at(now));
