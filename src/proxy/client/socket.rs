@@ -38,11 +38,11 @@ struct SharedSocket {
     /// The runtime has not waited for the socket yet, so it does not know the socket's state.
     unseen: Cell<bool>,
     /// See [`Socket::try_full`].
-    trial: Cell<Trial>,
+    trial: Cell<WriteTrial>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trial {
+enum WriteTrial {
     /// No write is to be tried, or the trial has failed.
     None,
     /// The next write is to be tried.
@@ -54,12 +54,12 @@ enum Trial {
 impl SharedSocket {
     /// Writes to a socket that the runtime takes for full, if this is to be tried.
     fn write_full(&self, stream: &AcceptedStream, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.trial.get() != Trial::Next || bytes.is_empty() {
+        if self.trial.get() != WriteTrial::Next || bytes.is_empty() {
             return Poll::Pending;
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = either!(stream, s => send(s, bytes, flags));
-        self.trial.set(if sent.is_ok() { Trial::Moved } else { Trial::None });
+        self.trial.set(if sent.is_ok() { WriteTrial::Moved } else { WriteTrial::None });
         // The runtime notices by itself that a connection is broken.
         sent.map_or(Poll::Pending, |length| Poll::Ready(Ok(length)))
     }
@@ -69,7 +69,7 @@ impl Socket {
     /// A socket that was just accepted.
     pub(crate) fn new(stream: AcceptedStream) -> Self {
         let (stream, unseen) = (RefCell::new(stream), Cell::new(true));
-        Self(Rc::new(SharedSocket { stream, unseen, trial: Cell::new(Trial::None) }))
+        Self(Rc::new(SharedSocket { stream, unseen, trial: Cell::new(WriteTrial::None) }))
     }
 
     /// Borrowed only inside a poll, so no two borrows meet.
@@ -98,12 +98,12 @@ impl Socket {
     /// The next write is tried although the runtime takes the socket for full. The kernel reports room only when a
     /// third of the buffer is free. The buffer may have 4 MB: for a slow reader this takes minutes.
     pub(crate) fn try_full(&self) {
-        self.0.trial.set(Trial::Next);
+        self.0.trial.set(WriteTrial::Next);
     }
 
     /// Whether the last trial has written something.
     pub(crate) fn has_moved(&self) -> bool {
-        self.0.trial.get() == Trial::Moved
+        self.0.trial.get() == WriteTrial::Moved
     }
 
     /// Waits until there is something to read. The connection's end counts too.
